@@ -1,0 +1,16 @@
+//! Decides, and does nothing else: what a policy file means, which route and key a request has, which of two
+//! tokens is newer. No clock, no socket, no async, no HTTP library; whoever acts on a decision lives elsewhere.
+//!
+//! Reading order: [`file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left after
+//! all checks. Per request: [`path`], [`host`], [`route`], [`key`]. On the way up: [`pick`], [`retry`], [`token`].
+
+pub mod diagnose;
+pub mod file;
+pub mod host;
+pub mod key;
+pub mod path;
+pub mod pick;
+pub mod plan;
+pub mod retry;
+pub mod route;
+pub mod token;

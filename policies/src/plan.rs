@@ -1,0 +1,240 @@
+//! The plan: a policy file after all checks, the only form that the gateway accepts.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use crate::{key::KeyTemplate, path::PathTemplate, route::RouteTable};
+
+/// Everything a gateway does, decided. Made by [`crate::file::load`] only.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The gateway's name in logs and in its member node; the host name unless configured.
+    pub name: Option<String>,
+    pub listener: Listener,
+    pub admin: Admin,
+    pub zookeeper: ZooKeeper,
+    pub upstreams: Vec<Upstream>,
+    pub routes: RouteTable,
+    pub unmatched: Unmatched,
+    pub fields: ReservedFields,
+    /// Hash over all that decides keys and lock paths; equal in two gateways whose locks mean the same.
+    pub fingerprint: u64,
+}
+
+impl Plan {
+    pub fn upstream(&self, id: UpstreamId) -> &Upstream {
+        &self.upstreams[id.0]
+    }
+}
+
+/// The public listener.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    pub name: String,
+    pub address: SocketAddr,
+    pub limits: Limits,
+    pub timeouts: Timeouts,
+}
+
+/// What one listener takes at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open client connections over all workers.
+    pub connections: usize,
+    /// Requests in flight over all workers.
+    pub in_flight: usize,
+    /// Bytes of request head. Default 64 KiB.
+    pub max_header: usize,
+    /// Header fields in a request. Default 100.
+    pub max_fields: usize,
+    /// Bytes of request body on fenced routes (unfenced ones stream). Default 1 MiB.
+    pub max_body: usize,
+}
+
+/// How long a listener waits for a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the first byte wanted to the end of the request head. Default 10 s.
+    pub request_headers: Duration,
+    /// For the whole body on fenced routes. Default 10 s.
+    pub request_body: Duration,
+    /// From the signal to stop to the end of the process. Default 30 s.
+    pub drain: Duration,
+}
+
+/// The admin listener: loopback only, until it can ask for credentials.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    pub address: SocketAddr,
+}
+
+/// Where the locks live.
+#[derive(Debug, Clone)]
+pub struct ZooKeeper {
+    /// `host:port`, at least one.
+    pub servers: Vec<String>,
+    /// Absolute, normalised, without a trailing slash; `/fencegate` by default.
+    pub root: String,
+    /// Asked for; the negotiated value is what counts.
+    pub session_timeout: Duration,
+    /// The ensemble's `tickTime`.
+    pub tick: Duration,
+    /// Nothing is sent this long before the session could end; [`ZooKeeper::margin`] when absent.
+    pub safety_margin: Option<Duration>,
+}
+
+impl ZooKeeper {
+    /// How often the session proves itself with a committed write: min(1 s, T / 6), T being the negotiated timeout.
+    pub fn heartbeat(negotiated: Duration) -> Duration {
+        (negotiated / 6).min(Duration::from_secs(1))
+    }
+
+    /// The least margin that is safe: a heartbeat may be late by its own period, and the server rounds an expiry by
+    /// up to a tick.
+    pub fn least_margin(negotiated: Duration, tick: Duration) -> Duration {
+        Self::heartbeat(negotiated) + tick
+    }
+
+    /// The margin in force for a negotiated timeout: what is configured, else max(25 % of T, the least margin).
+    pub fn margin(&self, negotiated: Duration) -> Duration {
+        self.safety_margin.unwrap_or_else(|| (negotiated / 4).max(Self::least_margin(negotiated, self.tick)))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UpstreamId(pub usize);
+
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    pub name: Arc<str>,
+    /// `host:port` each, at least one, plain HTTP/1.1.
+    pub endpoints: Vec<Arc<str>>,
+    pub fencing: Level,
+    pub fields: TokenFields,
+    /// Default 3 s.
+    pub connect_timeout: Duration,
+    /// From the first byte sent to the head of the response. Default 15 s.
+    pub response_timeout: Duration,
+    /// Between two pieces of a response body. Default 30 s.
+    pub response_body_idle: Duration,
+    /// A pooled connection is not used again after this long. Default 30 s.
+    pub idle: Duration,
+    /// Some route fences requests to this upstream, so a path that could be read in two ways never reaches it.
+    pub has_fenced_routes: bool,
+}
+
+/// Who compares tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Nobody: the token is stamped all the same.
+    None,
+    /// The upstream, in the transaction of the effect.
+    Upstream,
+}
+
+impl Level {
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::None => "none",
+            Level::Upstream => "upstream",
+        }
+    }
+}
+
+/// The names of the two token fields at one upstream. Lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenFields {
+    /// Default `fencing-token`.
+    pub token: String,
+    /// Default `fencing-number`.
+    pub number: String,
+}
+
+impl Default for TokenFields {
+    fn default() -> Self {
+        Self { token: "fencing-token".into(), number: "fencing-number".into() }
+    }
+}
+
+/// Header names that only the gateway may write: everything that begins with `fencing-`, and what the policy renames
+/// the token fields to.
+#[derive(Debug, Clone, Default)]
+pub struct ReservedFields {
+    renamed: Vec<String>,
+}
+
+impl ReservedFields {
+    /// `renamed`: names in any spelling.
+    pub fn with(renamed: impl IntoIterator<Item = String>) -> Self {
+        Self { renamed: renamed.into_iter().map(|name| plain(&name)).collect() }
+    }
+
+    /// True for every spelling that some server takes for one of our fields: case does not count, and `_` is `-`
+    /// (CGI, WSGI and Rack fold the two into one variable).
+    pub fn contains(&self, name: &str) -> bool {
+        const PREFIX: &str = "fencing-";
+        let ours = name.len() >= PREFIX.len()
+            && name.bytes().zip(PREFIX.bytes()).all(|(given, ours)| fold(given) == ours);
+        ours || self.renamed.iter().any(|renamed| {
+            renamed.len() == name.len()
+                && name.bytes().zip(renamed.bytes()).all(|(given, ours)| fold(given) == ours)
+        })
+    }
+}
+
+fn fold(byte: u8) -> u8 {
+    if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
+}
+
+fn plain(name: &str) -> String {
+    name.bytes().map(|byte| char::from(fold(byte))).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RouteId(pub usize);
+
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub id: RouteId,
+    pub name: Arc<str>,
+    pub upstream: UpstreamId,
+    /// Exact, upper case; empty means every method.
+    pub methods: Vec<String>,
+    pub path: PathTemplate,
+    pub fence: Option<Fence>,
+}
+
+/// How a route takes its lock.
+#[derive(Debug, Clone)]
+pub struct Fence {
+    pub key: KeyTemplate,
+    pub mode: Mode,
+    /// How long a request waits for its lock. Default 5 s.
+    pub wait: Duration,
+    /// Waiting requests per key and gateway. Default 100.
+    pub queue: usize,
+    pub hold: Hold,
+    /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
+    pub locked_status: u16,
+    /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
+    pub max_response: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Exclusive,
+}
+
+/// What becomes of a lock node after its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// One lock node per request.
+    Strict,
+}
+
+/// A request that no route matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmatched {
+    Reject,
+    /// Forwarded unfenced.
+    Pass(UpstreamId),
+}

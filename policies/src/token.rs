@@ -1,0 +1,194 @@
+//! The fencing token: its order, its header form, and whether a presented one is still good.
+
+use std::fmt;
+
+/// A fencing token. Tokens of one key grow in the order in which the lock was granted; the derived order of the
+/// fields, first to last, is the order of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token {
+    /// Era base plus the czxid of the lock node: below 2^63.
+    epoch: u64,
+    /// Sequence number of the lock node; 0 where the node has none.
+    sequence: u32,
+    /// Counts the dispatches of one tenure, from 1; 0 announces the tenure without a dispatch.
+    dispatch: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadToken {
+    #[error("the epoch is beyond 2^63 - 1")]
+    Epoch,
+    #[error("not of the form v1-<16 hex>-<8 hex>-<8 hex>, lower case")]
+    Form,
+}
+
+impl Token {
+    /// # Errors
+    /// An epoch of 2^63 or more does not fit a signed 64-bit column and would compare as negative there.
+    pub fn new(epoch: u64, sequence: u32, dispatch: u32) -> Result<Self, BadToken> {
+        if epoch > i64::MAX as u64 {
+            return Err(BadToken::Epoch);
+        }
+        Ok(Self { epoch, sequence, dispatch })
+    }
+
+    /// Reads the value of a `Fencing-Token` field; exactly the form that [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Result<Self, BadToken> {
+        let bytes = text.as_bytes();
+        let shaped = bytes.len() == 37 && text.starts_with("v1-") && bytes[19] == b'-' && bytes[28] == b'-';
+        if !shaped {
+            return Err(BadToken::Form);
+        }
+        let (epoch, sequence, dispatch) = (hex(&bytes[3..19])?, hex(&bytes[20..28])?, hex(&bytes[29..37])?);
+        let narrow = |wide: u64| u32::try_from(wide).map_err(|_| BadToken::Form);
+        Self::new(epoch, narrow(sequence)?, narrow(dispatch)?)
+    }
+
+    /// The value of `Fencing-Number`: equal within a tenure, so an upstream compares it with `>=`.
+    pub fn number(self) -> u64 {
+        self.epoch
+    }
+
+    pub fn sequence(self) -> u32 {
+        self.sequence
+    }
+
+    pub fn dispatch(self) -> u32 {
+        self.dispatch
+    }
+
+    /// Same lock node: the dispatch counter does not count.
+    pub fn same_tenure(self, other: Self) -> bool {
+        (self.epoch, self.sequence) == (other.epoch, other.sequence)
+    }
+}
+
+/// Only lower-case digits: two spellings of one token would order differently as bytes.
+fn hex(digits: &[u8]) -> Result<u64, BadToken> {
+    digits.iter().try_fold(0_u64, |value, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return Err(BadToken::Form),
+        };
+        Ok(value << 4 | u64::from(digit))
+    })
+}
+
+/// `v1-<epoch>-<sequence>-<dispatch>`, fixed width, lower case: byte order is token order.
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v1-{:016x}-{:08x}-{:08x}", self.epoch, self.sequence, self.dispatch)
+    }
+}
+
+/// The newest tokens seen for one key, by kind of access.
+///
+/// Exclusive access needs one mark. With shared access a second one says which reader a write must be newer than,
+/// while readers do not invalidate each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Marks {
+    write: Option<Token>,
+    read: Option<Token>,
+}
+
+/// The presented token is not newer than the marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stale;
+
+impl Marks {
+    /// Admits an exclusive dispatch: strictly newer than every write and every read before it.
+    pub fn write(&mut self, token: Token) -> Result<(), Stale> {
+        if Some(token) <= self.write || Some(token) <= self.read {
+            return Err(Stale);
+        }
+        self.write = Some(token);
+        Ok(())
+    }
+
+    /// Admits a shared dispatch: newer than every write; readers do not order among themselves.
+    pub fn read(&mut self, token: Token) -> Result<(), Stale> {
+        if Some(token) <= self.write {
+            return Err(Stale);
+        }
+        self.read = self.read.max(Some(token));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn token(epoch: u64, sequence: u32, dispatch: u32) -> Token {
+        Token::new(epoch, sequence, dispatch).expect("small epoch")
+    }
+
+    #[test]
+    fn header_form_is_fixed_width_lower_case_hex() {
+        assert_eq!(token(0xAB, 7, 1).to_string(), "v1-00000000000000ab-00000007-00000001");
+    }
+
+    #[test]
+    fn nothing_but_the_written_form_is_read() {
+        let good = token(0xAB, 7, 1).to_string();
+        for bad in [
+            "",
+            "5",
+            "+5",
+            "007",
+            "1e30",
+            "-1",
+            "9223372036854775807",
+            &good.to_uppercase(),
+            &good.replace("ab", "AB"),
+            &good.replacen("v1", "v2", 1),
+            &format!("{good} "),
+            &good[..36],
+            "v1-00000000000000ab-00000007_00000001",
+            "v1-+0000000000000ab-00000007-00000001",
+        ] {
+            assert_eq!(Token::parse(bad), Err(BadToken::Form), "{bad:?}");
+        }
+        assert_eq!(Token::parse("v1-8000000000000000-00000000-00000001"), Err(BadToken::Epoch));
+    }
+
+    #[test]
+    fn a_late_reader_does_not_invalidate_an_older_one_but_a_stale_writer_is_refused() {
+        let mut marks = Marks::default();
+        marks.read(token(5, 0, 1)).expect("first reader");
+        marks.read(token(3, 0, 1)).expect("older reader");
+        assert_eq!(marks.write(token(4, 0, 1)), Err(Stale));
+        marks.write(token(6, 0, 1)).expect("newer writer");
+        assert_eq!(marks.read(token(5, 0, 2)), Err(Stale));
+        assert_eq!(marks.write(token(6, 0, 1)), Err(Stale), "a duplicate is not newer");
+    }
+
+    proptest! {
+        #[test]
+        fn byte_order_is_token_order(a in 0..=i64::MAX as u64, b in 0..=i64::MAX as u64, s: u32, t: u32, g: u32, h: u32) {
+            let (x, y) = (token(a, s, g), token(b, t, h));
+            prop_assert_eq!(x.cmp(&y), x.to_string().cmp(&y.to_string()));
+            prop_assert_eq!(Token::parse(&x.to_string()), Ok(x));
+        }
+
+        #[test]
+        fn reading_arbitrary_bytes_never_panics(text: String) {
+            let _ = Token::parse(&text);
+        }
+
+        #[test]
+        fn admitted_writes_only_grow(tokens in proptest::collection::vec((0_u64..20, 0_u32..3, 0_u32..3), 0..40)) {
+            let (mut marks, mut last) = (Marks::default(), None);
+            for (e, s, g) in tokens {
+                let t = token(e, s, g);
+                if marks.write(t).is_ok() {
+                    prop_assert!(Some(t) > last);
+                    last = Some(t);
+                }
+            }
+        }
+    }
+}

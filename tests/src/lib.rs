@@ -1,0 +1,1 @@
+//! The harness: starts real gateways, a real ZooKeeper and recording upstreams.

@@ -52,6 +52,10 @@ impl CanonicalHost {
         &self.text[..self.name]
     }
 
+    pub fn port(&self) -> Option<u16> {
+        self.text[self.name..].strip_prefix(':').map(|port| port.parse().expect("checked when it was read"))
+    }
+
     /// With the port as it was given.
     pub fn as_str(&self) -> &str {
         &self.text

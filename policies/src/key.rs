@@ -6,6 +6,7 @@ mod template;
 use std::{fmt, sync::Arc};
 
 pub use expand::{BadKey, Field, Values};
+pub(crate) use template::is_token;
 pub use template::{BadKeyTemplate, Filter, KeyTemplate, Source, Span, Variable, Why};
 
 use crate::{

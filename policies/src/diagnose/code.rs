@@ -73,7 +73,7 @@ codes! {
     BadMethod         "FG0210" Error "a method is not an upper-case word"
     LockedStatus      "FG0211" Error "a status is not one of those that tell a client to come back"
     EmptyQueue        "FG0212" Error "a queue has no place"
-    StrippedField     "FG0213" Error "a key uses a header field that no request has at that point"
+    UnfitField        "FG0213" Error "a key uses a header field that cannot name a resource"
     KeyTooLong        "FG0214" Error "a key is too long whatever its values"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"

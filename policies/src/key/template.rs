@@ -2,6 +2,7 @@
 
 use std::{fmt, ops::Range};
 
+use super::ResourceKey;
 use crate::path::{is_name, is_unreserved};
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`].
@@ -92,6 +93,15 @@ impl KeyTemplate {
         Ok(Self { parts })
     }
 
+    /// False if even the shortest values make a key that is too long.
+    pub(crate) fn can_fit(&self) -> bool {
+        let shortest = self.parts.iter().map(|part| match part {
+            Part::Literal(literal) => literal,
+            Part::Variable(_) => "x",
+        });
+        ResourceKey::new(shortest.collect()).is_some()
+    }
+
     /// Left to right.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.parts.iter().filter_map(|part| match part {
@@ -156,9 +166,7 @@ fn variable(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
     let span = words.next().expect("splitting gives at least one part");
     let source = source(&text[span.clone()], if span.is_empty() { at..end } else { span.clone() })?;
     let filters = words.map(|span| filter(&text[span.clone()], span)).collect::<Result<_, _>>()?;
-    // The caret covers the braces where nothing but the source stands in them.
-    let whole = at + 1 == span.start && span.end + 1 == end;
-    Ok((Part::Variable(Variable { source, filters, span: if whole { at..end } else { span } }), end))
+    Ok((Part::Variable(Variable { source, filters, span }), end))
 }
 
 /// What stands between the bars, without the spaces around it.
@@ -262,10 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn a_caret_covers_the_variable() {
+    fn a_variable_knows_where_its_source_stands() {
         let span =
             |text: &str| KeyTemplate::parse(text).expect(text).variables().next().expect("one").span.clone();
-        assert_eq!(span("a/{path.b}"), 2..10);
+        assert_eq!(span("a/{path.b}"), 3..9);
         assert_eq!(span("a/{ path.b | lower}"), 4..10);
     }
 

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Faults,
     block::Block,
+    key::HOP_BY_HOP,
     route::Written,
     scalar,
     yaml::{Key, Node},
@@ -28,10 +29,9 @@ struct Entry<'n> {
     place: Place,
 }
 
-/// Fields with a meaning between client, gateway and upstream, or for one connection only.
-const TAKEN: [&str; 22] = [
+/// Fields with a meaning between client, gateway and upstream.
+const TAKEN: [&str; 13] = [
     "authorization",
-    "connection",
     "content-encoding",
     "content-length",
     "content-type",
@@ -41,15 +41,7 @@ const TAKEN: [&str; 22] = [
     "forwarded",
     "host",
     "idempotency-key",
-    "keep-alive",
     "prefer",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
     "user-agent",
     "via",
 ];
@@ -173,7 +165,8 @@ fn field_name(text: &str) -> Result<String, Diagnostic> {
     let folded = plain(text);
     let ours =
         folded.starts_with("fencing-") && !["fencing-token", "fencing-number"].contains(&folded.as_str());
-    if ours || folded.starts_with("x-forwarded-") || TAKEN.contains(&folded.as_str()) {
+    let taken = TAKEN.contains(&folded.as_str()) || HOP_BY_HOP.contains(&folded.as_str());
+    if ours || taken || folded.starts_with("x-forwarded-") {
         let message = format!("`{text}` already has a meaning, and cannot carry a token");
         return Err(
             Diagnostic::new(Code::TakenField, message).remedy("take a name such as `X-Fencing-Token`")

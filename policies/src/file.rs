@@ -4,6 +4,7 @@ mod block;
 mod fence;
 mod key;
 mod listener;
+mod reach;
 mod route;
 mod scalar;
 mod upstream;
@@ -44,7 +45,7 @@ pub fn load(text: &str) -> Loaded {
     let faults = Faults::default();
     let plan = yaml::parse(text, &faults).and_then(|root| {
         let start = Place { line: 1, column: 1, width: 1 };
-        Block::read(Some(&root), "the policy", start, &faults, |block| policy(block, &faults))?
+        Block::read(Some(&root), "the policy", start, &faults, policy)?
     });
     let mut diagnostics = faults.0.into_inner();
     diagnostics.sort_by_key(|diagnostic| diagnostic.place);
@@ -53,7 +54,7 @@ pub fn load(text: &str) -> Loaded {
 }
 
 /// `None` where something is missing that no default can stand in for; a fault then says so.
-fn policy<'n>(block: &mut Block<'n>, faults: &Faults) -> Option<Plan> {
+fn policy(block: &mut Block) -> Option<Plan> {
     version(block);
     let name = block.value("name", scalar::name);
     let listener = listener::listener(block);
@@ -66,7 +67,7 @@ fn policy<'n>(block: &mut Block<'n>, faults: &Faults) -> Option<Plan> {
 
     upstreams.mark_fenced(&routes);
     if let Some(zookeeper) = &zookeeper {
-        lock_can_be_lost(&upstreams, zookeeper, faults);
+        lock_can_be_lost(&upstreams, zookeeper, block.faults());
     }
     let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
     let route = |(index, written): (usize, Written)| written.into_route(RouteId(index));
@@ -128,8 +129,10 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
 fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes {
-        let fence =
-            route.fence.as_ref().map_or("none".to_owned(), |fence| format!("{:?} {}", fence.mode, fence.key));
+        let fence = route
+            .fence
+            .as_ref()
+            .map_or("none".to_owned(), |fence| format!("{} {}", fence.mode.word(), fence.key));
         text.push_str(&format!("{} {} {fence}\n", route.methods.join(","), route.path));
     }
     fnv1a(text.as_bytes())
@@ -254,6 +257,12 @@ mod tests {
         let plan = plan(&MINIMAL.replace("\"order/{path.order_id}\"", "007"));
         let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
         assert_eq!(fence.key.to_string(), "007");
+    }
+
+    #[test]
+    fn a_file_of_many_megabytes_is_not_read() {
+        let text = format!("{MINIMAL}{}", "# more\n".repeat(2 << 20));
+        assert_eq!(load(&text).diagnostics[0].code, Code::TooMuch);
     }
 
     fn consistent(text: &str) -> bool {

@@ -126,18 +126,12 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
 
 fn endpoints(block: &mut Block) -> Option<Vec<Arc<str>>> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
-    let faults = block.faults();
-    let written = block.scalars("endpoints")?;
-    if written.is_empty() {
+    let endpoints = block.values("endpoints", |text| Ok(Arc::from(scalar::endpoint(text)?)))?;
+    if endpoints.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
         block.fault("endpoints", fault.remedy("write `[\"http://127.0.0.1:8000\"]`"));
-        return None;
     }
-    let endpoint =
-        |text: &str, place| scalar::endpoint(text).map_err(|fault| faults.push(fault.at(place))).ok();
-    // All of them are read before the first bad one ends it.
-    let endpoints: Vec<_> = written.iter().map(|scalar| endpoint(&scalar.text, scalar.place)).collect();
-    endpoints.into_iter().map(|endpoint| endpoint.map(Arc::from)).collect()
+    Some(endpoints)
 }
 
 fn token_fields(block: &mut Block) -> TokenFields {
@@ -147,8 +141,8 @@ fn token_fields(block: &mut Block) -> TokenFields {
     if plain(&token) == plain(&number) {
         let field = if block.is_present("number") { "number" } else { "token" };
         let message = format!("`{token}` cannot carry both the token and the number");
-        block
-            .fault(field, Diagnostic::new(Code::OneFieldForTwo, message).remedy("give them different names"));
+        let fault = Diagnostic::new(Code::OneFieldForTwo, message);
+        block.fault(field, fault.remedy("give them different names"));
     }
     TokenFields { token, number }
 }
@@ -156,10 +150,8 @@ fn token_fields(block: &mut Block) -> TokenFields {
 /// The lower-case name of a field that may carry a token.
 fn field_name(text: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
-        return Err(Diagnostic::new(
-            Code::BadFieldName,
-            format!("`{text}` is not the name of a header field"),
-        ));
+        let message = format!("`{text}` is not the name of a header field");
+        return Err(Diagnostic::new(Code::BadFieldName, message));
     }
     // Servers that fold `_` and `-` into one would see the other field.
     let folded = plain(text);

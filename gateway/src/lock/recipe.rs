@@ -224,11 +224,11 @@ impl<L: Link> Attempt<'_, L> {
         let (seen, list) = (self.live.link.seen(&path), self.live.link.children(&self.parent));
         let (made, seen, children) = tokio::join!(made, seen, list);
         match (made, seen, children) {
-            (Ok(()), Ok(Some(seen)), Ok(children)) => {
+            (Ok(_), Ok(Some(seen)), Ok(children)) => {
                 let name = self.only.get_or_init(|| name).clone();
                 Ok(Some((Node { name, seen }, children)))
             }
-            (Ok(()), ..) | (Err(Failed { fault: Fault::Ambiguous(_), .. }), ..) => self.recover().await,
+            (Ok(_), ..) | (Err(Failed { fault: Fault::Ambiguous(_), .. }), ..) => self.recover().await,
             (Err(Failed { fault: Fault::NodeExists, .. }), ..) => Ok(None),
             (Err(Failed { fault: Fault::NoNode, .. }), ..) => self.create_shard().await.map(|()| None),
             (Err(failed), ..) => Err(refused(failed.fault)),

@@ -125,4 +125,5 @@ pub async fn register(
         Step::Create { path: member, data, kind: Kind::Ephemeral },
     ])
     .await
+    .map(drop)
 }

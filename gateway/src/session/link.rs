@@ -110,9 +110,12 @@ pub trait Link: 'static {
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>>;
     /// Watches an existing node; [`Fault::NoNode`] leaves no watch behind.
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>>;
+    /// The children, and a watch that fires when one comes or goes, or the node itself goes.
+    fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>>;
     /// Brings this session's server up to what the leader had committed. Not a quorum operation.
     fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
-    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<(), Failed>>;
+    /// All steps or none. Per step the path of what it created: the server completes sequential names.
+    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>>;
     /// Paths of all ephemeral nodes of this session at or below `path`.
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
 

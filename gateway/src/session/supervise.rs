@@ -308,7 +308,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         let answer = live.link.commit(&steps).await;
         settings.metrics.beat(live.clock.now().since(sent), answer.is_ok());
         match answer {
-            Ok(()) => {
+            Ok(_) => {
                 if let Some(deadline) = beats.acknowledged() {
                     live.proof.extend(deadline);
                     live.beaten.notify_waiters();

@@ -4,7 +4,7 @@ use std::{cell::Cell, future::Future, pin::Pin, rc::Rc, time::Duration};
 
 use fencegate_policies::plan;
 use tokio::{sync::Notify, task::AbortHandle, time::timeout};
-use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, SessionState, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, SessionState, Stat};
 
 use super::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
 
@@ -181,12 +181,21 @@ impl Link for Session {
         }
     }
 
+    fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>> {
+        let sent = self.client.list_and_watch_children(path);
+        async move {
+            let (children, watcher) = sent.await.map_err(|error| self.fault(error))?;
+            let watch: Self::Watch = Box::pin(async move { drop(watcher.changed().await) });
+            Ok((children, watch))
+        }
+    }
+
     fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
         let sent = self.client.sync(path);
         async move { sent.await.map_err(|error| self.fault(error)) }
     }
 
-    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<(), Failed>> {
+    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>> {
         let mut writer = self.client.new_multi_writer();
         let added = steps.iter().try_for_each(|step| match step {
             Step::Check { path, version } => writer.add_check_version(path, *version),
@@ -202,7 +211,11 @@ impl Link for Session {
                 Ok(sent) => sent.await,
                 Err(error) => Err(MultiWriteError::from(error)),
             };
-            answer.map(drop).map_err(|error| match error {
+            let created = |result| match result {
+                MultiWriteResult::Create { path, .. } => Some(path),
+                _ => None,
+            };
+            answer.map(|results| results.into_iter().map(created).collect()).map_err(|error| match error {
                 MultiWriteError::OperationFailed { index, source } => {
                     Failed { step: Some(index), fault: self.fault(source) }
                 }

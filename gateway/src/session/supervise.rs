@@ -1,6 +1,6 @@
 //! Makes a session, registers it, keeps it proven, and begins anew when it is over.
 
-use std::{cell::RefCell, collections::HashSet, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan;
 use tokio::{
@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     admin::metrics::SessionMetrics,
-    lock::janitor,
-    randomness::{Guid, Randomness},
+    lock::{janitor, registry::Registry},
+    randomness::Randomness,
 };
 
 /// What a session is made with.
@@ -45,12 +45,11 @@ pub struct Live<L> {
     pub proof: Arc<Proof>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
-    /// GUIDs of the attempts whose node exists or may: entered before a create is sent, left after the delete is
-    /// settled. The janitor removes every other node of ours.
-    pub registry: RefCell<HashSet<Guid>>,
+    pub registry: Registry,
     /// No new grant under this session: it is over, or about to be given up.
     pub over: CancellationToken,
     pub clock: SharedClock,
+    pub randomness: Arc<dyn Randomness>,
     beaten: Notify,
 }
 
@@ -82,17 +81,31 @@ impl View {
 }
 
 /// The session of the moment, on its own thread.
-pub struct Current<L>(RefCell<Option<Rc<Live<L>>>>);
+pub struct Current<L> {
+    live: RefCell<Option<Rc<Live<L>>>>,
+    made: Notify,
+}
 
 impl<L> Default for Current<L> {
     fn default() -> Self {
-        Self(RefCell::new(None))
+        Self { live: RefCell::new(None), made: Notify::new() }
     }
 }
 
 impl<L> Current<L> {
     pub fn live(&self) -> Option<Rc<Live<L>>> {
-        self.0.borrow().clone()
+        self.live.borrow().clone()
+    }
+
+    /// Returns when there is another session than before.
+    pub async fn changed(&self) {
+        self.made.notified().await;
+    }
+
+    fn set(&self, live: Option<Rc<Live<L>>>) -> Option<Rc<Live<L>>> {
+        let before = self.live.replace(live);
+        self.made.notify_waiters();
+        before
     }
 }
 
@@ -155,7 +168,7 @@ pub async fn supervise<C: Connect>(
             Ok((live, registration)) => {
                 pause = PAUSE.start;
                 let live = Rc::new(live);
-                *current.0.borrow_mut() = Some(live.clone());
+                current.set(Some(live.clone()));
                 let ended = keep(&live, registration, &settings, &view, &stop).await;
                 if matches!(ended, Ended::Stopped) {
                     drop(live);
@@ -187,7 +200,7 @@ fn give_up<L: Link>(
 ) {
     live.proof.revoke();
     live.over.cancel();
-    current.0.borrow_mut().take();
+    current.set(None);
     settings.metrics.ended();
     error!(session = format_args!("{:#x}", live.link.id()), reason = %ended, "session.ended");
     view.send_replace(View::Away(ended.to_string().into()));
@@ -226,9 +239,10 @@ async fn establish<C: Connect>(
         paths,
         proof,
         base: era.meta.base,
-        registry: RefCell::default(),
+        registry: Registry::default(),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),
+        randomness: settings.randomness.clone(),
         beaten: Notify::new(),
     };
     Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting) }))
@@ -320,6 +334,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
             Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
         }
         settings.metrics.proof(live.proof.deadline().since(live.clock.now()));
+        settings.metrics.nodes(live.registry.nodes(), live.registry.bytes());
     }
 }
 
@@ -343,7 +358,7 @@ async fn is_still_ours<L: Link>(live: &Live<L>, member: &str) -> bool {
 
 /// Closes the session, so that its nodes go at once and not by its timeout.
 async fn farewell<L: Link>(current: &Current<L>) {
-    let Some(live) = current.0.borrow_mut().take() else { return };
+    let Some(live) = current.set(None) else { return };
     live.proof.revoke();
     live.over.cancel();
     match Rc::try_unwrap(live) {

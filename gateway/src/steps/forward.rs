@@ -23,7 +23,7 @@ use crate::{
     lock::tenure::Dispatch,
     network::Network,
     refusal::{Reason, Refusal},
-    session::{clock::SharedClock, proof::Proof},
+    session::{clock::SharedClock, evidence::Evidence},
     stage::{Held, Hold},
     step::Serve,
     upstream::{
@@ -113,17 +113,17 @@ impl<N: Network> Forward<N> {
         plan: &Arc<Plan>,
     ) -> Result<Reply, Failed> {
         let began = Instant::now();
-        let proof = dispatch.as_ref().map(|dispatch| dispatch.proof.clone());
-        lend.gate().arm(proof.clone());
+        let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
+        lend.gate().arm(evidence.clone());
         let answer = lend.link().sender.try_send_request(http);
         let limit = upstream.response_timeout;
         let answered = tokio::select! {
             answered = answer => answered,
-            () = too_late(lend.gate(), limit, proof.is_some()) => {
+            () = too_late(lend.gate(), limit, evidence.is_some()) => {
                 self.metrics.upstream_error(&upstream.name, "timeout");
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, format!("no answer within {limit:?}"))));
             }
-            () = proof_needed(proof.as_deref(), upstream.fencing, &self.clock) => {
+            () = evidence_needed(evidence.as_deref(), upstream.fencing, &self.clock) => {
                 self.metrics.upstream_error(&upstream.name, "proof");
                 let why = "the session could not be proven any more".to_owned();
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeUnknown, why)));
@@ -162,9 +162,9 @@ impl<N: Network> Forward<N> {
 
 /// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what
 /// was written in full is waited for: its answer is the truth.
-pub async fn proof_needed(proof: Option<&Proof>, level: Level, clock: &SharedClock) {
-    match (proof, level) {
-        (Some(proof), Level::None) => proof.lapsed(clock).await,
+pub async fn evidence_needed(evidence: Option<&Evidence>, level: Level, clock: &SharedClock) {
+    match (evidence, level) {
+        (Some(evidence), Level::None) => evidence.lapsed(clock).await,
         (None, _) | (_, Level::Upstream) => std::future::pending().await,
     }
 }

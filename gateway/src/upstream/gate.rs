@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     failpoint,
     network::Reset,
-    session::{clock::SharedClock, proof::Proof},
+    session::{clock::SharedClock, evidence::Evidence},
 };
 
 /// A connection to an upstream, with its gate.
@@ -44,8 +44,8 @@ pub struct Gate {
 enum State {
     /// Unfenced requests and health checks pass.
     Open,
-    /// Only while this proof holds.
-    Armed(Arc<Proof>),
+    /// Only while this holds.
+    Armed(Arc<Evidence>),
     /// Never again.
     Shut(Why),
 }
@@ -74,12 +74,12 @@ impl Gate {
         }
     }
 
-    /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `proof`.
-    pub fn arm(&self, proof: Option<Arc<Proof>>) {
+    /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `evidence`.
+    pub fn arm(&self, evidence: Option<Arc<Evidence>>) {
         self.written.set(0);
         let mut state = self.state.borrow_mut();
         if !matches!(*state, State::Shut(_)) {
-            *state = proof.map_or(State::Open, State::Armed);
+            *state = evidence.map_or(State::Open, State::Armed);
         }
     }
 
@@ -119,9 +119,9 @@ impl Gate {
         match &*self.state.borrow() {
             State::Open => return Ok(()),
             State::Shut(_) => return Err(io::Error::other(GateShut)),
-            State::Armed(proof) => {
+            State::Armed(evidence) => {
                 failpoint::pass("before_upstream_write");
-                if proof.holds(self.clock.now()) {
+                if evidence.holds(self.clock.now()) {
                     failpoint::pass("after_proof_check");
                     return Ok(());
                 }
@@ -207,7 +207,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
-    use crate::session::clock::{Boot, fake::FakeClock};
+    use crate::session::{
+        clock::{Boot, fake::FakeClock},
+        proof::Proof,
+    };
 
     impl Reset for DuplexStream {
         fn reset_on_close(&self) {}
@@ -219,8 +222,8 @@ mod tests {
         (Gated::new(near, gate.clone()), gate, far)
     }
 
-    fn proof(seconds: u64) -> Arc<Proof> {
-        Arc::new(Proof::until(1, Boot::from_nanos(0) + Duration::from_secs(seconds)))
+    fn proof(seconds: u64) -> Arc<Evidence> {
+        Arc::new(Evidence::of(Arc::new(Proof::until(1, Boot::from_nanos(0) + Duration::from_secs(seconds)))))
     }
 
     #[tokio::test(flavor = "current_thread")]

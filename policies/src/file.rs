@@ -17,7 +17,7 @@ use self::{block::Block, route::Written, upstream::Upstreams};
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     fnv::fnv1a,
-    plan::{Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
+    plan::{Fence, Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
     route::RouteTable,
 };
 
@@ -129,13 +129,19 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
 fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes {
-        let fence = route
-            .fence
-            .as_ref()
-            .map_or("none".to_owned(), |fence| format!("{} {}", fence.mode.word(), fence.key));
+        let fence = route.fence.as_ref().map_or("none".to_owned(), locks);
         text.push_str(&format!("{} {} {fence}\n", route.methods.join(","), route.path));
     }
     fnv1a(text.as_bytes())
+}
+
+/// Written the same for all sets of the same keys.
+fn locks(fence: &Fence) -> String {
+    let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    // No key has a tab.
+    format!("{} {}", fence.mode.word(), keys.join("\t"))
 }
 
 #[cfg(test)]
@@ -147,7 +153,7 @@ mod tests {
     use super::*;
     use crate::{
         path::CanonicalPath,
-        plan::{Hold, Limits, Mode, Timeouts, UpstreamId},
+        plan::{Caching, Hold, Limits, ModeRule, Timeouts, UpstreamId},
     };
 
     const MINIMAL: &str = include_str!("../examples/minimal.yaml");
@@ -185,7 +191,8 @@ mod tests {
         assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
         assert_eq!(upstream.idle, Duration::from_secs(30));
         let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
-        assert_eq!((fence.mode, fence.hold, fence.locked_status), (Mode::Exclusive, Hold::Strict, 423));
+        assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
+        assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(Caching::default()), 423));
         assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
     }
 
@@ -256,7 +263,7 @@ mod tests {
     fn a_text_that_looks_like_a_number_stays_what_was_written() {
         let plan = plan(&MINIMAL.replace("\"order/{path.order_id}\"", "007"));
         let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
-        assert_eq!(fence.key.to_string(), "007");
+        assert_eq!(fence.keys[0].to_string(), "007");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use fencegate_policies::{
-    key::{BadKey, Field, Values},
+    key::{BadKey, Field, Values, json},
     path::Bound,
     plan::{Plan, Unmatched, Upstream},
     route::Found,
@@ -69,13 +69,14 @@ fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> Stri
 fn fenced(found: &Found<'_>, http: &Request<Body>, host: &str) -> Result<Option<Fenced>, Refusal> {
     let Some(fence) = &found.route.fence else { return Ok(None) };
     let values = Parameters { bound: found.bound, query: http.uri().query(), headers: http.headers(), host };
-    let key = fence.key.expand(&values).map_err(|bad| {
+    let keys = fence.expand_all(&values).map_err(|bad| {
         let reason = match bad {
             BadKey::Missing { .. } => Reason::KeyMissing,
             BadKey::Invalid { .. } | BadKey::TooLong => Reason::KeyInvalid,
         };
         Refusal::new(reason, bad.to_string())
     })?;
+    let key = keys.into_iter().next().expect("a fence has a key");
     Ok(Some(Fenced { route: found.route.id, key }))
 }
 
@@ -107,6 +108,10 @@ impl Values for Parameters<'_> {
 
     fn host(&self) -> Option<&str> {
         Some(self.host)
+    }
+
+    fn body(&self) -> Option<&json::Body> {
+        None
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Fence, Hold, Mode},
+    plan::{Caching, Fence, Hold, ModeRule},
 };
 
 /// What `defaults` can set for every fence.
@@ -18,16 +18,26 @@ pub(super) struct Terms {
     wait: Option<Duration>,
     queue: Option<usize>,
     hold: Option<Hold>,
-    mode: Option<Mode>,
+    mode: Option<ModeRule>,
 }
+
+const MODES: [(&str, ModeRule); 3] =
+    [("exclusive", ModeRule::Exclusive), ("shared", ModeRule::Shared), ("by-method", ModeRule::ByMethod)];
 
 impl Terms {
     pub(super) fn read(block: &mut Block) -> Self {
         Self {
             wait: block.value("wait", scalar::duration),
             queue: block.value("queue", queue),
-            hold: block.inner("hold", |block| block.word("mode", &[("strict", Hold::Strict)])).flatten(),
-            mode: block.word("mode", &[("exclusive", Mode::Exclusive)]),
+            hold: block
+                .inner("hold", |block| {
+                    block.word(
+                        "mode",
+                        &[("strict", Hold::Strict), ("cached", Hold::Cached(Caching::default()))],
+                    )
+                })
+                .flatten(),
+            mode: block.word("mode", &MODES),
         }
     }
 }
@@ -52,11 +62,12 @@ fn fenced(block: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Fence>
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
     Some(Fence {
-        key: key?,
-        mode: terms.mode.or(defaults.mode).unwrap_or(Mode::Exclusive),
+        keys: vec![key?],
+        set: false,
+        mode: terms.mode.or(defaults.mode).unwrap_or(ModeRule::Exclusive),
         wait: terms.wait.or(defaults.wait).unwrap_or(Duration::from_secs(5)),
         queue: terms.queue.or(defaults.queue).unwrap_or(100),
-        hold: terms.hold.or(defaults.hold).unwrap_or(Hold::Strict),
+        hold: terms.hold.or(defaults.hold).unwrap_or(Hold::Cached(Caching::default())),
         locked_status,
         max_response,
     })

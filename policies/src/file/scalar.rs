@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use crate::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
+    plan::ZooKeeper,
 };
 
 type Parsed<T> = Result<T, Diagnostic>;
@@ -79,6 +80,14 @@ pub(super) fn limit(text: &str) -> Parsed<usize> {
     match count(text)? {
         0 => Err(out_of_range(text, "a limit of 0 refuses everything")),
         limit => Ok(limit),
+    }
+}
+
+/// How many ZooKeeper sessions share the keys.
+pub(super) fn sessions(text: &str) -> Parsed<usize> {
+    match count(text)? {
+        sessions @ 1..=ZooKeeper::MOST_SESSIONS => Ok(sessions),
+        _ => Err(out_of_range(text, "write `1` to `64`; few ensembles gain by more than `4`")),
     }
 }
 

@@ -25,6 +25,7 @@ fn settings(block: &mut Block) -> ZooKeeper {
             .unwrap_or(Duration::from_secs(12)),
         tick: block.value("tick", scalar::time_limit).unwrap_or(Duration::from_secs(2)),
         safety_margin: block.value("safety_margin", scalar::duration),
+        sessions: block.value("sessions", scalar::sessions).unwrap_or(4),
     };
     thin_margin(block, &zookeeper);
     short_session(block, &zookeeper);

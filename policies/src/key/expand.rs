@@ -2,6 +2,7 @@
 
 use super::{
     ResourceKey,
+    json::{Body, Leaf},
     template::{Filter, KeyTemplate, Part, Source, Variable},
 };
 use crate::path::{escape, is_unreserved, percent_encoded};
@@ -16,6 +17,8 @@ pub trait Values {
     fn header<'a>(&'a self, name: &str) -> Field<'a>;
     /// The canonical host without its port.
     fn host(&self) -> Option<&str>;
+    /// The body, read for the fence that the key belongs to; `None` where no key of it asks for one.
+    fn body(&self) -> Option<&Body>;
 }
 
 /// One header field name in a request.
@@ -85,6 +88,11 @@ impl Source {
                 Field::One(bytes) => text(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(BadValue::Missing)?.to_owned(),
+            Self::Body(pointer) => match values.body().and_then(|body| body.at(pointer)) {
+                None | Some(Leaf::Null) => return Err(BadValue::Missing),
+                Some(Leaf::Value(value)) => value.clone(),
+                Some(Leaf::Unfit(why)) => return Err(BadValue::Invalid(why)),
+            },
         };
         if value.chars().any(char::is_control) {
             return Err(BadValue::Invalid("has a control character"));
@@ -177,6 +185,7 @@ mod tests {
         query: Option<String>,
         headers: Vec<(String, Vec<u8>)>,
         host: Option<String>,
+        body: Option<Body>,
     }
 
     impl Values for Request {
@@ -196,6 +205,9 @@ mod tests {
         }
         fn host(&self) -> Option<&str> {
             self.host.as_deref()
+        }
+        fn body(&self) -> Option<&Body> {
+            self.body.as_ref()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use super::ResourceKey;
+use super::{Pointer, ResourceKey};
 use crate::path::{is_name, is_unreserved};
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`].
@@ -38,6 +38,8 @@ pub enum Source {
     Header(Box<str>),
     /// The host without its port.
     Host,
+    /// A string, an integer or a boolean in a JSON body.
+    Body(Pointer),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +111,19 @@ impl KeyTemplate {
             Part::Variable(variable) => Some(variable),
         })
     }
+
+    /// What the key takes from a JSON body.
+    pub fn pointers(&self) -> impl Iterator<Item = &Pointer> {
+        self.variables().filter_map(|variable| match &variable.source {
+            Source::Body(pointer) => Some(pointer),
+            _ => None,
+        })
+    }
 }
 
 impl Source {
-    /// The words before the dot.
-    pub const WORDS: [&str; 4] = ["path", "query", "header", "host"];
+    /// The words before the dot or colon.
+    pub const WORDS: [&str; 5] = ["path", "query", "header", "host", "body"];
 }
 
 impl Filter {
@@ -180,17 +190,19 @@ fn trimmed_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
 }
 
 fn source(word: &str, span: Span) -> Result<Source, BadKeyTemplate> {
-    let (kind, name) = match word.split_once('.') {
-        Some((kind, name)) => (kind, Some(name)),
-        None => (word, None),
-    };
+    let end = word.find(['.', ':']).unwrap_or(word.len());
+    let (kind, name) = word.split_at(end);
     if !Source::WORDS.contains(&kind) {
         let kind_span = span.start..span.start + kind.len().max(1);
         return Err(BadKeyTemplate { span: kind_span, why: Why::UnknownSource(kind.to_owned()) });
     }
-    match (kind, name) {
-        ("host", None) => Ok(Source::Host),
-        ("host", Some(_)) => Err(syntax(span, "`host` has no parts")),
+    if kind == "body" {
+        let pointer = name.strip_prefix(':').unwrap_or_default();
+        return Pointer::parse(pointer).map(Source::Body).map_err(|why| syntax(span, why));
+    }
+    match (kind, name.strip_prefix('.')) {
+        ("host", _) if name.is_empty() => Ok(Source::Host),
+        ("host", _) => Err(syntax(span, "`host` has no parts")),
         ("path", Some(name)) if is_name(name) => Ok(Source::Path(name.into())),
         ("query", Some(name)) if is_parameter(name) => Ok(Source::Query(name.into())),
         ("header", Some(name)) if is_token(name) => Ok(Source::Header(name.to_ascii_lowercase().into())),
@@ -238,6 +250,7 @@ impl fmt::Display for Source {
             Self::Query(name) => write!(f, "query.{name}"),
             Self::Header(name) => write!(f, "header.{name}"),
             Self::Host => f.write_str("host"),
+            Self::Body(pointer) => write!(f, "body:{pointer}"),
         }
     }
 }

@@ -1,0 +1,214 @@
+//! Reads a JSON body once, and keeps the few values of it that keys ask for.
+//!
+//! A body that two readers could take for different values has no key. That is one with two members of one name, at
+//! any depth; one that has the member asked for in a second spelling, as some readers do not care about case; one
+//! with a number, where it is asked for, that not every reader takes for the same.
+
+use std::{borrow::Cow, collections::HashSet, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
+};
+
+use super::Pointer;
+
+/// The values of one body that the keys of one fence ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Body {
+    leaves: Vec<(Pointer, Leaf)>,
+}
+
+/// What stands where a pointer points to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Leaf {
+    Null,
+    /// A string; or an integer or a boolean in its only spelling.
+    Value(String),
+    /// And why it cannot be part of a key.
+    Unfit(&'static str),
+}
+
+/// Why no key can be taken from a body. The client is at fault; no message repeats what the client sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadBody {
+    #[error("the body is not JSON")]
+    NotJson,
+    #[error("the body has an object with two members of one name")]
+    Twice,
+    #[error(
+        "the body has a member that a key asks for in a second spelling, which some servers take for the same"
+    )]
+    Respelled,
+    #[error("the body is nested deeper than {DEEPEST} levels")]
+    TooDeep,
+}
+
+/// Objects and lists within each other. Nothing that names a resource is deeper, and a reader that calls itself for
+/// each level has to stop somewhere.
+pub(super) const DEEPEST: usize = 32;
+
+impl Body {
+    /// Memory is bounded by the member names and by what `pointers` ask for, however many values there are.
+    pub(crate) fn parse<'p>(
+        bytes: &[u8],
+        pointers: impl Iterator<Item = &'p Pointer>,
+    ) -> Result<Self, BadBody> {
+        let mut findings = Findings { body: Self::default(), bad: None };
+        let root = Walk { asked: pointers.collect(), depth: 0, findings: &mut findings };
+        let mut json = serde_json::Deserializer::from_slice(bytes);
+        match root.deserialize(&mut json).and_then(|()| json.end()) {
+            Ok(()) => Ok(findings.body),
+            Err(_) => Err(findings.bad.unwrap_or(BadBody::NotJson)),
+        }
+    }
+
+    /// `None` where nothing stands there, or nobody asked for it when the body was read.
+    pub(super) fn at(&self, pointer: &Pointer) -> Option<&Leaf> {
+        self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
+    }
+}
+
+/// What has been found so far.
+struct Findings {
+    body: Body,
+    /// Why the walk was given up, where it was not the parser that gave up.
+    bad: Option<BadBody>,
+}
+
+/// One value on its way through the parser.
+struct Walk<'w, 'p> {
+    /// The pointers that lead here, or on from here.
+    asked: Vec<&'p Pointer>,
+    /// How many of their names have been followed.
+    depth: usize,
+    findings: &'w mut Findings,
+}
+
+impl<'p> Walk<'_, 'p> {
+    /// Keeps the value if a pointer ends here.
+    fn keep(self, leaf: impl FnOnce() -> Leaf) {
+        if let Some(pointer) = self.asked.into_iter().find(|pointer| pointer.names().len() == self.depth) {
+            self.findings.body.leaves.push((pointer.clone(), leaf()));
+        }
+    }
+
+    fn within(&mut self, asked: Vec<&'p Pointer>) -> Walk<'_, 'p> {
+        Walk { asked, depth: self.depth + 1, findings: self.findings }
+    }
+
+    /// The pointers that go on with `name`, and whether one goes on with another spelling of it.
+    fn asked_for(&self, name: &str) -> (Vec<&'p Pointer>, bool) {
+        let next = |pointer: &&&'p Pointer| pointer.names().get(self.depth).map(|next| &**next);
+        let asked = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
+        let other = |next: &str| next != name && folded(next).eq(folded(name));
+        (asked, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
+    }
+
+    fn give_up<E: Error>(self, why: BadBody) -> E {
+        self.findings.bad = Some(why);
+        E::custom(why)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.keep(|| Leaf::Null);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.keep(|| Leaf::Value(value.to_string()));
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.keep(|| integer(value, value.to_string()));
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.keep(|| integer(value.unsigned_abs(), value.to_string()));
+        Ok(())
+    }
+
+    /// A fraction, an exponent, `-0`, or more than 64 bits.
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        self.keep(|| Leaf::Unfit(UNFIT_NUMBER));
+        Ok(())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<(), E> {
+        self.keep(|| Leaf::Value(value.to_owned()));
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        if self.depth == DEEPEST {
+            return Err(self.give_up(BadBody::TooDeep));
+        }
+        for index in 0_usize.. {
+            let asked = match self.asked.is_empty() {
+                true => Vec::new(),
+                false => self.asked_for(&index.to_string()).0,
+            };
+            if items.next_element_seed(self.within(asked))?.is_none() {
+                break;
+            }
+        }
+        self.keep(|| Leaf::Unfit(UNFIT_SHAPE));
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
+        if self.depth == DEEPEST {
+            return Err(self.give_up(BadBody::TooDeep));
+        }
+        let mut names = HashSet::new();
+        while let Some(Name(name)) = members.next_key()? {
+            let (asked, respelled) = self.asked_for(&name);
+            if respelled {
+                return Err(self.give_up(BadBody::Respelled));
+            }
+            if !names.insert(name) {
+                return Err(self.give_up(BadBody::Twice));
+            }
+            members.next_value_seed(self.within(asked))?;
+        }
+        self.keep(|| Leaf::Unfit(UNFIT_SHAPE));
+        Ok(())
+    }
+}
+
+/// The name of a member, copied only where it has escapes.
+#[derive(PartialEq, Eq, Hash, Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+const UNFIT_NUMBER: &str = "is a number that not every reader of JSON takes for the same integer";
+const UNFIT_SHAPE: &str = "is an object or a list";
+
+/// Readers whose numbers are doubles take integers beyond this for their neighbours (RFC 7493, 2.2).
+const EXACT: u64 = (1 << 53) - 1;
+
+fn integer(magnitude: u64, text: String) -> Leaf {
+    if magnitude <= EXACT { Leaf::Value(text) } else { Leaf::Unfit(UNFIT_NUMBER) }
+}
+
+/// Equal for names that a reader without regard to case takes for one.
+fn folded(name: &str) -> impl Iterator<Item = char> {
+    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+}

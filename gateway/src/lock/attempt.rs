@@ -66,7 +66,8 @@ impl<L: Link> Attempt<L> {
     async fn wait(&self, node: Node, children: Vec<String>, caller: &mut impl Caller) -> Result<Grant, Stop> {
         let live = &self.site.live;
         if node.seen.owner != live.link.id() {
-            // Another session made it: the proof we hold says nothing about that one.
+            // Another session made it: the proof we hold says nothing about that one, and none of this session does.
+            live.over.cancel();
             return Err(NotGranted::Lost.into());
         }
         let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);

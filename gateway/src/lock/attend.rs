@@ -154,7 +154,10 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
     loop {
         let (children, changed) = match site.live.link.watch_children(&site.parent).await {
             Ok(watched) => watched,
-            Err(Fault::Ambiguous(_)) => continue,
+            Err(Fault::Ambiguous(_)) => {
+                sleep(AGAIN).await;
+                continue;
+            }
             Err(Fault::NoNode) => return taken_away(slot),
             Err(fault) => return debug!(%fault, key = %slot.key, "contention is not watched"),
         };
@@ -171,6 +174,9 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         changed.await;
     }
 }
+
+/// Before what had an ambiguous end is tried again.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// The name of a node that was found again after its create's answer was lost.
 fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String> {

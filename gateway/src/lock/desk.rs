@@ -48,7 +48,9 @@ impl Desk {
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         let session = supervise(connect, settings.clone(), current.clone(), view, close.clone());
         let serving = async {
-            while let Some(asked) = tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None } {
+            while let Some(asked) =
+                tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
+            {
                 match (asked, current.live()) {
                     (Work::Order(order), Some(live)) => drop(tasks.spawn_local(order::serve(live, order))),
                     (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
@@ -56,6 +58,9 @@ impl Desk {
                         drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));
                     }
                 }
+            }
+            if let Some(live) = current.live() {
+                live.registry.end_idle();
             }
             tasks.close();
             // The session stays until then: removing a node needs it.

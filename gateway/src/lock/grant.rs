@@ -1,6 +1,6 @@
 //! What an attempt for a lock comes to.
 
-use std::sync::Arc;
+use std::{future::Future, sync::Arc};
 
 use crate::session::evidence::Evidence;
 
@@ -48,7 +48,7 @@ impl From<NotGranted> for Stop {
 pub trait Caller {
     fn is_gone(&self) -> bool;
     /// Returns when nobody wants the lock any more.
-    async fn gone(&mut self);
+    fn gone(&mut self) -> impl Future<Output = ()>;
     /// Another holder is before us: callers that do not wait leave here.
     fn behind(&mut self) -> Result<(), NotGranted>;
 }

@@ -1,6 +1,12 @@
 //! Gives out tenures: the workers' handle on everything that holds locks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use fencegate_policies::{
     key::ResourceKey,
@@ -16,7 +22,7 @@ use super::{
     grant::NotGranted,
     order::{Granted, Order},
     queue::Patience,
-    queues::{Full, Queues},
+    queues::{Full, Place, Queues},
     slot::{Entered, Table},
     tenure::Tenure,
 };
@@ -123,26 +129,25 @@ impl Keeper {
                 Ok(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline).await?,
                 Ok(Ok(Err(why))) => return Err(why.into()),
                 Ok(Err(_closed)) => return Err(stopping()),
-                Err(_elapsed) => return Err(why_not(&view)),
+                Err(_elapsed) => return Err(why_not(&view, self.table.is_taken(key))),
             }
         }
     }
 
     async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
         let line = self.line(wish.keys.first().expect("a wish names at least one key"));
-        let mut places = Vec::with_capacity(wish.keys.len());
-        for key in wish.keys {
-            places.push(self.queues.enter(key, wish.queue).map_err(|Full| Refused::QueueFull)?);
-        }
+        let enter = |key| self.queues.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
+        let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
+        let behind = Arc::<AtomicBool>::default();
         let deadline = wish.deadline();
         let mut view = line.view.clone();
         self.check(&view)?;
         loop {
-            match timeout_at(deadline, order(line, wish)).await {
-                Ok(Ok(Granted { grant, over })) => return Ok(Tenure::of_node(grant, over, places)),
+            match timeout_at(deadline, order(line, wish, &behind, &places)).await {
+                Ok(Ok(Granted { grant, over })) => return Ok(Tenure::of_node(grant, over)),
                 Ok(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline).await?,
                 Ok(Err(why)) => return Err(why.into()),
-                Err(_elapsed) => return Err(why_not(&view)),
+                Err(_elapsed) => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
             }
         }
     }
@@ -155,7 +160,8 @@ impl Keeper {
     /// A session that is not ready, if there is one; else any.
     pub fn view(&self) -> View {
         let ready = |line: &&Line| !line.view.borrow().is_ready(&self.clock);
-        let line = self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
+        let line =
+            self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
         line.view.borrow().clone()
     }
 
@@ -182,7 +188,7 @@ impl Keeper {
         if matches!(timeout_at(deadline, live).await, Ok(Ok(_))) {
             return Ok(());
         }
-        Err(why_not(view))
+        Err(why_not(view, false))
     }
 }
 
@@ -195,10 +201,22 @@ impl Wish<'_> {
 /// Even a request that does not wait for another holder gives ZooKeeper the time for its answer.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 
-async fn order(line: &Line, wish: Wish<'_>) -> Result<Granted, NotGranted> {
+async fn order(
+    line: &Line,
+    wish: Wish<'_>,
+    behind: &Arc<AtomicBool>,
+    places: &Arc<[Place]>,
+) -> Result<Granted, NotGranted> {
     let (caller, answer) = oneshot::channel();
     let gone = || NotGranted::Service("the gateway is stopping".into());
-    let order = Order { keys: wish.keys.to_vec(), mode: wish.mode, waits: !wish.wait.is_zero(), caller };
+    let order = Order {
+        keys: wish.keys.to_vec(),
+        mode: wish.mode,
+        waits: !wish.wait.is_zero(),
+        caller,
+        behind: behind.clone(),
+        places: places.clone(),
+    };
     line.work.send(Work::Order(order)).map_err(|_| gone())?;
     answer.await.unwrap_or_else(|_| Err(gone()))
 }
@@ -214,12 +232,13 @@ impl From<NotGranted> for Refused {
     }
 }
 
-/// The wait is over: because of another holder, or because nobody could have been granted anything?
-fn why_not(view: &watch::Receiver<View>) -> Refused {
+/// The wait is over: because of another holder (`taken`), or because ZooKeeper did not answer?
+fn why_not(view: &watch::Receiver<View>, taken: bool) -> Refused {
     match &*view.borrow() {
         View::Away(why) => Refused::Service(why.to_string()),
         View::Live { connected: false, .. } => disconnected(),
-        View::Live { .. } => Refused::Locked,
+        View::Live { .. } if taken => Refused::Locked,
+        View::Live { .. } => Refused::Service("ZooKeeper did not answer in time".into()),
     }
 }
 

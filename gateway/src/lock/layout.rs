@@ -94,9 +94,10 @@ pub fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
 /// Does anybody wait for the node called `own` to go, or could not hold beside it?
 pub fn is_contended(children: &[String], own: &str) -> bool {
     let Some(ours) = Contender::parse(own) else { return false };
-    children.iter().filter_map(|name| Contender::parse(name)).any(|other| {
-        other.name != own && !ours.agrees_with(&other)
-    })
+    children
+        .iter()
+        .filter_map(|name| Contender::parse(name))
+        .any(|other| other.name != own && !ours.agrees_with(&other))
 }
 
 /// The nodes that an attempt made, lowest first. More than one when a create was repeated below us.

@@ -1,6 +1,13 @@
 //! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
 
-use std::{rc::Rc, time::Duration};
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use futures_util::future::join_all;
@@ -10,6 +17,7 @@ use tracing::{debug, warn};
 use super::{
     attempt::Attempt,
     grant::{Caller, Grant, NotGranted, Stop},
+    queues::Place,
     set::SetAttempt,
 };
 use crate::session::{link::Link, supervise::Live};
@@ -22,6 +30,10 @@ pub struct Order {
     /// False: only if nobody holds it.
     pub waits: bool,
     pub caller: oneshot::Sender<Result<Granted, NotGranted>>,
+    /// Set when another holder is before us: then a wait that ends was for the lock, else for the lock service.
+    pub behind: Arc<AtomicBool>,
+    /// Kept until no node is left, however early the caller goes: what may wait is what may exist.
+    pub places: Arc<[Place]>,
 }
 
 /// The nodes are removed when `over` is sent or dropped.
@@ -33,8 +45,8 @@ pub struct Granted {
 
 /// Runs one order to its end; returns when no node of it is left, or the session is over.
 pub async fn serve<L: Link>(live: Rc<Live<L>>, order: Order) {
-    let Order { keys, mode, waits, caller } = order;
-    let mut caller = Request { answer: caller, waits };
+    let Order { keys, mode, waits, caller, behind, places } = order;
+    let mut caller = Request { answer: caller, waits, behind };
     let begun = match keys.as_slice() {
         [key] => Attempt::begin(&live, key, mode).await.map(Nodes::One),
         keys => SetAttempt::begin(&live, keys, mode).await.map(Nodes::Set),
@@ -70,6 +82,7 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, order: Order) {
         Nodes::One(attempt) => attempt.clear().await,
         Nodes::Set(attempt) => attempt.clear().await,
     }
+    drop(places);
 }
 
 enum Nodes<L: Link> {
@@ -98,6 +111,7 @@ const LONG: Duration = Duration::from_secs(1);
 struct Request {
     answer: oneshot::Sender<Result<Granted, NotGranted>>,
     waits: bool,
+    behind: Arc<AtomicBool>,
 }
 
 impl Caller for Request {
@@ -110,6 +124,7 @@ impl Caller for Request {
     }
 
     fn behind(&mut self) -> Result<(), NotGranted> {
+        self.behind.store(true, Ordering::Relaxed);
         if self.waits { Ok(()) } else { Err(NotGranted::Locked) }
     }
 }

@@ -57,7 +57,9 @@ pub struct Started<C> {
 pub enum Arrival<C> {
     Start(Started<C>),
     /// It waits; if nobody works for the key yet, somebody has to.
-    Wait { attend: bool },
+    Wait {
+        attend: bool,
+    },
     /// It would have to wait, and there is no place or it does not want to.
     Full,
     Busy,
@@ -100,10 +102,7 @@ impl<W, C: Clone> Queue<W, C> {
         proven: impl Fn(&C) -> bool,
         caller: impl FnOnce() -> W,
     ) -> Arrival<C> {
-        // Behind anybody who waits: a later request of the held mode does not overtake an earlier one of the other.
-        if self.waiting.is_empty()
-            && let Some(started) = self.start(mode, now, &proven)
-        {
+        if let Some(started) = self.start_free(mode, now, &proven) {
             return Arrival::Start(started);
         }
         match patience {
@@ -114,6 +113,15 @@ impl<W, C: Clone> Queue<W, C> {
         self.waiting.push_back(Waiting { mode, since: now, caller: caller() });
         let attend = !std::mem::replace(&mut self.attended, true);
         Arrival::Wait { attend }
+    }
+
+    /// Starts a request that does not have to wait. Behind anybody who does: a later request of the held mode does not
+    /// overtake an earlier one of the other.
+    pub fn start_free(&mut self, mode: Mode, now: Boot, proven: impl Fn(&C) -> bool) -> Option<Started<C>> {
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        self.start(mode, now, &proven)
     }
 
     /// The lock was granted; nothing is in flight under it yet.
@@ -153,7 +161,8 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// G for one more dispatch of a request in flight. `None`: the tenure is closed.
     pub fn next_number(&mut self) -> Option<u32> {
-        let tenure = self.tenure.as_mut().filter(|tenure| !tenure.closed && tenure.dispatched < LAST_DISPATCH)?;
+        let tenure =
+            self.tenure.as_mut().filter(|tenure| !tenure.closed && tenure.dispatched < LAST_DISPATCH)?;
         tenure.dispatched += 1;
         Some(tenure.dispatched)
     }
@@ -194,9 +203,10 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// What to do about the tenure, if there is one.
     pub fn due(&mut self, now: Boot) -> Due {
-        let waits_for_other = self.tenure.as_ref().is_some_and(|tenure| {
-            self.waiting.front().is_some_and(|first| first.mode != tenure.mode)
-        });
+        let waits_for_other = self
+            .tenure
+            .as_ref()
+            .is_some_and(|tenure| self.waiting.front().is_some_and(|first| first.mode != tenure.mode));
         if waits_for_other {
             // A local request of the other mode counts like a contender elsewhere.
             self.contended(now);

@@ -54,6 +54,13 @@ impl Registry {
         self.cached.borrow_mut().insert(guid, Arc::downgrade(slot));
     }
 
+    /// Asks every idle tenure to end.
+    pub fn end_idle(&self) {
+        for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
+            slot.evict();
+        }
+    }
+
     /// Asks the tenures that have been idle longest to end; how many were asked.
     fn make_room(&self) -> usize {
         let slots: Vec<_> = self.cached.borrow().values().filter_map(Weak::upgrade).collect();

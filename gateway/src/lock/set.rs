@@ -40,7 +40,13 @@ impl<L: Link> SetAttempt<L> {
         let bytes = keys.iter().map(|key| live.paths.lock(key).len()).sum();
         let registered = Registered::enter(live, bytes).await?;
         let sites = keys.iter().map(|key| Site::new(live.clone(), key, registered.guid, mode)).collect();
-        Ok(Self { live: live.clone(), sites, may_exist: Cell::new(false), only: OnceCell::new(), _registered: registered })
+        Ok(Self {
+            live: live.clone(),
+            sites,
+            may_exist: Cell::new(false),
+            only: OnceCell::new(),
+            _registered: registered,
+        })
     }
 
     pub fn sites(&self) -> &[Site<L>] {
@@ -51,10 +57,15 @@ impl<L: Link> SetAttempt<L> {
     pub async fn acquire(&self, caller: &mut impl Caller) -> Result<Grant, Stop> {
         let nodes = self.create().await?;
         let first = &nodes.first().expect("a set has at least one key").seen;
-        if nodes.iter().any(|node| node.seen.czxid != first.czxid || node.seen.owner != self.live.link.id()) {
+        if nodes.iter().any(|node| node.seen.owner != self.live.link.id()) {
+            self.live.over.cancel();
+        }
+        if self.live.over.is_cancelled() || nodes.iter().any(|node| node.seen.czxid != first.czxid) {
             return Err(NotGranted::Lost.into());
         }
-        let beyond = |node: &Node| layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > SEQUENCE_LIMIT);
+        let beyond = |node: &Node| {
+            layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > SEQUENCE_LIMIT)
+        };
         if nodes.iter().any(beyond) {
             return Err(NotGranted::KeyLimit("a key's queue has used up its numbers").into());
         }
@@ -157,7 +168,9 @@ impl<L: Link> SetAttempt<L> {
             return;
         }
         match self.only.get() {
-            Some(names) => drop(join_all(self.sites.iter().zip(names).map(|(site, name)| site.remove(name))).await),
+            Some(names) => {
+                drop(join_all(self.sites.iter().zip(names).map(|(site, name)| site.remove(name))).await)
+            }
             None => drop(join_all(self.sites.iter().map(Site::purge)).await),
         }
     }

@@ -66,11 +66,15 @@ impl<L: Link> Site<L> {
     /// The lowest node of ours is adopted and every other removed.
     pub async fn recover(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         'anew: loop {
-            let (synced, children) = (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
+            let (synced, children) =
+                (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
             let (synced, children) = tokio::join!(synced, children);
             let children = match (synced, children) {
                 // First: what an unsynced server does not show may exist.
-                (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) => continue,
+                (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) => {
+                    sleep(AGAIN).await;
+                    continue;
+                }
                 (Ok(()), Ok(children)) => children,
                 (Ok(()) | Err(Fault::NoNode), Err(Fault::NoNode)) => return Ok(None),
                 (Err(fault), _) | (_, Err(fault)) => return Err(refused(fault)),
@@ -78,7 +82,9 @@ impl<L: Link> Site<L> {
             let mut adopted = None;
             for name in layout::made_by(&children, self.guid) {
                 match self.live.link.seen(&self.path(name)).await {
-                    Ok(Some(seen)) if adopted.is_none() => adopted = Some(Node { name: name.to_owned(), seen }),
+                    Ok(Some(seen)) if adopted.is_none() => {
+                        adopted = Some(Node { name: name.to_owned(), seen })
+                    }
                     Ok(Some(_)) => self.remove(name).await,
                     Ok(None) => {}
                     Err(Fault::Ambiguous(_)) => continue 'anew,
@@ -118,7 +124,10 @@ impl<L: Link> Site<L> {
                 return Err(Stop::CallerGone);
             }
             // The event says that something changed, not that we are first; and our own node may be gone as well.
-            children = self.list().await?;
+            children = tokio::select! {
+                children = self.list() => children?,
+                () = caller.gone() => return Err(Stop::CallerGone),
+            };
         }
     }
 
@@ -137,7 +146,7 @@ impl<L: Link> Site<L> {
             match self.live.link.children(&self.parent).await {
                 Ok(children) => return Ok(children),
                 Err(Fault::NoNode) => return Ok(Vec::new()),
-                Err(Fault::Ambiguous(_)) => {}
+                Err(Fault::Ambiguous(_)) => sleep(AGAIN).await,
                 Err(fault) => return Err(refused(fault)),
             }
         }
@@ -155,7 +164,7 @@ impl<L: Link> Site<L> {
             };
             match self.live.link.watch(&own).await {
                 Ok(changed) => changed.await,
-                Err(Fault::NoNode | Fault::Ambiguous(_)) => {}
+                Err(Fault::NoNode | Fault::Ambiguous(_)) => sleep(AGAIN).await,
                 Err(_) => return,
             }
         }
@@ -165,7 +174,8 @@ impl<L: Link> Site<L> {
     /// trusting what the attempt remembers: an answer may have been lost on the way here.
     pub async fn purge(&self) {
         loop {
-            let (synced, children) = (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
+            let (synced, children) =
+                (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
             match tokio::join!(synced, children) {
                 (Ok(()), Ok(children)) => {
                     for name in layout::made_by(&children, self.guid) {
@@ -188,7 +198,7 @@ impl<L: Link> Site<L> {
         loop {
             match self.live.link.delete(&path).await {
                 Ok(()) | Err(Fault::NoNode | Fault::Over) => return,
-                Err(Fault::Ambiguous(_)) => {}
+                Err(Fault::Ambiguous(_)) => sleep(AGAIN).await,
                 Err(fault) => {
                     warn!(%fault, %path, "lock node not removed yet");
                     sleep(PAUSE).await;
@@ -197,6 +207,9 @@ impl<L: Link> Site<L> {
         }
     }
 }
+
+/// Before what had an ambiguous end is tried again: an error that comes at once must not come in a circle.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Between two tries of what the server refuses to do (throttled, or an ACL in the way).
 const PAUSE: Duration = Duration::from_millis(500);

@@ -2,7 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use fencegate_policies::{
@@ -36,6 +40,8 @@ pub struct Slot {
     queue: Mutex<Entry>,
     /// Tells the task that works for the key to look again.
     look: Notify,
+    /// A holder elsewhere is before us.
+    behind: AtomicBool,
     clock: SharedClock,
 }
 
@@ -55,7 +61,11 @@ struct Caller {
 pub enum Entered {
     Started(Tenure),
     /// Wait for the answer; `attend` when a task has to be started for the key.
-    Waiting { answer: oneshot::Receiver<Answer>, place: Place, attend: Option<Arc<Slot>> },
+    Waiting {
+        answer: oneshot::Receiver<Answer>,
+        place: Place,
+        attend: Option<Arc<Slot>>,
+    },
     Full,
     Busy,
 }
@@ -73,6 +83,25 @@ impl Table {
         }
         let slot = shard.get(key).expect("just made where missing");
         slot.enter(mode, rules, patience)
+    }
+
+    /// The tenure of a key that is held here and free; nothing is made and nobody waits.
+    pub fn take_free(&self, key: &ResourceKey, mode: Mode) -> Option<Tenure> {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let slot = shard.get(key)?;
+        let started = slot
+            .entry()
+            .queue
+            .start_free(mode, self.clock.now(), |grant| grant.evidence.holds(self.clock.now()))?;
+        Some(slot.tenure(started))
+    }
+
+    /// Somebody holds the key, here or elsewhere, as far as is known.
+    pub fn is_taken(&self, key: &ResourceKey) -> bool {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        shard
+            .get(key)
+            .is_some_and(|slot| slot.behind.load(Ordering::Relaxed) || slot.entry().queue.in_flight() > 0)
     }
 
     /// Forgets the key if nobody wants it any more; then its task ends.
@@ -99,10 +128,16 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
 impl Slot {
     fn new(key: ResourceKey, clock: SharedClock) -> Self {
         let entry = Entry { queue: Queue::default(), removed: false };
-        Self { key, queue: Mutex::new(entry), look: Notify::new(), clock }
+        Self { key, queue: Mutex::new(entry), look: Notify::new(), behind: AtomicBool::new(false), clock }
     }
 
     fn entry(&self) -> MutexGuard<'_, Entry> {
@@ -113,11 +148,17 @@ impl Slot {
         let now = self.clock.now();
         let (mut entry, mut answer) = (self.entry(), None);
         debug_assert!(!entry.removed, "removed under the table's lock");
-        let arrival = entry.queue.arrive(mode, patience, now, |grant| grant.evidence.holds(now), || {
-            let (sender, receiver) = oneshot::channel();
-            answer = Some(receiver);
-            Caller { answer: sender, rules, patience }
-        });
+        let arrival = entry.queue.arrive(
+            mode,
+            patience,
+            now,
+            |grant| grant.evidence.holds(now),
+            || {
+                let (sender, receiver) = oneshot::channel();
+                answer = Some(receiver);
+                Caller { answer: sender, rules, patience }
+            },
+        );
         match (arrival, answer) {
             (Arrival::Start(started), _) => Entered::Started(self.tenure(started)),
             (Arrival::Wait { attend }, Some(answer)) => {
@@ -162,7 +203,8 @@ impl Slot {
         loop {
             let mut entry = self.entry();
             entry.queue.forget(|caller| caller.answer.is_closed());
-            let Some((caller, started)) = entry.queue.start_next(now, |grant| grant.evidence.holds(now)) else {
+            let Some((caller, started)) = entry.queue.start_next(now, |grant| grant.evidence.holds(now))
+            else {
                 if entry.queue.is_urgent(now) {
                     self.look.notify_one();
                 }
@@ -189,6 +231,7 @@ impl Slot {
     }
 
     pub(super) fn granted(self: &Arc<Self>, grant: Grant, mode: Mode, rules: Caching) {
+        self.behind.store(false, Ordering::Relaxed);
         self.entry().queue.granted(grant, mode, rules, self.clock.now());
         self.start_waiting();
     }
@@ -227,6 +270,7 @@ impl Slot {
 
     /// Another holder is before us: those who do not wait leave. An error when nobody is left.
     pub(super) fn dismiss_impatient(&self) -> Result<(), NotGranted> {
+        self.behind.store(true, Ordering::Relaxed);
         let (leaving, left) = {
             let mut entry = self.entry();
             let leaving = entry.queue.dismiss(|caller| caller.patience == Patience::None);

@@ -37,6 +37,9 @@ pub struct Gate {
     clock: SharedClock,
     state: RefCell<State>,
     written: Cell<u64>,
+    /// Written since the last complete flush. The HTTP library flushes when its own buffer is empty, so what is not
+    /// flushed may have more behind it.
+    unflushed: Cell<bool>,
     last_write: Cell<Instant>,
 }
 
@@ -70,6 +73,7 @@ impl Gate {
             clock,
             state: RefCell::new(State::Open),
             written: Cell::new(0),
+            unflushed: Cell::new(false),
             last_write: Cell::new(Instant::now()),
         }
     }
@@ -88,6 +92,13 @@ impl Gate {
         self.arm(None);
     }
 
+    /// The connection ends. An exchange that was under way ends with a reset.
+    pub fn end(&self) {
+        if !self.is_open() {
+            self.shut(Why::Abandoned);
+        }
+    }
+
     /// For ever. The first reason stays.
     pub fn shut(&self, why: Why) {
         let mut state = self.state.borrow_mut();
@@ -99,6 +110,11 @@ impl Gate {
     /// Bytes given to the kernel since the gate was armed.
     pub fn written(&self) -> u64 {
         self.written.get()
+    }
+
+    /// Everything that the HTTP library had to write has been given to the kernel.
+    pub fn is_flushed(&self) -> bool {
+        !self.unflushed.get()
     }
 
     /// When the last byte was given to the kernel.
@@ -167,6 +183,7 @@ impl<S: AsyncRead + Reset + Unpin> AsyncRead for Gated<S> {
 impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.gate.check()?;
+        self.gate.unflushed.set(true);
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
         self.gate.count(&polled);
         polled
@@ -178,6 +195,7 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.gate.check()?;
+        self.gate.unflushed.set(true);
         let polled = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         self.gate.count(&polled);
         polled
@@ -188,7 +206,11 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.gate.unflushed.set(false);
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

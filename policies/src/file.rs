@@ -1,7 +1,9 @@
 //! Reads a policy file into a plan, or says all that is wrong with it at once.
 
+mod agree;
 mod block;
 mod fence;
+mod hold;
 mod key;
 mod listener;
 mod reach;
@@ -61,7 +63,7 @@ fn policy(block: &mut Block) -> Option<Plan> {
     let admin = listener::admin(block);
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
-    let defaults = block.inner("defaults", fence::Terms::read).unwrap_or_default();
+    let defaults = block.inner("defaults", fence::Terms::defaults).unwrap_or_default();
     let routes = route::routes(block, &upstreams, &defaults);
     let unmatched = unmatched(block, &upstreams);
 
@@ -158,6 +160,7 @@ mod tests {
 
     const MINIMAL: &str = include_str!("../examples/minimal.yaml");
     const PAYMENTS: &str = include_str!("../examples/payments.yaml");
+    const INVENTORY: &str = include_str!("../examples/inventory.yaml");
 
     fn plan(text: &str) -> Plan {
         let Loaded { plan, diagnostics } = load(text);
@@ -185,6 +188,7 @@ mod tests {
         assert_eq!(plan.zookeeper.root, "/fencegate");
         assert_eq!(plan.zookeeper.session_timeout, Duration::from_secs(12));
         assert_eq!((plan.zookeeper.tick, plan.zookeeper.safety_margin), (Duration::from_secs(2), None));
+        assert_eq!(plan.zookeeper.sessions, 4);
         let upstream = &plan.upstreams[0];
         assert_eq!((&*upstream.fields.token, &*upstream.fields.number), ("fencing-token", "fencing-number"));
         assert_eq!(upstream.connect_timeout, Duration::from_secs(3));
@@ -219,6 +223,42 @@ mod tests {
         assert!(found("POST", "/v1/orders/42").is_none());
     }
 
+    /// The fence of the route of that name.
+    fn fence(plan: &Plan, route: &str) -> Fence {
+        let routes = plan.routes.routes();
+        let route = routes.iter().find(|known| &*known.name == route).expect("a route of that name");
+        route.fence.clone().expect("fenced")
+    }
+
+    #[test]
+    fn a_set_has_all_its_keys_and_is_never_kept() {
+        let plan = plan(INVENTORY);
+        let transfer = fence(&plan, "transfer");
+        assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, Hold::Strict));
+        assert!(transfer.reads_body() && !fence(&plan, "reserve").reads_body());
+        let modes = ["reserve", "count", "record"].map(|route| fence(&plan, route).mode);
+        assert_eq!(modes, [ModeRule::Exclusive, ModeRule::Shared, ModeRule::ByMethod]);
+        assert_eq!(fence(&plan, "reserve").hold, Hold::Cached(Caching::default()));
+        assert_eq!(fence(&plan, "recount").hold, Hold::Strict);
+    }
+
+    #[test]
+    fn a_fence_inherits_what_it_does_not_say_about_its_hold() {
+        let hold = |defaults: &str, own: &str| {
+            let fence_ = format!("order/{{path.order_id}}\", hold: {{{own}}}}}");
+            let text = MINIMAL.replace("order/{path.order_id}\"}", &fence_);
+            let plan = plan(&format!("{text}defaults: {{hold: {{{defaults}}}}}\n"));
+            plan.routes.routes()[0].fence.as_ref().expect("fenced").hold
+        };
+        let caching = Caching { linger: Duration::from_secs(1), max_local: 8, ..Caching::default() };
+        assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), Hold::Cached(caching));
+        assert_eq!(hold("linger: 1s", "mode: strict"), Hold::Strict);
+        assert_eq!(hold("mode: strict", ""), Hold::Strict);
+        assert_eq!(hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"), Hold::Cached(caching));
+        let none = Caching { linger: Duration::ZERO, ..Caching::default() };
+        assert_eq!(hold("", "linger: 0s"), Hold::Cached(none));
+    }
+
     #[test]
     fn the_fingerprint_is_that_of_the_locks() {
         let fingerprint = |from: &str, to: &str| plan(&PAYMENTS.replace(from, to)).fingerprint;
@@ -235,6 +275,19 @@ mod tests {
         ] {
             assert_ne!(fingerprint(from, to), before, "{to}");
         }
+    }
+
+    #[test]
+    fn the_fingerprint_of_a_set_is_that_of_its_keys() {
+        let before = plan(INVENTORY).fingerprint;
+        let (one, other) = ("sku/{body:/from}/{body:/sku | lower}\"", "sku/{body:/to}/{body:/sku | lower}\"");
+        let swapped = INVENTORY.replace(one, "swap").replace(other, one).replace("swap", other);
+        assert!(swapped != INVENTORY && plan(&swapped).fingerprint == before);
+        for (from, to) in [(other, one), ("mode: shared", "mode: exclusive"), ("/from", "/source")] {
+            assert_ne!(plan(&INVENTORY.replace(from, to)).fingerprint, before, "{to}");
+        }
+        let kept = INVENTORY.replace("max_local: 64", "max_local: 8").replace("sessions: 4", "sessions: 2");
+        assert_eq!(plan(&kept).fingerprint, before);
     }
 
     #[test]
@@ -293,12 +346,14 @@ mod tests {
         /// Cuts a piece out of a good file and puts another in.
         #[test]
         fn a_damaged_file_has_a_plan_or_an_error(
-            at in 0..PAYMENTS.len(),
+            good in prop_oneof![Just(PAYMENTS), Just(INVENTORY)],
+            at: prop::sample::Index,
             length in 0..40_usize,
             piece in "|[a-z{}\\[\\]:,\"' \n./|-]{0,12}|~|5|\u{fffd}\u{1f512}",
         ) {
-            let kept: String = PAYMENTS.chars().skip(at + length).collect();
-            let text = PAYMENTS.chars().take(at).chain(piece.chars()).collect::<String>() + &kept;
+            let at = at.index(good.len());
+            let kept: String = good.chars().skip(at + length).collect();
+            let text = good.chars().take(at).chain(piece.chars()).collect::<String>() + &kept;
             prop_assert!(consistent(&text), "{}", text);
         }
     }

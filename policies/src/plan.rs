@@ -1,12 +1,12 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
+mod fence;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+pub use fence::{Caching, Fence, Hold, Mode, ModeRule};
+
 use crate::{
-    key::{
-        BadKey, KeyTemplate, ResourceKey, Values,
-        json::{BadBody, Body},
-    },
     path::{Bound, CanonicalPath, PathTemplate},
     route::RouteTable,
 };
@@ -220,128 +220,6 @@ impl Route {
     /// What the route's path template binds in `path`, which has to be one that the route was found for.
     pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> Bound<'a> {
         Bound::new(&self.path, path)
-    }
-}
-
-/// How a route takes its lock.
-#[derive(Debug, Clone)]
-pub struct Fence {
-    /// At least one; more than one, or a set of one, only where [`Fence::set`] says so.
-    pub keys: Vec<KeyTemplate>,
-    /// Written as `keys`: all are taken at once, and given back after the request.
-    pub set: bool,
-    pub mode: ModeRule,
-    /// How long a request waits for its lock. Default 5 s.
-    pub wait: Duration,
-    /// Waiting requests per key and gateway. Default 100.
-    pub queue: usize,
-    /// Always [`Hold::Strict`] for a set.
-    pub hold: Hold,
-    /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
-    pub locked_status: u16,
-    /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
-    pub max_response: usize,
-}
-
-impl Fence {
-    /// Keys in one set: each is a node of one transaction, and all of them stand in one header field.
-    pub const MOST_KEYS: usize = 16;
-
-    /// True if no key is known before the body is: see [`Fence::body`].
-    pub fn reads_body(&self) -> bool {
-        self.keys.iter().any(|key| key.pointers().next().is_some())
-    }
-
-    /// Reads a request body for [`Values::body`], and keeps what this fence's keys ask for.
-    pub fn body(&self, bytes: &[u8]) -> Result<Body, BadBody> {
-        Body::parse(bytes, self.keys.iter().flat_map(KeyTemplate::pointers))
-    }
-
-    /// The keys of one request: at least one, each of them once, in the order in which everybody sorts them.
-    pub fn expand_all(&self, values: &dyn Values) -> Result<Vec<ResourceKey>, BadKey> {
-        let keys = self.keys.iter().map(|key| key.expand(values));
-        let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
-        keys.sort_unstable();
-        keys.dedup();
-        Ok(keys)
-    }
-}
-
-/// Who else may hold a key at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Nobody.
-    Exclusive,
-    /// Everybody who shares it, too.
-    Shared,
-}
-
-impl Mode {
-    pub fn word(self) -> &'static str {
-        match self {
-            Mode::Exclusive => "exclusive",
-            Mode::Shared => "shared",
-        }
-    }
-}
-
-/// How a route finds the mode of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModeRule {
-    Exclusive,
-    Shared,
-    /// Shared for GET and HEAD, which change nothing (RFC 9110, 9.2.1), exclusive for all others.
-    ByMethod,
-}
-
-impl ModeRule {
-    /// Methods compare exactly: `get` is exclusive.
-    pub fn mode(self, method: &str) -> Mode {
-        match (self, method) {
-            (Self::Shared, _) | (Self::ByMethod, "GET" | "HEAD") => Mode::Shared,
-            (Self::Exclusive | Self::ByMethod, _) => Mode::Exclusive,
-        }
-    }
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Exclusive => "exclusive",
-            Self::Shared => "shared",
-            Self::ByMethod => "by-method",
-        }
-    }
-}
-
-/// What becomes of a lock node after its request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// One lock node per request.
-    Strict,
-    /// The node is kept for the requests to come.
-    Cached(Caching),
-}
-
-/// How long a gateway keeps a key for its own requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caching {
-    /// A key that nobody asks for is given back after this long. Default 250 ms.
-    pub linger: Duration,
-    /// Requests that may still be let in once somebody else wants the key; at least 1. Default 64.
-    pub max_local: u32,
-    /// None is let in any more this long after somebody else began to want the key. Default 100 ms.
-    pub max_hold: Duration,
-    /// The longest that one node is kept, even when nobody else wants it. Default 10 min.
-    pub max_tenure: Duration,
-}
-
-impl Default for Caching {
-    fn default() -> Self {
-        Self {
-            linger: Duration::from_millis(250),
-            max_local: 64,
-            max_hold: Duration::from_millis(100),
-            max_tenure: Duration::from_secs(600),
-        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::{net::SocketAddr, time::Duration};
 use crate::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
-    plan::ZooKeeper,
 };
 
 type Parsed<T> = Result<T, Diagnostic>;
@@ -80,14 +79,6 @@ pub(super) fn limit(text: &str) -> Parsed<usize> {
     match count(text)? {
         0 => Err(out_of_range(text, "a limit of 0 refuses everything")),
         limit => Ok(limit),
-    }
-}
-
-/// How many ZooKeeper sessions share the keys.
-pub(super) fn sessions(text: &str) -> Parsed<usize> {
-    match count(text)? {
-        sessions @ 1..=ZooKeeper::MOST_SESSIONS => Ok(sessions),
-        _ => Err(out_of_range(text, "write `1` to `64`; few ensembles gain by more than `4`")),
     }
 }
 
@@ -167,7 +158,7 @@ fn is_bare_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
+pub(super) fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
     Diagnostic::new(Code::OutOfRange, format!("`{text}` is out of range")).remedy(remedy)
 }
 

@@ -104,6 +104,15 @@ impl KeyTemplate {
         ResourceKey::new(shortest.collect()).is_some()
     }
 
+    /// The same for two templates that some values give one key, as far as that can be seen without the values.
+    pub(crate) fn shape(&self) -> String {
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Literal(literal) => literal,
+            Part::Variable(_) => "{}",
+        });
+        parts.collect()
+    }
+
     /// Left to right.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.parts.iter().filter_map(|part| match part {
@@ -277,6 +286,7 @@ mod tests {
             ("{query.account-id | int}", "{query.account-id | int}"),
             ("the-one-lock", "the-one-lock"),
             ("a{path.a}-x:y-{path.b}z", "a{path.a}-x:y-{path.b}z"),
+            ("{body:/a.b/0/c:d e~1f|int}/{body:/}", "{body:/a.b/0/c:d e~1f | int}/{body:/}"),
         ] {
             assert_eq!(KeyTemplate::parse(text).expect(text).to_string(), written);
         }
@@ -304,7 +314,13 @@ mod tests {
             ("{path.}", 1..6, "a source has a name after a dot, such as `path.order_id`"),
             ("{path.a b}", 1..9, "a source has a name after a dot, such as `path.order_id`"),
             ("{header.a:b}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
+            ("{query:a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
             ("{host.x}", 1..7, "`host` has no parts"),
+            ("{host:80}", 1..8, "`host` has no parts"),
+            ("{body}", 1..5, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body.id}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body:id | int}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body:/~}", 1..8, "within a pointer `~` is written `~0`, and a slash of a name `~1`"),
         ] {
             let bad = KeyTemplate::parse(text).expect_err(text);
             assert_eq!((bad.span, bad.why), (span, Syntax(why)), "{text}");
@@ -312,7 +328,8 @@ mod tests {
         for (text, span, why) in [
             ("{}", 0..1, UnknownSource("".into())),
             ("{paht.x}", 1..5, UnknownSource("paht".into())),
-            ("{body:/a}", 1..8, UnknownSource("body:/a".into())),
+            ("{bdy:/a}", 1..4, UnknownSource("bdy".into())),
+            ("{:/a}", 1..2, UnknownSource("".into())),
             ("{path.a|upper}", 8..13, UnknownFilter("upper".into())),
             ("{path.a|}", 8..9, UnknownFilter("".into())),
             ("{path.a}{path.b}", 8..16, Unseparated),

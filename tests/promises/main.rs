@@ -1,0 +1,1 @@
+//! What Fencegate promises, one module per promise.

@@ -1,1 +1,91 @@
-//! To come with its first commit.
+//! Says what is wrong with a policy file: which rule, where in the file, and what to do about it.
+
+mod code;
+mod render;
+
+pub use code::{Code, Severity};
+
+/// One mistake, or one thing to think about twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub code: Code,
+    pub severity: Severity,
+    /// One sentence without a full stop; names of the file in backquotes.
+    pub message: String,
+    /// `None` where no part of the file is at fault.
+    pub place: Option<Place>,
+    /// What would be right.
+    pub remedy: Option<String>,
+}
+
+/// A part of one line of the file, counted in characters from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+    pub width: usize,
+}
+
+impl Diagnostic {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, severity: code.severity(), message: message.into(), place: None, remedy: None }
+    }
+
+    #[must_use]
+    pub fn at(self, place: Place) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
+    #[must_use]
+    pub fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
+    }
+
+    /// The remedy for a word that is none of `known`: the one that was probably meant, else the whole list.
+    #[must_use]
+    pub(crate) fn known<S: AsRef<str>>(self, written: &str, known: &[S], around: fn(&str) -> String) -> Self {
+        let quoted = |word: &str| format!("`{}`", around(word));
+        if let Some(near) = nearest(written, known) {
+            return self.remedy(format!("did you mean {}?", quoted(near)));
+        }
+        let all: Vec<String> = known.iter().map(|word| quoted(word.as_ref())).collect();
+        match all.as_slice() {
+            [] => self,
+            [one] => self.remedy(format!("there is only {one}")),
+            _ => self.remedy(format!("there are {}", all.join(", "))),
+        }
+    }
+}
+
+/// The known word that `written` is probably a slip of: at most a third of its letters differ, and at least one may.
+fn nearest<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> {
+    let allowed = (written.chars().count() / 3).max(1);
+    known
+        .iter()
+        .map(|word| (strsim::osa_distance(written, word.as_ref()), word.as_ref()))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedy(written: &str, known: &[&str]) -> Option<String> {
+        Diagnostic::new(Code::UnknownField, "").known(written, known, str::to_owned).remedy
+    }
+
+    #[test]
+    fn a_slip_names_the_word_that_was_meant() {
+        assert_eq!(remedy("orderid", &["id", "order_id"]).as_deref(), Some("did you mean `order_id`?"));
+        assert_eq!(remedy("hwo", &["how", "who"]).as_deref(), Some("did you mean `how`?"));
+    }
+
+    #[test]
+    fn another_word_gets_the_list() {
+        assert_eq!(remedy("tls", &["address", "limits"]).as_deref(), Some("there are `address`, `limits`"));
+        assert_eq!(remedy("tls", &["address"]).as_deref(), Some("there is only `address`"));
+        assert_eq!(remedy("tls", &[]), None);
+    }
+}

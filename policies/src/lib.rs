@@ -6,6 +6,7 @@
 
 pub mod diagnose;
 pub mod file;
+mod fnv;
 pub mod host;
 pub mod key;
 pub mod path;

@@ -185,7 +185,8 @@ fn fold(byte: u8) -> u8 {
     if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
 
-fn plain(name: &str) -> String {
+/// One spelling for all that [`ReservedFields`] takes for one name.
+pub(crate) fn plain(name: &str) -> String {
     name.bytes().map(|byte| char::from(fold(byte))).collect()
 }
 

@@ -1,1 +1,60 @@
-//! To come with its first commit.
+//! Decides whether a request that failed on its way up may be sent again.
+
+/// What the upstream can have seen of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Not one byte was written.
+    Nothing,
+    /// At least one byte was written: the upstream may have acted on it.
+    Something,
+}
+
+/// Why the attempt ended without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// No connection to the endpoint.
+    Connect,
+    /// A pooled connection had been closed by the upstream before it was used again.
+    Closed,
+    /// The session could no longer be proved alive.
+    ProofLost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    OtherEndpoint,
+    /// Same endpoint, not from the pool: the other pooled connections may be as dead.
+    FreshConnection,
+    Never,
+}
+
+/// A request of which a byte was written is never sent again, fenced or not: only the client knows whether its
+/// request may take effect twice.
+pub fn again(cause: Cause, sent: Sent) -> Again {
+    match (sent, cause) {
+        (Sent::Something, _) => Again::Never,
+        (Sent::Nothing, Cause::Connect) => Again::OtherEndpoint,
+        (Sent::Nothing, Cause::Closed) => Again::FreshConnection,
+        // The next attempt would need the same proof.
+        (Sent::Nothing, Cause::ProofLost) => Again::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_which_a_byte_was_written_is_never_sent_again() {
+        for cause in [Cause::Connect, Cause::Closed, Cause::ProofLost] {
+            assert_eq!(again(cause, Sent::Something), Again::Never);
+        }
+    }
+
+    #[test]
+    fn an_unsent_request_is_sent_again_only_where_that_can_help() {
+        assert_eq!(again(Cause::Connect, Sent::Nothing), Again::OtherEndpoint);
+        assert_eq!(again(Cause::Closed, Sent::Nothing), Again::FreshConnection);
+        assert_eq!(again(Cause::ProofLost, Sent::Nothing), Again::Never);
+    }
+}

@@ -176,7 +176,9 @@ mod tests {
 
         #[test]
         fn reading_arbitrary_bytes_never_panics(text: String) {
-            let _ = Token::parse(&text);
+            if let Ok(token) = Token::parse(&text) {
+                prop_assert_eq!(token.to_string(), text);
+            }
         }
 
         #[test]

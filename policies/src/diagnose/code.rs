@@ -1,0 +1,114 @@
+//! The codes of all that can be wrong: one per kind of mistake, and a number is never used again for another one.
+
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// There is no plan.
+    Error,
+    /// There is a plan, and it may not be what was wanted.
+    Warning,
+}
+
+macro_rules! codes {
+    ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
+        /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security,
+        /// `FG05..` met at start, beyond the file.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl Code {
+            /// Every code, by number.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// `FG0203`.
+            pub fn number(self) -> &'static str {
+                match self { $(Self::$name => $number,)* }
+            }
+
+            /// One line.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $meaning,)* }
+            }
+
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$name => Severity::$severity,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    Syntax            "FG0101" Error "the file is not YAML"
+    UnknownField      "FG0102" Error "a mapping has a field that does not exist"
+    UnknownValue      "FG0103" Error "a field has a word that it does not know"
+    DuplicateField    "FG0104" Error "a field is there twice in one mapping"
+    MissingField      "FG0105" Error "a required field is missing"
+    WrongShape        "FG0106" Error "a mapping, a list or a single value stands where another of them belongs"
+    BadDuration       "FG0107" Error "a duration is not a number with a unit"
+    BadSize           "FG0108" Error "a size is not a number with a unit"
+    BadCount          "FG0109" Error "a count is not a whole number"
+    OutOfRange        "FG0110" Error "a number is too small or too large"
+    BadAddress        "FG0111" Error "a listener's address is not an IP address and a port"
+    BadEndpoint       "FG0112" Error "an endpoint is not `http://host:port`"
+    BadServer         "FG0113" Error "a ZooKeeper server is not `host:port`"
+    BadRoot           "FG0114" Error "the ZooKeeper root is not an absolute, normalised path"
+    BadName           "FG0115" Error "a name has characters that no name has"
+    BadFieldName      "FG0116" Error "a header field name has characters that no field name has"
+    Version           "FG0117" Error "the version of the file is not known"
+    Listeners         "FG0118" Error "there is not exactly one listener"
+    TooMuch           "FG0119" Error "the file is larger, deeper or more repetitive than any policy"
+
+    BadPath           "FG0201" Error "a path template is malformed"
+    BadKey            "FG0202" Error "a key template is malformed"
+    UnboundVariable   "FG0203" Error "a key uses a variable that the route's path does not bind"
+    UnknownSource     "FG0204" Error "a key takes a value from a source that does not exist"
+    UnknownFilter     "FG0205" Error "a key uses a filter that does not exist"
+    Unseparated       "FG0206" Error "two variables of a key are not separated, so two resources can get one key"
+    UnknownUpstream   "FG0207" Error "an upstream is named that the file does not have"
+    DuplicateRoute    "FG0208" Error "two routes have one name"
+    Unreachable       "FG0209" Error "earlier routes take every request of a route"
+    BadMethod         "FG0210" Error "a method is not an upper-case word"
+    LockedStatus      "FG0211" Error "a status is not one of those that tell a client to come back"
+    EmptyQueue        "FG0212" Error "a queue has no place"
+    UnfitField        "FG0213" Error "a key uses a header field that cannot name a resource"
+    KeyTooLong        "FG0214" Error "a key is too long whatever its values"
+
+    ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
+    LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
+    ShortSession      "FG0303" Error "the session is too short to be proved alive twice"
+
+    OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
+    TakenField        "FG0402" Error "a token field has the name of a field with another meaning"
+    OneFieldForTwo    "FG0403" Error "both token fields have one name"
+
+    SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.number())
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_number_of_its_own_in_ascending_order() {
+        assert!(Code::ALL.is_sorted_by(|one, next| one.number() < next.number()));
+        assert!(Code::ALL.iter().all(|code| code.number().len() == 6));
+    }
+}

@@ -1,0 +1,195 @@
+//! Asks a mapping for its fields: what is asked for exists, and what nobody asks for is an unknown field.
+
+use super::{
+    Faults,
+    yaml::{Key, Node, Scalar, Value},
+};
+use crate::diagnose::{Code, Diagnostic, Place};
+
+/// One mapping of the file while it is read.
+pub(super) struct Block<'n> {
+    /// For messages: `the policy`, or the name of the mapping in backquotes.
+    what: String,
+    /// Where to say that a field is missing.
+    place: Place,
+    entries: &'n [(Key, Node)],
+    asked: Vec<&'static str>,
+    faults: &'n Faults,
+}
+
+impl<'n> Block<'n> {
+    /// Reads one mapping; an absent one reads like an empty one. `None` where something else stands in its place.
+    ///
+    /// `read` asks for every field that exists, however wrong the ones before it were: what it has not asked for is
+    /// reported as unknown, and what it did ask for is the list of fields in that report.
+    pub(super) fn read<T>(
+        node: Option<&'n Node>,
+        what: impl Into<String>,
+        place: Place,
+        faults: &'n Faults,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
+        let what = what.into();
+        let entries: &[(Key, Node)] = match node.map(|node| (&node.value, node.place)) {
+            None | Some((Value::Nothing, _)) => &[],
+            Some((Value::Mapping(entries), _)) => entries,
+            Some((_, place)) => {
+                let fault =
+                    Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields")).at(place);
+                faults.push(fault);
+                return None;
+            }
+        };
+        let mut block = Self { what, place, entries, asked: Vec::new(), faults };
+        let value = read(&mut block);
+        block.refuse_the_unknown();
+        Some(value)
+    }
+
+    /// A mapping within this one; an absent one reads like an empty one.
+    pub(super) fn inner<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let node = self.find(name);
+        let place = self.key_place(name);
+        Self::read(node, format!("`{name}`"), place, self.faults, read)
+    }
+
+    /// The names and values of a mapping whose names are the user's own.
+    pub(super) fn entries(&mut self, name: &'static str) -> &'n [(Key, Node)] {
+        match self.find(name).map(|node| &node.value) {
+            None => &[],
+            Some(Value::Mapping(entries)) => entries,
+            Some(_) => {
+                self.fault(
+                    name,
+                    Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names")),
+                );
+                &[]
+            }
+        }
+    }
+
+    /// `None` where the field is absent, or no list.
+    pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [Node]> {
+        match &self.find(name)?.value {
+            Value::List(items) => Some(items),
+            other => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
+                let fault = match other {
+                    Value::Scalar(one) => fault.remedy(format!("write `[{}]`", one.text)),
+                    _ => fault,
+                };
+                self.fault(name, fault);
+                None
+            }
+        }
+    }
+
+    /// The items of a list of single values.
+    pub(super) fn scalars(&mut self, name: &'static str) -> Option<Vec<&'n Scalar>> {
+        let scalar = |node: &'n Node| match &node.value {
+            Value::Scalar(scalar) => Some(scalar),
+            _ => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"));
+                self.faults.push(fault.at(node.place));
+                None
+            }
+        };
+        self.list(name)?.iter().map(scalar).collect()
+    }
+
+    pub(super) fn scalar(&mut self, name: &'static str) -> Option<&'n Scalar> {
+        match &self.find(name)?.value {
+            Value::Scalar(scalar) => Some(scalar),
+            _ => {
+                self.fault(name, Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value")));
+                None
+            }
+        }
+    }
+
+    /// A single value, parsed; `None` where it is absent or bad.
+    pub(super) fn value<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
+    ) -> Option<T> {
+        let scalar = self.scalar(name)?;
+        match parse(&scalar.text) {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                self.fault(name, fault);
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
+        self.value(name, |text| {
+            words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
+                let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                let message = format!("`{text}` is not a value of `{name}`");
+                Diagnostic::new(Code::UnknownValue, message).known(text, &known, str::to_owned)
+            })
+        })
+    }
+
+    /// Says so if a required field is absent. `example` is what one could write.
+    pub(super) fn require(&mut self, name: &'static str, example: &str) {
+        if self.find(name).is_none() {
+            let message = format!("{} has no `{name}`", self.what);
+            let fault = Diagnostic::new(Code::MissingField, message);
+            self.faults.push(fault.at(self.place).remedy(format!("add `{example}`")));
+        }
+    }
+
+    pub(super) fn is_mapping(&mut self, name: &'static str) -> bool {
+        matches!(self.find(name), Some(Node { value: Value::Mapping(_), .. }))
+    }
+
+    pub(super) fn is_present(&mut self, name: &'static str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// The field's value; where it is absent, the mapping.
+    pub(super) fn place_of(&mut self, name: &'static str) -> Place {
+        self.find(name).map_or(self.place, |node| node.place)
+    }
+
+    /// Something is wrong with the value of a field.
+    pub(super) fn fault(&mut self, name: &'static str, fault: Diagnostic) {
+        let place = self.place_of(name);
+        self.faults.push(fault.at(place));
+    }
+
+    /// What messages call this mapping.
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
+    pub(super) fn faults(&self) -> &'n Faults {
+        self.faults
+    }
+
+    fn find(&mut self, name: &'static str) -> Option<&'n Node> {
+        if !self.asked.contains(&name) {
+            self.asked.push(name);
+        }
+        let (_, node) = self.entries.iter().find(|(key, _)| key.text == name)?;
+        (!matches!(node.value, Value::Nothing)).then_some(node)
+    }
+
+    fn key_place(&self, name: &str) -> Place {
+        self.entries.iter().find(|(key, _)| key.text == name).map_or(self.place, |(key, _)| key.place)
+    }
+
+    fn refuse_the_unknown(&self) {
+        for (key, _) in self.entries {
+            if !self.asked.contains(&key.text.as_str()) {
+                let message = format!("{} has no field `{}`", self.what, key.text);
+                let fault = Diagnostic::new(Code::UnknownField, message).at(key.place);
+                self.faults.push(fault.known(&key.text, &self.asked, str::to_owned));
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Reads the key of a fence, and points at the variable that has no value.
+
+use super::{block::Block, yaml::Scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::{BadKeyTemplate, Filter, KeyTemplate, Source, Variable, Why},
+    path::PathTemplate,
+    plan::ReservedFields,
+};
+
+/// What the key of a route may use.
+pub(super) struct Naming<'p> {
+    /// What messages call the route.
+    pub(super) route: String,
+    /// `None` where the path is bad: then nobody knows what it binds.
+    pub(super) path: Option<&'p PathTemplate>,
+    /// Removed from a request before its key is made.
+    pub(super) reserved: ReservedFields,
+}
+
+/// Belong to one connection, and are removed from a request before its key is made (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+pub(super) fn key(block: &mut Block, naming: &Naming) -> Option<KeyTemplate> {
+    block.require("key", "key: \"order/{path.order_id}\"");
+    let faults = block.faults();
+    let scalar = block.scalar("key")?;
+    let template =
+        KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
+    for variable in template.variables() {
+        if let Some(fault) = without_value(naming, variable) {
+            faults.push(fault.at(scalar.part(variable.span.clone())));
+        }
+    }
+    if !template.can_fit() {
+        let fault = Diagnostic::new(
+            Code::KeyTooLong,
+            format!("the key of {} is too long for any values", naming.route),
+        );
+        block.fault("key", fault.remedy("a key has at most 512 bytes, and a `/` counts as three"));
+    }
+    Some(template)
+}
+
+fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnostic {
+    let route = &naming.route;
+    let fault = match &bad.why {
+        Why::Syntax(why) => {
+            Diagnostic::new(Code::BadKey, format!("the key of {route} is malformed")).remedy(*why)
+        }
+        Why::UnknownSource(word) => {
+            let message = format!("the key of {route} takes a value from `{word}`, which does not exist");
+            Diagnostic::new(Code::UnknownSource, message).known(word, &Source::WORDS, str::to_owned)
+        }
+        Why::UnknownFilter(word) => {
+            let message = format!("the key of {route} uses the filter `{word}`, which does not exist");
+            Diagnostic::new(Code::UnknownFilter, message).known(word, &Filter::WORDS, str::to_owned)
+        }
+        Why::Unseparated => {
+            let message = format!(
+                "two variables of the key of {route} are not separated: two resources can get one key"
+            );
+            Diagnostic::new(Code::Unseparated, message).remedy("put a `/` before it")
+        }
+    };
+    fault.at(scalar.part(bad.span))
+}
+
+/// A variable that no request, or no request that can be trusted, has a value for.
+fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
+    match &variable.source {
+        Source::Path(name) => {
+            let bound: Vec<&str> = naming.path?.names().collect();
+            (!bound.contains(&&**name)).then(|| unbound(naming, name, &bound))
+        }
+        Source::Header(name) if &**name == "host" => {
+            let fault = unfit(naming, name, "it has many spellings for one host");
+            Some(fault.remedy("use `{host}`, which has one"))
+        }
+        Source::Header(name) if naming.reserved.contains(name) => {
+            Some(unfit(naming, name, "only the gateway writes it"))
+        }
+        Source::Header(name) if HOP_BY_HOP.contains(&&**name) => {
+            Some(unfit(naming, name, "it belongs to a connection, not to a request"))
+        }
+        _ => None,
+    }
+}
+
+fn unbound(naming: &Naming, name: &str, bound: &[&str]) -> Diagnostic {
+    let message = format!("the key of {} uses `{{path.{name}}}`, which its path does not bind", naming.route);
+    let fault = Diagnostic::new(Code::UnboundVariable, message);
+    match bound {
+        [] => fault.remedy("its path binds no variable"),
+        _ => fault.known(name, bound, |name| format!("{{path.{name}}}")),
+    }
+}
+
+fn unfit(naming: &Naming, name: &str, why: &str) -> Diagnostic {
+    Diagnostic::new(Code::UnfitField, format!("the key of {} uses the field `{name}`: {why}", naming.route))
+}

@@ -1,0 +1,75 @@
+//! Reads the listeners: the public one, its limits and time limits, and the admin one.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Admin, Limits, Listener, Timeouts},
+};
+
+/// The one entry of `listeners`.
+pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
+    policy.require("listeners", "listeners: {public: {address: 0.0.0.0:8080}}");
+    let faults = policy.faults();
+    let entries = policy.entries("listeners");
+    let mut listeners = entries.iter().map(|(key, node)| {
+        let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
+        let what = format!("listener `{}`", key.text);
+        Block::read(Some(node), what, key.place, faults, |block| one(block, name))?
+    });
+    let first = listeners.next().flatten();
+    // Read the others, too: their mistakes belong into the same report.
+    let more = listeners.count();
+    if more > 0 || entries.is_empty() && policy.is_present("listeners") {
+        let message = format!("there are {} listeners, where one is needed", entries.len());
+        policy.fault("listeners", Diagnostic::new(Code::Listeners, message));
+    }
+    first
+}
+
+fn one(block: &mut Block, name: Option<String>) -> Option<Listener> {
+    block.require("address", "address: 0.0.0.0:8080");
+    let address = block.value("address", scalar::address);
+    let limits = block.inner("limits", limits);
+    let timeouts = block.inner("timeouts", timeouts);
+    Some(Listener { name: name?, address: address?, limits: limits?, timeouts: timeouts? })
+}
+
+fn limits(block: &mut Block) -> Limits {
+    Limits {
+        connections: block.value("connections", scalar::limit).unwrap_or(4000),
+        in_flight: block.value("in_flight", scalar::limit).unwrap_or(10_000),
+        max_header: block.value("max_header", scalar::head_size).unwrap_or(64 << 10),
+        max_fields: block.value("max_fields", scalar::limit).unwrap_or(100),
+        max_body: block.value("max_body", scalar::size).unwrap_or(1 << 20),
+    }
+}
+
+fn timeouts(block: &mut Block) -> Timeouts {
+    let mut limit =
+        |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
+    Timeouts {
+        request_headers: limit("request_headers", 10),
+        request_body: limit("request_body", 10),
+        // No time to drain is a way to stop at once.
+        drain: block.value("drain", scalar::duration).unwrap_or(Duration::from_secs(30)),
+    }
+}
+
+pub(super) fn admin(policy: &mut Block) -> Admin {
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9901));
+    let read = policy.inner("admin", |block| {
+        let address = block.value("address", scalar::address)?;
+        if !address.ip().is_loopback() {
+            let message = "the admin listener is open to the network without authentication";
+            let fault = Diagnostic::new(Code::OpenAdmin, message);
+            block.fault("address", fault.remedy(format!("write `127.0.0.1:{}`", address.port())));
+        }
+        Some(address)
+    });
+    Admin { address: read.flatten().unwrap_or(default) }
+}

@@ -1,0 +1,233 @@
+//! What single values mean: durations and sizes with their units, counts, addresses, names.
+
+use std::{net::SocketAddr, time::Duration};
+
+use crate::{
+    diagnose::{Code, Diagnostic},
+    host::CanonicalHost,
+};
+
+type Parsed<T> = Result<T, Diagnostic>;
+
+/// Longer waits are slips; and no sum of a few such durations overflows a clock.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a gateway could hold in memory for one request.
+const LARGEST: u64 = 1 << 30;
+
+/// Zero to a day, with a unit.
+pub(super) fn duration(text: &str) -> Parsed<Duration> {
+    let bad = |remedy: String| {
+        Diagnostic::new(Code::BadDuration, format!("`{text}` is not a duration")).remedy(remedy)
+    };
+    if is_bare_number(text) {
+        return Err(bad(format!("add a unit: `{text}s` or `{text}ms`")));
+    }
+    let duration = humantime::parse_duration(text)
+        .map_err(|_| bad("write a number and its unit, such as `250ms`, `5s` or `2m`".into()))?;
+    if duration > LONGEST {
+        return Err(out_of_range(text, "a duration is at most a day, `24h`"));
+    }
+    Ok(duration)
+}
+
+/// A duration that is not zero.
+pub(super) fn time_limit(text: &str) -> Parsed<Duration> {
+    match duration(text)? {
+        Duration::ZERO => Err(out_of_range(text, "with no time at all, nothing ever succeeds")),
+        duration => Ok(duration),
+    }
+}
+
+/// Bytes, with a unit, up to 1 GiB.
+pub(super) fn size(text: &str) -> Parsed<usize> {
+    let bad =
+        |remedy: String| Diagnostic::new(Code::BadSize, format!("`{text}` is not a size")).remedy(remedy);
+    if is_bare_number(text) {
+        return Err(bad(format!("add a unit: `{text}B` or `{text}KiB`")));
+    }
+    let size: bytesize::ByteSize =
+        text.parse().map_err(|_| bad("write a number and its unit, such as `64KiB` or `1MiB`".into()))?;
+    usize::try_from(size.as_u64())
+        .ok()
+        .filter(|_| size.as_u64() <= LARGEST)
+        .ok_or_else(|| out_of_range(text, "a size is at most `1GiB`"))
+}
+
+/// The size of a request head. The HTTP library reads at least 8 KiB at once.
+pub(super) fn head_size(text: &str) -> Parsed<usize> {
+    match size(text)? {
+        size if size < 8 << 10 => Err(out_of_range(text, "the head of a request may need `8KiB`")),
+        size => Ok(size),
+    }
+}
+
+/// A whole number up to four billion.
+pub(super) fn count(text: &str) -> Parsed<usize> {
+    if !is_bare_number(text) {
+        return Err(Diagnostic::new(Code::BadCount, format!("`{text}` is not a whole number")));
+    }
+    text.parse::<u32>()
+        .ok()
+        .and_then(|count| usize::try_from(count).ok())
+        .ok_or_else(|| out_of_range(text, "a count is at most 4294967295"))
+}
+
+/// A limit that lets something through.
+pub(super) fn limit(text: &str) -> Parsed<usize> {
+    match count(text)? {
+        0 => Err(out_of_range(text, "a limit of 0 refuses everything")),
+        limit => Ok(limit),
+    }
+}
+
+/// An IP address and a port; port 0 lets the system choose.
+pub(super) fn address(text: &str) -> Parsed<SocketAddr> {
+    text.parse().map_err(|_| {
+        let message = format!("`{text}` is not an IP address and a port");
+        Diagnostic::new(Code::BadAddress, message).remedy("write `0.0.0.0:8080` or `[::]:8080`")
+    })
+}
+
+/// `host:port` out of `http://host:port`; the port is 80 unless given.
+pub(super) fn endpoint(text: &str) -> Parsed<String> {
+    let host = text.strip_prefix("http://").and_then(|authority| CanonicalHost::parse(authority).ok());
+    let bad = || {
+        let message = format!("`{text}` is not an endpoint");
+        Diagnostic::new(Code::BadEndpoint, message).remedy("write `http://host:port`, without a path")
+    };
+    match host.ok_or_else(bad)? {
+        host if host.port() == Some(0) => Err(bad()),
+        host if host.port().is_none() => Ok(format!("{}:80", host.name())),
+        host => Ok(host.as_str().to_owned()),
+    }
+}
+
+/// `host:port` of a ZooKeeper server.
+pub(super) fn server(text: &str) -> Parsed<String> {
+    CanonicalHost::parse(text)
+        .ok()
+        .filter(|host| host.port().is_some_and(|port| port != 0))
+        .map(|host| host.as_str().to_owned())
+        .ok_or_else(|| {
+            let message = format!("`{text}` is not the address of a ZooKeeper server");
+            Diagnostic::new(Code::BadServer, message).remedy("write `host:2181`")
+        })
+}
+
+/// An absolute ZooKeeper path, below which this deployment keeps all it has.
+pub(super) fn root(text: &str) -> Parsed<String> {
+    let bad = |why| {
+        Err(Diagnostic::new(Code::BadRoot, format!("`{text}` cannot be the root: {why}"))
+            .remedy("write a path such as `/fencegate/payments`"))
+    };
+    let Some(tail) = text.strip_prefix('/') else { return bad("it does not begin with `/`") };
+    let named = |segment: &str| !matches!(segment, "" | "." | "..");
+    match tail {
+        "" => bad("it would share the top of the tree with everything else"),
+        _ if !tail.split('/').all(named) => bad("it has an empty or a dot segment, or a slash at its end"),
+        _ if !tail.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            bad("it has characters beyond printable ASCII")
+        }
+        _ if tail.split('/').next() == Some("zookeeper") => bad("`/zookeeper` belongs to ZooKeeper"),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// A name that the file gives to something, for logs, metrics and node names.
+pub(super) fn name(text: &str) -> Parsed<String> {
+    let good = text.len() <= 64
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if good {
+        return Ok(text.to_owned());
+    }
+    Err(Diagnostic::new(Code::BadName, format!("`{text}` is not a name"))
+        .remedy("a name is a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all"))
+}
+
+/// A duration as one would write it, to the millisecond.
+pub(super) fn written(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(millis)).to_string()
+}
+
+fn is_bare_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
+    Diagnostic::new(Code::OutOfRange, format!("`{text}` is out of range")).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code<T: std::fmt::Debug>(parsed: Parsed<T>) -> Code {
+        parsed.expect_err("bad").code
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_an_end() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        for text in ["", "0", "5", "5 x", "-5s", "s", "1.5.s", "99999999999999999999s"] {
+            assert_eq!(code(duration(text)), Code::BadDuration, "{text}");
+        }
+        assert_eq!(code(duration("25h")), Code::OutOfRange);
+        assert_eq!(code(time_limit("0ms")), Code::OutOfRange);
+    }
+
+    #[test]
+    fn sizes_need_a_unit_and_an_end() {
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert_eq!(size("1 MB"), Ok(1_000_000));
+        assert_eq!(size("0B"), Ok(0));
+        for text in ["", "64", "KiB", "-1KiB", "64 blocks"] {
+            assert_eq!(code(size(text)), Code::BadSize, "{text}");
+        }
+        assert_eq!(code(size("2GiB")), Code::OutOfRange);
+        assert_eq!(code(head_size("8191B")), Code::OutOfRange);
+    }
+
+    #[test]
+    fn counts_are_whole_numbers() {
+        assert_eq!(count("0"), Ok(0));
+        assert_eq!(limit("4000"), Ok(4000));
+        for text in ["", "-1", "+1", "1e3", "1_000", "many"] {
+            assert_eq!(code(count(text)), Code::BadCount, "{text}");
+        }
+        assert_eq!(code(limit("0")), Code::OutOfRange);
+        assert_eq!(code(count("4294967296")), Code::OutOfRange);
+    }
+
+    #[test]
+    fn an_endpoint_is_a_host_and_a_port() {
+        for (text, endpoint_) in [
+            ("http://a.example", "a.example:80"),
+            ("http://A.example:8080", "a.example:8080"),
+            ("http://[::1]:1", "[::1]:1"),
+        ] {
+            assert_eq!(endpoint(text).as_deref(), Ok(endpoint_));
+        }
+        for text in
+            ["a:80", "https://a:80", "http://", "http://a:80/", "http://a/x", "http://u@a", "http://a:0"]
+        {
+            assert_eq!(code(endpoint(text)), Code::BadEndpoint, "{text}");
+        }
+        assert_eq!(server("zk1:2181").as_deref(), Ok("zk1:2181"));
+        for text in ["zk1", "zk1:0", "zk1:x", "http://zk1:2181", "zk1:2181/root"] {
+            assert_eq!(code(server(text)), Code::BadServer, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_root_is_absolute_and_normalised() {
+        assert_eq!(root("/fencegate/payments").as_deref(), Ok("/fencegate/payments"));
+        for text in ["", "fencegate", "/", "/a/", "/a//b", "/a/../b", "/zookeeper/x", "/a b", "/é"] {
+            assert_eq!(code(root(text)), Code::BadRoot, "{text}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Reads the upstreams, and finds the one that a route names.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Faults,
+    block::Block,
+    route::Written,
+    scalar,
+    yaml::{Key, Node},
+};
+use crate::{
+    diagnose::{Code, Diagnostic, Place},
+    key::is_token,
+    plan::{Level, ReservedFields, TokenFields, Upstream, UpstreamId, plain},
+};
+
+/// All upstreams of the file, under the number that they have in the plan.
+pub(super) struct Upstreams<'n> {
+    all: Vec<Entry<'n>>,
+}
+
+struct Entry<'n> {
+    name: &'n str,
+    /// `None` where the entry is bad. Its name is still known, so that a route may use it.
+    upstream: Option<Upstream>,
+    /// The response timeout, or the name where it is left to its default.
+    place: Place,
+}
+
+/// Fields with a meaning between client, gateway and upstream, or for one connection only.
+const TAKEN: [&str; 22] = [
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "forwarded",
+    "host",
+    "idempotency-key",
+    "keep-alive",
+    "prefer",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "via",
+];
+
+impl<'n> Upstreams<'n> {
+    pub(super) fn read(policy: &mut Block<'n>) -> Self {
+        let faults = policy.faults();
+        let entries = policy.entries("upstreams").iter();
+        Self { all: entries.map(|(key, node)| entry(key, node, faults)).collect() }
+    }
+
+    /// The upstream that a field of `block` names.
+    pub(super) fn named(&self, block: &mut Block, field: &'static str) -> Option<UpstreamId> {
+        block.require(field, &format!("{field}: <an upstream>"));
+        block.value(field, |name| {
+            self.all.iter().position(|entry| entry.name == name).map(UpstreamId).ok_or_else(|| {
+                let known: Vec<&str> = self.all.iter().map(|entry| entry.name).collect();
+                let fault = Diagnostic::new(Code::UnknownUpstream, format!("there is no upstream `{name}`"));
+                fault.known(name, &known, str::to_owned)
+            })
+        })
+    }
+
+    /// The plan's upstreams; `None` where one of them is bad.
+    pub(super) fn all(self) -> Option<Vec<Upstream>> {
+        self.all.into_iter().map(|entry| entry.upstream).collect()
+    }
+
+    /// Those without a mistake, and where each says how long a response may take.
+    pub(super) fn read_well(&self) -> impl Iterator<Item = (&Upstream, Place)> {
+        self.all.iter().filter_map(|entry| Some((entry.upstream.as_ref()?, entry.place)))
+    }
+
+    pub(super) fn reserved_fields(&self) -> ReservedFields {
+        let fields = self.read_well().map(|(upstream, _)| &upstream.fields);
+        ReservedFields::with(fields.flat_map(|fields| [fields.token.clone(), fields.number.clone()]))
+    }
+
+    pub(super) fn mark_fenced(&mut self, routes: &[Written]) {
+        for UpstreamId(index) in routes.iter().filter_map(Written::fenced_upstream) {
+            if let Some(upstream) = &mut self.all[index].upstream {
+                upstream.has_fenced_routes = true;
+            }
+        }
+    }
+}
+
+fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
+    let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
+    let read = |block: &mut Block| {
+        let place =
+            if block.is_present("response_timeout") { block.place_of("response_timeout") } else { key.place };
+        (settings(block, name), place)
+    };
+    let (upstream, place) =
+        Block::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
+            .unwrap_or((None, key.place));
+    Entry { name: &key.text, upstream, place }
+}
+
+fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
+    let endpoints = endpoints(block);
+    // No default: who compares the tokens decides what the lock is worth.
+    block.require("fencing", "fencing: none");
+    let fencing = block.word("fencing", &[("none", Level::None), ("upstream", Level::Upstream)]);
+    let fields = block.inner("fields", token_fields);
+    let mut limit =
+        |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
+    let connect_timeout = limit("connect_timeout", 3);
+    let response_timeout = limit("response_timeout", 15);
+    let response_body_idle = limit("response_body_idle", 30);
+    let idle = limit("idle", 30);
+    Some(Upstream {
+        name: name?.into(),
+        endpoints: endpoints?,
+        fencing: fencing?,
+        fields: fields?,
+        connect_timeout,
+        response_timeout,
+        response_body_idle,
+        idle,
+        has_fenced_routes: false,
+    })
+}
+
+fn endpoints(block: &mut Block) -> Option<Vec<Arc<str>>> {
+    block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
+    let faults = block.faults();
+    let written = block.scalars("endpoints")?;
+    if written.is_empty() {
+        let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
+        block.fault("endpoints", fault.remedy("write `[\"http://127.0.0.1:8000\"]`"));
+        return None;
+    }
+    let endpoint =
+        |text: &str, place| scalar::endpoint(text).map_err(|fault| faults.push(fault.at(place))).ok();
+    // All of them are read before the first bad one ends it.
+    let endpoints: Vec<_> = written.iter().map(|scalar| endpoint(&scalar.text, scalar.place)).collect();
+    endpoints.into_iter().map(|endpoint| endpoint.map(Arc::from)).collect()
+}
+
+fn token_fields(block: &mut Block) -> TokenFields {
+    let default = TokenFields::default();
+    let token = block.value("token", field_name).unwrap_or(default.token);
+    let number = block.value("number", field_name).unwrap_or(default.number);
+    if plain(&token) == plain(&number) {
+        let field = if block.is_present("number") { "number" } else { "token" };
+        let message = format!("`{token}` cannot carry both the token and the number");
+        block
+            .fault(field, Diagnostic::new(Code::OneFieldForTwo, message).remedy("give them different names"));
+    }
+    TokenFields { token, number }
+}
+
+/// The lower-case name of a field that may carry a token.
+fn field_name(text: &str) -> Result<String, Diagnostic> {
+    if !is_token(text) {
+        return Err(Diagnostic::new(
+            Code::BadFieldName,
+            format!("`{text}` is not the name of a header field"),
+        ));
+    }
+    // Servers that fold `_` and `-` into one would see the other field.
+    let folded = plain(text);
+    let ours =
+        folded.starts_with("fencing-") && !["fencing-token", "fencing-number"].contains(&folded.as_str());
+    if ours || folded.starts_with("x-forwarded-") || TAKEN.contains(&folded.as_str()) {
+        let message = format!("`{text}` already has a meaning, and cannot carry a token");
+        return Err(
+            Diagnostic::new(Code::TakenField, message).remedy("take a name such as `X-Fencing-Token`")
+        );
+    }
+    Ok(text.to_ascii_lowercase())
+}

@@ -1,0 +1,275 @@
+//! The text as a tree of mappings, lists and scalars, each of which knows its place.
+
+use std::{collections::HashSet, fmt, ops::Range};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{
+    Error, Location, Options, Spanned, alias_limits,
+    options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy},
+};
+
+use super::Faults;
+use crate::diagnose::{Code, Diagnostic, Place};
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    /// Nothing after the colon, or `null`: the same as not writing the field.
+    Nothing,
+    Scalar(Scalar),
+    List(Vec<Node>),
+    Mapping(Vec<(Key, Node)>),
+}
+
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) text: String,
+    pub(super) place: Place,
+}
+
+/// A single value, as text: what it means is decided by the field that it is for, so `007` is a good name.
+#[derive(Debug)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    pub(super) place: Place,
+    /// Characters from the place to the text (a quote), where the text stands in the file just as it is.
+    verbatim: Option<usize>,
+}
+
+/// As the parser hands it over.
+enum Raw {
+    Nothing,
+    /// Its text; `None` where the parser has made a number of it, so that only the file still has the text.
+    Scalar(Option<String>),
+    List(Vec<Spanned<Raw>>),
+    Mapping(Vec<(Spanned<Raw>, Spanned<Raw>)>),
+}
+
+/// Reads the tree of one file.
+struct Reader<'t> {
+    text: &'t str,
+    faults: &'t Faults,
+}
+
+const LARGEST: usize = 8 << 20;
+
+/// `None` where the text is not one YAML document of a sane size; a fault then says so.
+pub(super) fn parse(text: &str, faults: &Faults) -> Option<Node> {
+    if text.len() > LARGEST {
+        faults.push(Diagnostic::new(Code::TooMuch, "the file is larger than 8 MiB"));
+        return None;
+    }
+    match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
+        Ok(raw) => Reader { text, faults }.node(raw),
+        Err(error) => {
+            faults.push(refused(&error));
+            None
+        }
+    }
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        // Repeated fields are reported with all other mistakes, and never accepted.
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        // `<<` hides which fields a mapping has; as an ordinary field it is an unknown one.
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+        // A few lines of aliases of aliases must not become a tree of millions.
+        alias_limits: alias_limits! { max_total_replayed_events: 100_000 },
+        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 250_000 },
+    }
+}
+
+fn refused(error: &Error) -> Diagnostic {
+    let diagnostic = match error {
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayCounterOverflow { .. } => {
+            Diagnostic::new(Code::TooMuch, "the file is deeper or more repetitive than any policy")
+        }
+        Error::MultipleDocuments { .. } => {
+            Diagnostic::new(Code::Syntax, "a policy is one YAML document, and here begins a second one")
+        }
+        other => {
+            let message = other.to_string();
+            // The place is shown by itself.
+            let message = message.split(" at line ").next().unwrap_or_default();
+            Diagnostic::new(Code::Syntax, format!("the file is not YAML: {message}"))
+        }
+    };
+    match error.location() {
+        Some(location) if location != Location::UNKNOWN => diagnostic.at(place(&location, 1)),
+        _ => diagnostic,
+    }
+}
+
+fn place(location: &Location, width: usize) -> Place {
+    let number = |given: u64| usize::try_from(given).unwrap_or(usize::MAX);
+    Place { line: number(location.line()), column: number(location.column()), width }
+}
+
+impl Reader<'_> {
+    fn node(&self, raw: Spanned<Raw>) -> Option<Node> {
+        let source = self.source(&raw.defined);
+        let first_line = source.lines().next().unwrap_or_default();
+        let place = place(&raw.referenced, first_line.chars().count().max(1));
+        let value = match raw.value {
+            Raw::Nothing => Value::Nothing,
+            Raw::Scalar(text) => {
+                let text = text.unwrap_or_else(|| source.to_owned());
+                // The places inside an alias are those of another line.
+                let here = raw.defined == raw.referenced;
+                let verbatim = here.then(|| quotes(source, &text)).flatten();
+                Value::Scalar(Scalar { text, place, verbatim })
+            }
+            Raw::List(items) => {
+                Value::List(items.into_iter().map(|item| self.node(item)).collect::<Option<_>>()?)
+            }
+            Raw::Mapping(entries) => Value::Mapping(self.entries(entries)?),
+        };
+        Some(Node { place, value })
+    }
+
+    fn entries(&self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Option<Vec<(Key, Node)>> {
+        let (mut seen, mut entries) = (HashSet::new(), Vec::new());
+        for (key, value) in raw {
+            let (key, value) = (self.key(key)?, self.node(value)?);
+            if !seen.insert(key.text.clone()) {
+                let message = format!("`{}` is there twice", key.text);
+                self.faults.push(Diagnostic::new(Code::DuplicateField, message).at(key.place));
+                continue;
+            }
+            entries.push((key, value));
+        }
+        Some(entries)
+    }
+
+    fn key(&self, raw: Spanned<Raw>) -> Option<Key> {
+        let Node { place, value } = self.node(raw)?;
+        let Value::Scalar(Scalar { text, .. }) = value else {
+            let message = "the name of a field is a single word";
+            self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place));
+            return None;
+        };
+        Some(Key { text, place })
+    }
+
+    /// The part of the file that a value was read from.
+    fn source(&self, location: &Location) -> &str {
+        let span = location.span();
+        let part = || {
+            let start = usize::try_from(span.byte_offset()?).ok()?;
+            let length = usize::try_from(span.byte_len()?).ok()?;
+            self.text.get(start..start.checked_add(length)?)
+        };
+        part().unwrap_or_default()
+    }
+}
+
+/// How many quotes stand before the text, or `None` where the source does not have the text just as it is.
+fn quotes(source: &str, text: &str) -> Option<usize> {
+    let unquoted = || source.get(1..source.len().checked_sub(1)?);
+    match () {
+        () if source == text => Some(0),
+        () if unquoted() == Some(text) => Some(1),
+        () => None,
+    }
+}
+
+impl Scalar {
+    /// The place of a part of the text, given in bytes; the whole scalar where the file spells it differently.
+    pub(super) fn part(&self, span: Range<usize>) -> Place {
+        let (Some(quotes), Some(before), Some(part)) =
+            (self.verbatim, self.text.get(..span.start), self.text.get(span.clone()))
+        else {
+            return self.place;
+        };
+        Place {
+            line: self.place.line,
+            column: self.place.column + quotes + before.chars().count(),
+            width: part.chars().count().max(1),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyYaml)
+    }
+}
+
+struct AnyYaml;
+
+impl<'de> Visitor<'de> for AnyYaml {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a mapping, a list or a single value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
+        Ok(Raw::Scalar(Some(text.to_owned())))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Raw, E> {
+        Ok(Raw::Scalar(None))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Raw, E> {
+        Ok(Raw::Scalar(None))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Raw, E> {
+        Ok(Raw::Scalar(None))
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<Raw, E> {
+        Ok(Raw::Scalar(None))
+    }
+
+    fn visit_i128<E>(self, _: i128) -> Result<Raw, E> {
+        Ok(Raw::Scalar(None))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Raw, E> {
+        Ok(Raw::Scalar(None))
+    }
+
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Nothing)
+    }
+
+    fn visit_none<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Nothing)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
+        Raw::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Raw::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Raw, A::Error> {
+        let mut mapping = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            mapping.push(entry);
+        }
+        Ok(Raw::Mapping(mapping))
+    }
+}

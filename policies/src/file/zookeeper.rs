@@ -1,0 +1,91 @@
+//! Reads where the locks live, and refuses timing under which no session could be proved alive.
+
+use std::time::Duration;
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::ZooKeeper,
+};
+
+pub(super) fn zookeeper(policy: &mut Block) -> Option<ZooKeeper> {
+    policy.require("zookeeper", "zookeeper: {servers: [zk1:2181, zk2:2181, zk3:2181]}");
+    if !policy.is_present("zookeeper") {
+        // Nothing more to say about the fields within; the field itself has been asked for.
+        return None;
+    }
+    policy.inner("zookeeper", settings)?
+}
+
+fn settings(block: &mut Block) -> Option<ZooKeeper> {
+    let servers = servers(block);
+    let zookeeper = ZooKeeper {
+        servers: servers.unwrap_or_default(),
+        root: block.value("root", scalar::root).unwrap_or_else(|| "/fencegate".into()),
+        session_timeout: block
+            .value("session_timeout", scalar::time_limit)
+            .unwrap_or(Duration::from_secs(12)),
+        tick: block.value("tick", scalar::time_limit).unwrap_or(Duration::from_secs(2)),
+        safety_margin: block.value("safety_margin", scalar::duration),
+    };
+    thin_margin(block, &zookeeper);
+    short_session(block, &zookeeper);
+    (!zookeeper.servers.is_empty()).then_some(zookeeper)
+}
+
+fn servers(block: &mut Block) -> Option<Vec<String>> {
+    block.require("servers", "servers: [zk1:2181, zk2:2181, zk3:2181]");
+    let faults = block.faults();
+    let written = block.scalars("servers")?;
+    if written.is_empty() {
+        let fault = Diagnostic::new(Code::MissingField, "the list of ZooKeeper servers is empty");
+        block.fault("servers", fault.remedy("write `[zk1:2181, zk2:2181, zk3:2181]`"));
+    }
+    let server = |text: &str, place| scalar::server(text).map_err(|fault| faults.push(fault.at(place))).ok();
+    // All of them are read before the first bad one ends it.
+    let servers: Vec<_> = written.iter().map(|scalar| server(&scalar.text, scalar.place)).collect();
+    servers.into_iter().collect()
+}
+
+/// A follower may expire a session a tick early, and a heartbeat may be late by its own period.
+fn thin_margin(block: &mut Block, zookeeper: &ZooKeeper) {
+    let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
+    let least = ZooKeeper::least_margin(session, tick);
+    if let Some(margin) = zookeeper.safety_margin
+        && margin < least
+    {
+        let message = format!(
+            "a safety margin of {} is smaller than a heartbeat of {} and a tick of {}",
+            scalar::written(margin),
+            scalar::written(ZooKeeper::heartbeat(session)),
+            scalar::written(tick),
+        );
+        let fault = Diagnostic::new(Code::ThinMargin, message);
+        block.fault("safety_margin", fault.remedy(format!("it has to be at least `{}`", rounded_up(least))));
+    }
+}
+
+fn short_session(block: &mut Block, zookeeper: &ZooKeeper) {
+    let session = zookeeper.session_timeout;
+    let (margin, heartbeat) = (zookeeper.margin(session), ZooKeeper::heartbeat(session));
+    let usable = session.saturating_sub(margin);
+    if usable < heartbeat * 2 {
+        let message = format!(
+            "a session of {} less its safety margin of {} leaves {}: not two heartbeats of {}",
+            scalar::written(session),
+            scalar::written(margin),
+            scalar::written(usable),
+            scalar::written(heartbeat),
+        );
+        let fault = Diagnostic::new(Code::ShortSession, message);
+        block.fault(
+            "session_timeout",
+            fault.remedy("ask for a longer session, or lower the margin or the tick"),
+        );
+    }
+}
+
+/// To the next whole millisecond, so that what the remedy says is enough.
+fn rounded_up(duration: Duration) -> String {
+    scalar::written(duration + Duration::from_nanos(999_999))
+}

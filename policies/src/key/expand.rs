@@ -1,0 +1,345 @@
+//! Puts the values of one request into a key template.
+
+use super::{
+    ResourceKey,
+    template::{Filter, KeyTemplate, Part, Source, Variable},
+};
+use crate::path::{escape, is_unreserved, percent_encoded};
+
+/// What a request offers to a key template.
+pub trait Values {
+    /// The decoded value of a variable of the route's path template.
+    fn path(&self, name: &str) -> Option<&str>;
+    /// The query as it came, without the question mark.
+    fn query(&self) -> Option<&str>;
+    /// `name` is lower case.
+    fn header<'a>(&'a self, name: &str) -> Field<'a>;
+    /// The canonical host without its port.
+    fn host(&self) -> Option<&str>;
+}
+
+/// One header field name in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field<'a> {
+    Absent,
+    One(&'a [u8]),
+    /// On several lines. Nobody knows which of them the upstream will take.
+    Several,
+}
+
+/// Why a request has no key. The client is at fault; no message repeats what the client sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    /// Absent or empty.
+    #[error("`{variable}` has no value")]
+    Missing { variable: String },
+    #[error("`{variable}` {why}")]
+    Invalid { variable: String, why: &'static str },
+    #[error("the key is longer than {} bytes", ResourceKey::MAX_SEGMENT)]
+    TooLong,
+}
+
+/// Why one value cannot be part of a key.
+enum BadValue {
+    Missing,
+    Invalid(&'static str),
+}
+
+const NOT_UTF8: &str = "is not UTF-8";
+const TWICE: &str = "is there more than once";
+const BAD_ESCAPE: &str = "has a percent sign without two hexadecimal digits";
+
+impl KeyTemplate {
+    /// The same values give the same key, other values another key.
+    pub fn expand(&self, values: &dyn Values) -> Result<ResourceKey, BadKey> {
+        let mut key = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => key.push_str(literal),
+                Part::Variable(variable) => push_escaped(&variable.value(values)?, &mut key),
+            }
+        }
+        ResourceKey::new(key).ok_or(BadKey::TooLong)
+    }
+}
+
+impl Variable {
+    fn value(&self, values: &dyn Values) -> Result<String, BadKey> {
+        let value = self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply));
+        match value {
+            Ok(value) if !value.is_empty() => Ok(value),
+            Ok(_) | Err(BadValue::Missing) => Err(BadKey::Missing { variable: self.source.to_string() }),
+            Err(BadValue::Invalid(why)) => Err(BadKey::Invalid { variable: self.source.to_string(), why }),
+        }
+    }
+}
+
+impl Source {
+    fn value(&self, values: &dyn Values) -> Result<String, BadValue> {
+        let value = match self {
+            Self::Path(name) => values.path(name).ok_or(BadValue::Missing)?.to_owned(),
+            Self::Query(name) => parameter(values.query().unwrap_or_default(), name)?,
+            Self::Header(name) => match values.header(name) {
+                Field::Absent => return Err(BadValue::Missing),
+                Field::Several => return Err(BadValue::Invalid(TWICE)),
+                Field::One(bytes) => text(bytes.to_vec())?,
+            },
+            Self::Host => values.host().ok_or(BadValue::Missing)?.to_owned(),
+        };
+        if value.chars().any(char::is_control) {
+            return Err(BadValue::Invalid("has a control character"));
+        }
+        Ok(value)
+    }
+}
+
+fn apply(value: String, filter: &Filter) -> Result<String, BadValue> {
+    match filter {
+        Filter::Lower => Ok(value.to_ascii_lowercase()),
+        Filter::Trim => Ok(value.trim_matches(' ').to_owned()),
+        Filter::Int => whole_number(&value),
+    }
+}
+
+/// 39 digits hold any number of 128 bits.
+fn whole_number(value: &str) -> Result<String, BadValue> {
+    if value.is_empty() {
+        return Err(BadValue::Missing);
+    }
+    if !value.bytes().all(|byte| byte.is_ascii_digit()) || value.len() > 39 {
+        return Err(BadValue::Invalid("is not a whole number of at most 39 digits"));
+    }
+    let digits = value.trim_start_matches('0');
+    Ok(if digits.is_empty() { "0".into() } else { digits.to_owned() })
+}
+
+/// The one value of a query parameter (application/x-www-form-urlencoded, WHATWG URL 5.1).
+///
+/// Stricter than that: what another reader of the same query could take for a second value is refused.
+fn parameter(query: &str, name: &str) -> Result<String, BadValue> {
+    // Older servers separate at semicolons, too, and would see parameters that this one does not.
+    if query.contains(';') {
+        return Err(BadValue::Invalid("is in a query with a semicolon, which servers read differently"));
+    }
+    let mut found = None;
+    for pair in query.split('&') {
+        let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
+        if form_decoded(raw_name)? != name.as_bytes() {
+            continue;
+        }
+        if found.replace(raw_value).is_some() {
+            return Err(BadValue::Invalid(TWICE));
+        }
+    }
+    text(form_decoded(found.ok_or(BadValue::Missing)?)?)
+}
+
+fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw.as_bytes();
+    while let [first, after @ ..] = rest {
+        let (byte, after) = match first {
+            b'%' => escape(after).ok_or(BadValue::Invalid(BAD_ESCAPE))?,
+            b'+' => (b' ', after),
+            _ => (*first, after),
+        };
+        decoded.push(byte);
+        rest = after;
+    }
+    Ok(decoded)
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, BadValue> {
+    String::from_utf8(bytes).map_err(|_| BadValue::Invalid(NOT_UTF8))
+}
+
+/// A value keeps only characters that no separator has, so that where it ends can be seen in the key.
+fn push_escaped(value: &str, key: &mut String) {
+    for byte in value.bytes() {
+        if is_unreserved(byte) {
+            key.push(char::from(byte));
+        } else {
+            key.extend(percent_encoded(byte));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A request that has every variable `name` under the value of `name`, whatever the source.
+    #[derive(Default, Clone)]
+    struct Request {
+        path: Vec<(String, String)>,
+        query: Option<String>,
+        headers: Vec<(String, Vec<u8>)>,
+        host: Option<String>,
+    }
+
+    impl Values for Request {
+        fn path(&self, name: &str) -> Option<&str> {
+            self.path.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        }
+        fn query(&self) -> Option<&str> {
+            self.query.as_deref()
+        }
+        fn header<'a>(&'a self, name: &str) -> Field<'a> {
+            let mut lines = self.headers.iter().filter(|(key, _)| key == name);
+            match (lines.next(), lines.next()) {
+                (None, _) => Field::Absent,
+                (Some((_, value)), None) => Field::One(value),
+                (Some(_), Some(_)) => Field::Several,
+            }
+        }
+        fn host(&self) -> Option<&str> {
+            self.host.as_deref()
+        }
+    }
+
+    fn path(pairs: &[(&str, &str)]) -> Request {
+        let path = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Request { path, ..Request::default() }
+    }
+
+    fn expand(template: &str, request: &Request) -> Result<String, BadKey> {
+        let template = KeyTemplate::parse(template).expect(template);
+        template.expand(request).map(|key| key.as_str().to_owned())
+    }
+
+    #[test]
+    fn values_are_escaped_so_that_no_value_looks_like_a_separator() {
+        let two = "sku/{path.a}/{path.b}";
+        assert_eq!(expand(two, &path(&[("a", "x/y"), ("b", "z")])).as_deref(), Ok("sku/x%2Fy/z"));
+        assert_eq!(expand(two, &path(&[("a", "x"), ("b", "y/z")])).as_deref(), Ok("sku/x/y%2Fz"));
+        assert_eq!(expand("{path.a}", &path(&[("a", "é %")])).as_deref(), Ok("%C3%A9%20%25"));
+        assert_eq!(expand("{path.a}", &path(&[("a", "A-b_c.d~9")])).as_deref(), Ok("A-b_c.d~9"));
+        assert_eq!(expand("the-one-lock", &Request::default()).as_deref(), Ok("the-one-lock"));
+    }
+
+    #[test]
+    fn filters_bring_spellings_of_one_resource_together() {
+        for (template, value, key) in [
+            ("{path.a | lower}", "ABC-É", Ok("abc-%C3%89")),
+            ("{path.a | trim}", "  x y ", Ok("x%20y")),
+            ("{path.a | int}", "007", Ok("7")),
+            ("{path.a | int}", "000", Ok("0")),
+            ("{path.a | trim | int}", " 42 ", Ok("42")),
+            ("{path.a | int}", "+7", Err("is not a whole number of at most 39 digits")),
+            ("{path.a | int}", "-7", Err("is not a whole number of at most 39 digits")),
+            ("{path.a | int}", "٧", Err("is not a whole number of at most 39 digits")),
+            ("{path.a | int}", "1e3", Err("is not a whole number of at most 39 digits")),
+            ("{path.a | int}", &"9".repeat(40), Err("is not a whole number of at most 39 digits")),
+        ] {
+            let key =
+                key.map(str::to_owned).map_err(|why| BadKey::Invalid { variable: "path.a".into(), why });
+            assert_eq!(expand(template, &path(&[("a", value)])), key, "{template} {value}");
+        }
+    }
+
+    #[test]
+    fn an_empty_value_is_a_missing_one() {
+        let missing = Err(BadKey::Missing { variable: "path.a".into() });
+        assert_eq!(expand("{path.a}", &Request::default()), missing);
+        assert_eq!(expand("{path.a}", &path(&[("a", "")])), missing);
+        assert_eq!(expand("{path.a | trim}", &path(&[("a", "  ")])), missing);
+        assert_eq!(expand("{path.a | trim | int}", &path(&[("a", "  ")])), missing);
+    }
+
+    #[test]
+    fn a_query_parameter_is_read_as_a_form_would_read_it() {
+        for (query, outcome) in [
+            ("id=42", Ok("42")),
+            ("x=1&id=a+b%20c&y", Ok("a%20b%20c")),
+            ("i%64=4%32", Ok("42")),
+            ("id==", Ok("%3D")),
+            ("&&id=1&&", Ok("1")),
+            ("id=%C3%A9", Ok("%C3%A9")),
+            ("", Err(None)),
+            ("id", Err(None)),
+            ("id=", Err(None)),
+            ("ID=1", Err(None)),
+            ("id=1&id=1", Err(Some(TWICE))),
+            ("id=&id=1", Err(Some(TWICE))),
+            ("id=1&%69d=2", Err(Some(TWICE))),
+            ("id=%zz", Err(Some(BAD_ESCAPE))),
+            ("i%=1&id=1", Err(Some(BAD_ESCAPE))),
+            ("id=%ff", Err(Some(NOT_UTF8))),
+            ("id=a%00", Err(Some("has a control character"))),
+            ("id=1;id=2", Err(Some("is in a query with a semicolon, which servers read differently"))),
+        ] {
+            let request = Request { query: Some(query.into()), ..Request::default() };
+            let variable = || "query.id".to_owned();
+            let outcome = outcome.map(str::to_owned).map_err(|why| match why {
+                None => BadKey::Missing { variable: variable() },
+                Some(why) => BadKey::Invalid { variable: variable(), why },
+            });
+            assert_eq!(expand("{query.id}", &request), outcome, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_header_field_on_several_lines_has_no_one_value() {
+        let line = |value: &[u8]| ("x-account".to_owned(), value.to_vec());
+        let with = |headers| expand("{header.X-Account}", &Request { headers, ..Request::default() });
+        let invalid = |why| Err(BadKey::Invalid { variable: "header.x-account".into(), why });
+        assert_eq!(with(vec![line(b"a, b")]).as_deref(), Ok("a%2C%20b"));
+        assert_eq!(with(vec![]), Err(BadKey::Missing { variable: "header.x-account".into() }));
+        assert_eq!(with(vec![line(b"a"), line(b"a")]), invalid(TWICE));
+        assert_eq!(with(vec![line(b"\xff")]), invalid(NOT_UTF8));
+        assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
+    }
+
+    #[test]
+    fn a_key_that_does_not_fit_is_refused() {
+        assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(BadKey::TooLong));
+        assert_eq!(
+            expand("{host}", &Request { host: Some("a.b".into()), ..Request::default() }).as_deref(),
+            Ok("a.b")
+        );
+    }
+
+    prop_compose! {
+        /// A template over `{path.v0} {path.v1} ...` with random literals, as a policy could have it.
+        fn any_template()(literals in proptest::collection::vec("[a-c/:.@-]{0,3}", 1..5)) -> KeyTemplate {
+            let (last, rest) = literals.split_last().expect("at least one");
+            let mut text = String::from("k");
+            for (index, literal) in rest.iter().enumerate() {
+                let separator = if index > 0 && literal.bytes().all(is_unreserved) { "/" } else { "" };
+                text.push_str(&format!("{literal}{separator}{{path.v{index}}}"));
+            }
+            text.push_str(last);
+            KeyTemplate::parse(&text).expect("separated")
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn two_different_sets_of_values_never_give_one_key(
+            template in any_template(),
+            a in proptest::collection::vec("[ab/:%.@é-]{1,4}", 4),
+            b in proptest::collection::vec("[ab/:%.@é-]{1,4}", 4),
+        ) {
+            let request = |values: &[String]| {
+                let pairs = values.iter().enumerate().map(|(index, value)| (format!("v{index}"), value.clone()));
+                Request { path: pairs.collect(), ..Request::default() }
+            };
+            let used = template.variables().count();
+            let (one, other) = (template.expand(&request(&a)), template.expand(&request(&b)));
+            prop_assert!(one.is_ok() && other.is_ok());
+            prop_assert_eq!(one == other, a[..used] == b[..used], "{}", template);
+        }
+
+        #[test]
+        fn any_request_is_read_without_a_panic(query in "\\PC{0,40}|([a-z%=&;+]|%[0-9a-f]{2}){0,20}", header: Vec<u8>) {
+            let request = Request { query: Some(query), headers: vec![("h".into(), header)], ..Request::default() };
+            for template in ["{query.a}", "{header.h | trim | int}"] {
+                if let Ok(key) = expand(template, &request) {
+                    prop_assert!(key.bytes().all(|byte| byte.is_ascii_graphic()));
+                }
+            }
+        }
+    }
+}

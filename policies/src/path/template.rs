@@ -1,0 +1,289 @@
+//! The path pattern of a route, such as `/v1/orders/{order_id}/capture`, and what it binds.
+
+use std::fmt;
+
+use super::{CanonicalPath, is_unreserved};
+
+/// A parsed path template. A `{name}` binds one whole, non-empty segment; a last `{rest...}` binds all segments that
+/// are left, joined by slashes. `/v1/{rest...}` matches `/v1/` (with an empty rest) but not `/v1`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathTemplate {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Exactly this segment; an empty one is a trailing slash.
+    Literal(Box<str>),
+    Variable(Box<str>),
+    /// Only ever the last piece.
+    Rest(Box<str>),
+}
+
+/// Why a text is not a path template: the byte offset and length of the part at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct BadTemplate {
+    pub at: usize,
+    pub width: usize,
+    pub why: &'static str,
+}
+
+/// The values that a template's variables have in one path.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound<'a> {
+    template: &'a PathTemplate,
+    path: &'a CanonicalPath,
+}
+
+impl PathTemplate {
+    pub fn parse(text: &str) -> Result<Self, BadTemplate> {
+        let Some(tail) = text.strip_prefix('/') else {
+            return Err(BadTemplate { at: 0, width: text.len(), why: "a path begins with `/`" });
+        };
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut at = 1;
+        for segment in tail.split('/') {
+            let bad = |why| BadTemplate { at, width: segment.len(), why };
+            if matches!(pieces.last(), Some(Piece::Rest(_))) {
+                return Err(bad("nothing can follow a `{rest...}`"));
+            }
+            let piece = Piece::parse(segment).map_err(bad)?;
+            if piece.name().is_some_and(|name| pieces.iter().any(|other| other.name() == Some(name))) {
+                return Err(bad("a variable is bound twice"));
+            }
+            let last = at + segment.len() == text.len();
+            if segment.is_empty() && !last {
+                return Err(BadTemplate { at: at - 1, width: 2, why: "`//` is never a canonical path" });
+            }
+            pieces.push(piece);
+            at += segment.len() + 1;
+        }
+        Ok(Self { pieces })
+    }
+
+    /// The variables, left to right.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(Piece::name)
+    }
+
+    pub fn matches(&self, path: &CanonicalPath) -> bool {
+        let mut segments = path.segments();
+        for piece in &self.pieces {
+            match (piece, segments.next()) {
+                (Piece::Rest(_), Some(_)) => return true,
+                (Piece::Literal(literal), Some(segment)) if **literal == *segment => {}
+                (Piece::Variable(_), Some(segment)) if !segment.is_empty() => {}
+                _ => return false,
+            }
+        }
+        segments.next().is_none()
+    }
+
+    /// True if every path that `other` matches is matched by this one, too.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let mut theirs = other.pieces.iter();
+        for ours in &self.pieces {
+            match (ours, theirs.next()) {
+                (Piece::Rest(_), Some(_)) => return true,
+                (Piece::Literal(a), Some(Piece::Literal(b))) if a == b => {}
+                (Piece::Variable(_), Some(Piece::Variable(_))) => {}
+                (Piece::Variable(_), Some(Piece::Literal(literal))) if !literal.is_empty() => {}
+                _ => return false,
+            }
+        }
+        theirs.next().is_none()
+    }
+
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+}
+
+impl Piece {
+    fn parse(segment: &str) -> Result<Self, &'static str> {
+        if let Some(inside) = segment.strip_prefix('{').and_then(|open| open.strip_suffix('}')) {
+            let (name, rest) = match inside.strip_suffix("...") {
+                Some(name) => (name, true),
+                None => (inside, false),
+            };
+            if !is_name(name) {
+                return Err("a variable is a letter or `_`, then letters, digits and `_`");
+            }
+            return Ok(if rest { Self::Rest(name.into()) } else { Self::Variable(name.into()) });
+        }
+        check_literal(segment)?;
+        Ok(Self::Literal(segment.into()))
+    }
+
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Literal(_) => None,
+            Self::Variable(name) | Self::Rest(name) => Some(name),
+        }
+    }
+}
+
+pub(crate) fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// A literal is written as the decoded segment that it matches, so it needs no escape and has one spelling.
+fn check_literal(segment: &str) -> Result<(), &'static str> {
+    if segment == "." || segment == ".." {
+        return Err("a dot segment is never part of a canonical path");
+    }
+    match segment.bytes().find(|byte| !is_unreserved(*byte) && !b"!$&'()*+,=:@".contains(byte)) {
+        None => Ok(()),
+        Some(b'{' | b'}') => Err("a variable is a whole segment: `/{name}/`"),
+        Some(b'%') => Err("a template has no percent-escapes"),
+        Some(b'?' | b'#') => Err("a template has no query and no fragment"),
+        Some(b';') => Err("a path with `;` is ambiguous and never fenced"),
+        Some(_) => Err("not a character of a path"),
+    }
+}
+
+impl<'a> Bound<'a> {
+    /// `path` matches `template`, or every value is that of another place.
+    pub(crate) fn new(template: &'a PathTemplate, path: &'a CanonicalPath) -> Self {
+        Self { template, path }
+    }
+
+    /// The decoded value of a variable. An ambiguous path binds nothing: no key may come out of it.
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        if self.path.ambiguity().is_some() {
+            return None;
+        }
+        let mut tail = self.path.tail()?;
+        for piece in &self.template.pieces {
+            let (segment, after) = tail.split_once('/').unwrap_or((tail, ""));
+            match piece {
+                Piece::Rest(rest) if **rest == *name => return Some(tail),
+                Piece::Variable(variable) if **variable == *name => return Some(segment),
+                _ => tail = after,
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Display for PathTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pieces.iter().try_for_each(|piece| match piece {
+            Piece::Literal(literal) => write!(f, "/{literal}"),
+            Piece::Variable(name) => write!(f, "/{{{name}}}"),
+            Piece::Rest(name) => write!(f, "/{{{name}...}}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(text: &str) -> PathTemplate {
+        PathTemplate::parse(text).expect(text)
+    }
+
+    #[test]
+    fn a_template_is_written_as_it_was_read() {
+        for text in ["/", "/v1/", "/v1/orders/{order_id}/capture", "/{rest...}", "/a@b/{_x1}/{rest...}"] {
+            assert_eq!(template(text).to_string(), text);
+        }
+        assert_eq!(template("/{a}/x/{b...}").names().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_bad_template_says_where_it_is_bad() {
+        for (text, at, width) in [
+            ("", 0, 0),
+            ("v1/x", 0, 4),
+            ("/v1//x", 3, 2),
+            ("/v1/x{id}", 4, 5),
+            ("/v1/{id", 4, 3),
+            ("/v1/{}", 4, 2),
+            ("/v1/{1a}", 4, 4),
+            ("/{a}/{a}", 5, 3),
+            ("/{rest...}/x", 11, 1),
+            ("/{rest...}/", 11, 0),
+            ("/v1/..", 4, 2),
+            ("/v1/a%20b", 4, 5),
+            ("/v1/a?b", 4, 3),
+            ("/v1/a;b", 4, 3),
+            ("/v1/a b", 4, 3),
+            ("/v1/é", 4, 2),
+        ] {
+            let bad = PathTemplate::parse(text).expect_err(text);
+            assert_eq!((bad.at, bad.width), (at, width), "{text}: {bad}");
+        }
+    }
+
+    #[test]
+    fn variables_bind_decoded_whole_segments() {
+        for (text, path, bound) in [
+            ("/v1/{id}", "/v1/4%2B2", vec![("id", "4+2")]),
+            ("/{a}/x/{b}", "/1/x/%C3%A9", vec![("a", "1"), ("b", "é")]),
+            ("/v1/{rest...}", "/v1/", vec![("rest", "")]),
+            ("/v1/{rest...}", "/v1/a/b/", vec![("rest", "a/b/")]),
+            ("/{a}/{rest...}", "/1/2/3", vec![("a", "1"), ("rest", "2/3")]),
+            ("/", "/", vec![]),
+            ("/v1%40".replace("%40", "@").as_str(), "/v1%40", vec![]),
+        ] {
+            let (template, path) = (template(text), CanonicalPath::parse(path));
+            assert!(template.matches(&path), "{text} {path:?}");
+            for (name, value) in bound {
+                assert_eq!(Bound::new(&template, &path).get(name), Some(value), "{text} {name}");
+            }
+            assert_eq!(Bound::new(&template, &path).get("other"), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_whole_path_does_not_match() {
+        for (text, path) in [
+            ("/v1/{id}", "/v1/"),
+            ("/v1/{id}", "/v1"),
+            ("/v1/{id}", "/v1/1/"),
+            ("/v1/{id}", "/v1/1/2"),
+            ("/v1/{rest...}", "/v1"),
+            ("/v1", "/V1"),
+            ("/", "/x"),
+            ("/{rest...}", "*"),
+        ] {
+            assert!(!template(text).matches(&CanonicalPath::parse(path)), "{text} {path}");
+        }
+    }
+
+    #[test]
+    fn an_ambiguous_path_matches_as_it_stands_and_binds_nothing() {
+        let (template, path) = (template("/v1/{rest...}"), CanonicalPath::parse("/v1/a//b"));
+        assert!(template.matches(&path));
+        assert_eq!(Bound::new(&template, &path).get("rest"), None);
+    }
+
+    #[test]
+    fn a_template_covers_what_it_matches_in_full() {
+        for (wide, narrow) in [
+            ("/{rest...}", "/"),
+            ("/{rest...}", "/v1/{id}"),
+            ("/{a}", "/{b}"),
+            ("/{a}", "/v1"),
+            ("/v1/{a...}", "/v1/{b...}"),
+            ("/v1/{a...}", "/v1/"),
+        ] {
+            assert!(template(wide).covers(&template(narrow)), "{wide} {narrow}");
+        }
+        for (one, other) in [
+            ("/v1", "/{a}"),
+            ("/{a}", "/"),
+            ("/{a}", "/{b...}"),
+            ("/v1/{a...}", "/v1"),
+            ("/{a}/x", "/{a}/{b}"),
+            ("/a/b", "/a"),
+            ("/a", "/a/"),
+        ] {
+            assert!(!template(one).covers(&template(other)), "{one} {other}");
+        }
+    }
+}

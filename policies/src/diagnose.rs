@@ -48,10 +48,12 @@ impl Diagnostic {
         if let Some(near) = nearest(written, known) {
             return self.remedy(format!("did you mean {}?", quoted(near)));
         }
-        let all: Vec<String> = known.iter().map(|word| quoted(word.as_ref())).collect();
+        const SHOWN: usize = 16;
+        let all: Vec<String> = known.iter().take(SHOWN).map(|word| quoted(word.as_ref())).collect();
         match all.as_slice() {
             [] => self,
             [one] => self.remedy(format!("there is only {one}")),
+            _ if known.len() > SHOWN => self.remedy(format!("there are {} and more", all.join(", "))),
             _ => self.remedy(format!("there are {}", all.join(", "))),
         }
     }
@@ -59,9 +61,12 @@ impl Diagnostic {
 
 /// The known word that `written` is probably a slip of: at most a third of its letters differ, and at least one may.
 fn nearest<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> {
+    // The distance costs the product of the lengths, and nothing longer than this is a slip.
+    const LONGEST: usize = 64;
     let allowed = (written.chars().count() / 3).max(1);
     known
         .iter()
+        .filter(|word| written.len().max(word.as_ref().len()) <= LONGEST)
         .map(|word| (strsim::osa_distance(written, word.as_ref()), word.as_ref()))
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)

@@ -15,7 +15,7 @@ pub(super) struct Naming<'p> {
     /// `None` where the path is bad: then nobody knows what it binds.
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
-    pub(super) reserved: ReservedFields,
+    pub(super) reserved: &'p ReservedFields,
 }
 
 /// Belong to one connection, and are removed from a request before its key is made (RFC 9110, 7.6.1).

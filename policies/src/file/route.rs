@@ -48,9 +48,18 @@ impl Written {
 /// In the order of the file.
 pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms) -> Vec<Written> {
     let faults = policy.faults();
+    let reserved = upstreams.reserved_fields();
     let mut names = HashSet::new();
     let read = |node| {
-        let read = |block: &mut Block| route(block, upstreams, defaults, &mut names);
+        let read = |block: &mut Block| {
+            let name = name(block, &mut names);
+            let upstream = upstreams.named(block, "upstream");
+            let matching = matching(block);
+            let path = matching.as_ref().map(|matching| &matching.path);
+            let naming = Naming { route: block.what().to_owned(), path, reserved: &reserved };
+            let fence = fence::fence(block, &naming, defaults);
+            Written { name, upstream, matching, fence }
+        };
         Block::read(Some(node), title(node), node.place, faults, read)
     };
     let routes: Vec<Written> = policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
@@ -67,23 +76,6 @@ fn title(node: &Node) -> String {
     }
 }
 
-fn route(block: &mut Block, upstreams: &Upstreams, defaults: &Terms, names: &mut HashSet<String>) -> Written {
-    let name = name(block, names);
-    let upstream = upstreams.named(block, "upstream");
-    block.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
-    let matching = match block.is_present("match") {
-        true => block.inner("match", matching).flatten(),
-        false => None,
-    };
-    let naming = Naming {
-        route: block.what().to_owned(),
-        path: matching.as_ref().map(|matching| &matching.path),
-        reserved: upstreams.reserved_fields(),
-    };
-    let fence = fence::fence(block, &naming, defaults);
-    Written { name, upstream, matching, fence }
-}
-
 fn name(block: &mut Block, names: &mut HashSet<String>) -> Option<Arc<str>> {
     block.require("name", "name: <a name>");
     let name = block.value("name", scalar::name)?;
@@ -94,12 +86,18 @@ fn name(block: &mut Block, names: &mut HashSet<String>) -> Option<Arc<str>> {
     Some(name.into())
 }
 
-fn matching(block: &mut Block) -> Option<Matching> {
-    let methods = methods(block);
-    block.require("path", "path: \"/{rest...}\"");
-    let path = path(block);
-    let place = block.place_of("path");
-    Some(Matching { methods: methods?, path: path?, place })
+fn matching(route: &mut Block) -> Option<Matching> {
+    route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
+    if !route.is_present("match") {
+        return None;
+    }
+    let read = |block: &mut Block| {
+        let methods = methods(block);
+        block.require("path", "path: \"/{rest...}\"");
+        let path = path(block);
+        Some(Matching { methods: methods?, path: path?, place: block.place_of("path") })
+    };
+    route.inner("match", read).flatten()
 }
 
 fn methods(block: &mut Block) -> Option<Vec<String>> {
@@ -127,7 +125,10 @@ fn check_method(text: &str) -> Result<(), Diagnostic> {
         return Ok(());
     }
     let fault = Diagnostic::new(Code::BadMethod, format!("`{text}` is not a method"));
-    Err(if is_token(text) { fault.remedy(format!("did you mean `{upper}`?")) } else { fault })
+    Err(match is_token(text) {
+        true => fault.remedy(format!("did you mean `{upper}`?")),
+        false => fault.remedy("a method is one upper-case word, such as `GET`"),
+    })
 }
 
 fn path(block: &mut Block) -> Option<PathTemplate> {
@@ -150,8 +151,7 @@ fn unreachable(routes: &[Written], faults: &Faults) {
         let called = |route: &Written| format!("`{}`", route.name.as_deref().unwrap_or("?"));
         let takers: Vec<String> = takers.into_iter().map(called).collect();
         let message = format!("no request can reach route {}", called(route));
-        let remedy =
-            format!("{} above takes them all: move this route up, or narrow that one", takers.join(" and "));
+        let remedy = format!("all are taken by {} above: move this route up", takers.join(" and "));
         faults.push(Diagnostic::new(Code::Unreachable, message).at(late.place).remedy(remedy));
     }
 }

@@ -65,7 +65,8 @@ pub(super) fn head_size(text: &str) -> Parsed<usize> {
 /// A whole number up to four billion.
 pub(super) fn count(text: &str) -> Parsed<usize> {
     if !is_bare_number(text) {
-        return Err(Diagnostic::new(Code::BadCount, format!("`{text}` is not a whole number")));
+        let fault = Diagnostic::new(Code::BadCount, format!("`{text}` is not a whole number"));
+        return Err(fault.remedy("write digits only, such as `100`"));
     }
     text.parse::<u32>()
         .ok()
@@ -85,7 +86,8 @@ pub(super) fn limit(text: &str) -> Parsed<usize> {
 pub(super) fn address(text: &str) -> Parsed<SocketAddr> {
     text.parse().map_err(|_| {
         let message = format!("`{text}` is not an IP address and a port");
-        Diagnostic::new(Code::BadAddress, message).remedy("write `0.0.0.0:8080` or `[::]:8080`")
+        Diagnostic::new(Code::BadAddress, message)
+            .remedy("write both, such as `127.0.0.1:8080` or `[::1]:8080`")
     })
 }
 

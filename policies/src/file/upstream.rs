@@ -99,11 +99,8 @@ impl<'n> Upstreams<'n> {
 
 fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
-    let read = |block: &mut Block| {
-        let place =
-            if block.is_present("response_timeout") { block.place_of("response_timeout") } else { key.place };
-        (settings(block, name), place)
-    };
+    // The response timeout is asked for again once all is read; the mapping's own place is its name.
+    let read = |block: &mut Block| (settings(block, name), block.place_of("response_timeout"));
     let (upstream, place) =
         Block::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
             .unwrap_or((None, key.place));

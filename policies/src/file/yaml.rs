@@ -65,7 +65,7 @@ pub(super) fn parse(text: &str, faults: &Faults) -> Option<Node> {
         return None;
     }
     match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
-        Ok(raw) => Reader { text, faults }.node(raw),
+        Ok(raw) => Some(Reader { text, faults }.node(raw)),
         Err(error) => {
             faults.push(refused(&error));
             None
@@ -90,6 +90,7 @@ fn options() -> Options {
 
 fn refused(error: &Error) -> Diagnostic {
     let diagnostic = match error {
+        Error::AliasError { error, .. } => refused(error),
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
@@ -119,7 +120,7 @@ fn place(location: &Location, width: usize) -> Place {
 }
 
 impl Reader<'_> {
-    fn node(&self, raw: Spanned<Raw>) -> Option<Node> {
+    fn node(&self, raw: Spanned<Raw>) -> Node {
         let source = self.source(&raw.defined);
         let first_line = source.lines().next().unwrap_or_default();
         let place = place(&raw.referenced, first_line.chars().count().max(1));
@@ -132,36 +133,29 @@ impl Reader<'_> {
                 let verbatim = here.then(|| quotes(source, &text)).flatten();
                 Value::Scalar(Scalar { text, place, verbatim })
             }
-            Raw::List(items) => {
-                Value::List(items.into_iter().map(|item| self.node(item)).collect::<Option<_>>()?)
-            }
-            Raw::Mapping(entries) => Value::Mapping(self.entries(entries)?),
+            Raw::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
+            Raw::Mapping(entries) => Value::Mapping(self.entries(entries)),
         };
-        Some(Node { place, value })
+        Node { place, value }
     }
 
-    fn entries(&self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Option<Vec<(Key, Node)>> {
+    fn entries(&self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Vec<(Key, Node)> {
         let (mut seen, mut entries) = (HashSet::new(), Vec::new());
         for (key, value) in raw {
-            let (key, value) = (self.key(key)?, self.node(value)?);
-            if !seen.insert(key.text.clone()) {
-                let message = format!("`{}` is there twice", key.text);
-                self.faults.push(Diagnostic::new(Code::DuplicateField, message).at(key.place));
+            let (key, value) = (self.node(key), self.node(value));
+            let Value::Scalar(Scalar { text, place, .. }) = key.value else {
+                let message = "the name of a field is a single word";
+                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(key.place));
                 continue;
+            };
+            if seen.insert(text.clone()) {
+                entries.push((Key { text, place }, value));
+            } else {
+                let message = format!("`{text}` is there twice");
+                self.faults.push(Diagnostic::new(Code::DuplicateField, message).at(place));
             }
-            entries.push((key, value));
         }
-        Some(entries)
-    }
-
-    fn key(&self, raw: Spanned<Raw>) -> Option<Key> {
-        let Node { place, value } = self.node(raw)?;
-        let Value::Scalar(Scalar { text, .. }) = value else {
-            let message = "the name of a field is a single word";
-            self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place));
-            return None;
-        };
-        Some(Key { text, place })
+        entries
     }
 
     /// The part of the file that a value was read from.

@@ -1,0 +1,333 @@
+//! A child process that cannot outlive us, with its output kept for whoever waits for a line of it.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+pub use rustix::process::Signal;
+
+/// A running child. Dropping it kills it and waits until the kernel has let it go.
+///
+/// It dies with us however we die, `kill -9` included: `setpriv` asks the kernel to kill it when the *thread* that
+/// spawned it ends, so all children are spawned by one thread that ends with the process. It leads a process group
+/// of its own, so that Ctrl-C in a terminal reaches us alone and we decide in which order things stop.
+#[derive(Debug)]
+pub struct Child {
+    process: Mutex<process::Child>,
+    pid: u32,
+    output: Arc<Output>,
+}
+
+/// The line did not come. `log` is what the child did say.
+#[derive(Debug, thiserror::Error)]
+#[error("{} after {waited:?}; it said:\n{log}", if *.ended { "the process ended without the line" } else { "no such line" })]
+pub struct Timeout {
+    pub waited: Duration,
+    /// The child closed its output: nothing will come any more.
+    pub ended: bool,
+    pub log: String,
+}
+
+/// A place in the output of a child; lines before it are not looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor(u64);
+
+impl Child {
+    /// Starts `program` with `arguments`, standard input closed, both outputs kept.
+    ///
+    /// # Errors
+    /// When `setpriv` (Debian package util-linux) cannot be started. A missing `program` is not an error here: the
+    /// child ends with status 127 and says so in its log.
+    pub fn spawn<A: AsRef<std::ffi::OsStr>>(
+        program: impl AsRef<std::ffi::OsStr>,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> io::Result<Self> {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+
+        let mut process = from_the_lasting_thread(command)?;
+        let output = Arc::new(Output::default());
+        output.read_in_background(process.stdout.take().expect("piped above"));
+        output.read_in_background(process.stderr.take().expect("piped above"));
+        Ok(Self { pid: process.id(), process: Mutex::new(process), output })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for a line that `wanted` accepts, seen already or yet to come.
+    ///
+    /// # Errors
+    /// [`Timeout`] when it did not come in time, and at once when the child can say nothing any more.
+    pub fn wait_line(&self, wanted: impl Fn(&str) -> bool, timeout: Duration) -> Result<String, Timeout> {
+        self.wait_line_after(Cursor::default(), wanted, timeout)
+    }
+
+    /// Like [`Child::wait_line`], for the lines that came after `start` was taken.
+    ///
+    /// # Errors
+    /// As [`Child::wait_line`].
+    pub fn wait_line_after(
+        &self,
+        start: Cursor,
+        wanted: impl Fn(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<String, Timeout> {
+        self.output.wait_line(start, wanted, timeout)
+    }
+
+    /// The end of the output so far.
+    pub fn cursor(&self) -> Cursor {
+        let lines = self.output.lines();
+        Cursor(lines.dropped + lines.kept.len() as u64)
+    }
+
+    /// The output so far, both streams in the order in which they were read; the oldest lines may be gone.
+    pub fn log(&self) -> String {
+        self.output.lines().text()
+    }
+
+    /// Sends a signal to this process. One that has ended already is left alone: its number may be another's.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let mut process = self.process();
+        if process.try_wait()?.is_some() {
+            return Ok(());
+        }
+        let pid =
+            i32::try_from(self.pid).ok().and_then(Pid::from_raw).expect("a process has a positive number");
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+
+    /// How it ended; `None` when it still runs after `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            // An error says that nobody is there to wait for, which cannot be while we have not reaped it.
+            let ended = self.process().try_wait().expect("our own child, reaped nowhere else");
+            if ended.is_some() || Instant::now() >= deadline {
+                return ended;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.wait(Duration::ZERO).is_none()
+    }
+
+    fn process(&self) -> MutexGuard<'_, process::Child> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let mut process = self.process();
+        // Both fail only for a child that is gone already.
+        let _gone = process.kill().and_then(|()| process.wait());
+    }
+}
+
+type Spawned = io::Result<process::Child>;
+
+/// The kernel sends the parent-death signal when the spawning thread ends, not when the process does. A test thread
+/// or a runtime worker would take its children along.
+fn from_the_lasting_thread(command: Command) -> Spawned {
+    static SPAWNER: OnceLock<mpsc::Sender<(Command, mpsc::Sender<Spawned>)>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (jobs, inbox) = mpsc::channel::<(Command, mpsc::Sender<Spawned>)>();
+        let serve = move || {
+            for (mut command, answer) in inbox {
+                // The asker waits below.
+                let _asker_gone = answer.send(command.spawn());
+            }
+        };
+        thread::Builder::new().name("spawner".into()).spawn(serve).expect("a thread can be started");
+        jobs
+    });
+    let (answer, outcome) = mpsc::channel();
+    spawner.send((command, answer)).expect("the spawner lives as long as the process");
+    outcome.recv().expect("the spawner answers every job")
+}
+
+/// Lines kept per child: enough for the story of a failure, bounded because a child may run for days.
+const KEPT: usize = 4000;
+/// A longer line is cut into several.
+const LONGEST: u64 = 16 * 1024;
+
+#[derive(Debug, Default)]
+struct Output {
+    lines: Mutex<Lines>,
+    grown: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    kept: VecDeque<String>,
+    dropped: u64,
+    /// Streams still open.
+    readers: usize,
+}
+
+impl Output {
+    fn read_in_background(self: &Arc<Self>, stream: impl Read + Send + 'static) {
+        self.lines().readers += 1;
+        let output = Arc::clone(self);
+        let read = move || {
+            let mut stream = BufReader::new(stream);
+            let mut line = Vec::new();
+            while matches!(stream.by_ref().take(LONGEST).read_until(b'\n', &mut line), Ok(1..)) {
+                output.push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                line.clear();
+            }
+            output.lines().readers -= 1;
+            output.grown.notify_all();
+        };
+        thread::Builder::new().name("child output".into()).spawn(read).expect("a thread can be started");
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.lines();
+        if lines.kept.len() == KEPT {
+            lines.kept.pop_front();
+            lines.dropped += 1;
+        }
+        lines.kept.push_back(line);
+        drop(lines);
+        self.grown.notify_all();
+    }
+
+    fn wait_line(
+        &self,
+        start: Cursor,
+        wanted: impl Fn(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<String, Timeout> {
+        let began = Instant::now();
+        let mut next = start.0;
+        let mut lines = self.lines();
+        loop {
+            let skip = usize::try_from(next.saturating_sub(lines.dropped)).unwrap_or(usize::MAX);
+            if let Some(line) = lines.kept.iter().skip(skip).find(|line| wanted(line)) {
+                return Ok(line.clone());
+            }
+            next = lines.dropped + lines.kept.len() as u64;
+            let (waited, ended) = (began.elapsed(), lines.readers == 0);
+            if ended || waited >= timeout {
+                return Err(Timeout { waited, ended, log: lines.text() });
+            }
+            lines =
+                self.grown.wait_timeout(lines, timeout - waited).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lines {
+    fn text(&self) -> String {
+        self.kept.iter().fold(String::new(), |text, line| text + line + "\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn shell(script: &str) -> Child {
+        Child::spawn("sh", ["-c", script]).expect("setpriv and sh")
+    }
+
+    fn exists(pid: u32) -> bool {
+        std::path::Path::new(&format!("/proc/{pid}")).exists()
+    }
+
+    #[test]
+    fn a_line_is_found_whether_it_was_said_before_or_after_asking() {
+        let child = shell("echo first; echo second >&2; sleep 0.2; echo third; sleep 60");
+        assert_eq!(child.wait_line(|line| line == "third", SOON).unwrap(), "third");
+        assert_eq!(child.wait_line(|line| line.starts_with("sec"), SOON).unwrap(), "second");
+        let late = child.wait_line_after(child.cursor(), |line| line == "first", Duration::from_millis(50));
+        assert!(!late.unwrap_err().ended);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_line_learns_at_once_that_the_child_ended() {
+        let child = shell("echo the reason >&2; exit 3");
+        let missing = child.wait_line(|line| line == "listening", SOON).unwrap_err();
+        assert!(missing.ended && missing.waited < SOON, "{missing}");
+        assert_eq!(missing.log, "the reason\n");
+        assert_eq!(child.wait(SOON).and_then(|status| status.code()), Some(3));
+        child.signal(Signal::TERM).expect("a signal to an ended child goes nowhere");
+    }
+
+    #[test]
+    fn a_child_dies_with_its_handle_even_while_it_is_stopped() {
+        let child = shell("echo up; exec sleep 60");
+        child.wait_line(|line| line == "up", SOON).unwrap();
+        child.signal(Signal::STOP).unwrap();
+        let pid = child.pid();
+        assert!(child.is_running() && exists(pid));
+        drop(child);
+        assert!(!exists(pid));
+    }
+
+    #[test]
+    fn a_child_survives_the_thread_that_asked_for_it() {
+        let child = thread::spawn(|| shell("echo up; exec sleep 60")).join().expect("no panic");
+        child.wait_line(|line| line == "up", SOON).unwrap();
+        assert_eq!(child.wait(Duration::from_millis(100)), None);
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_its_cursor_survives_the_dropping() {
+        let child = shell("seq 1 10000; sleep 0.1; echo end");
+        assert_eq!(child.wait_line(|line| line == "end", SOON).unwrap(), "end");
+        assert_eq!(child.cursor(), Cursor(10001));
+        assert!(child.log().lines().count() <= KEPT);
+    }
+
+    /// We kill a stand-in for ourselves: this test binary, run again with only the test below.
+    #[test]
+    fn a_child_dies_with_us_when_we_are_killed_without_warning() {
+        let ours = std::env::current_exe().expect("own path");
+        let script = format!(
+            "FENCEGATE_TEST_PARENT=1 exec '{}' --exact demo::child::tests::stand_in_for_a_parent --nocapture",
+            ours.display()
+        );
+        let parent = shell(&script);
+        let line = parent.wait_line(|line| line.contains("grandchild="), SOON).unwrap();
+        let pid = line.rsplit('=').next().and_then(|pid| pid.parse().ok()).expect("a process number");
+        assert!(exists(pid));
+        drop(parent);
+        let deadline = Instant::now() + SOON;
+        while exists(pid) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!exists(pid), "the grandchild outlived its parent");
+    }
+
+    #[test]
+    fn stand_in_for_a_parent() {
+        if std::env::var_os("FENCEGATE_TEST_PARENT").is_some() {
+            let child = shell("echo up; exec sleep 60");
+            child.wait_line(|line| line == "up", SOON).unwrap();
+            eprintln!("\ngrandchild={}", child.pid());
+            thread::sleep(Duration::from_mins(1));
+        }
+    }
+}

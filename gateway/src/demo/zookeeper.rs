@@ -1,0 +1,251 @@
+//! A real ZooKeeper of our own: one server, one directory, gone when we are.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::child::{Child, Signal};
+
+/// A standalone server on loopback.
+#[derive(Debug)]
+pub struct PrivateZooKeeper {
+    /// `None` between [`PrivateZooKeeper::stop`] and [`PrivateZooKeeper::start_again`].
+    server: Option<Child>,
+    address: SocketAddr,
+    configuration: PathBuf,
+    settings: Settings,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// ZooKeeper's unit of time: sessions last 2 to 300 of it and expire on a multiple of it.
+    pub tick: Duration,
+    pub durability: Durability,
+}
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// A power failure: every write waits for the disk, as in production.
+    Machine,
+    /// The end of the process only, which is all a test needs and several times faster.
+    Process,
+}
+
+/// Why there is no ZooKeeper.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    #[error(
+        "ZooKeeper cannot be started here, {0} is missing: run \
+         `apt-get install --no-install-recommends libzookeeper-java libslf4j-java default-jre-headless`"
+    )]
+    Missing(String),
+    #[error("ZooKeeper did not start: {0}")]
+    Failed(String),
+    #[error("prepare or start ZooKeeper")]
+    Io(#[from] io::Error),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { tick: Duration::from_millis(200), durability: Durability::Process }
+    }
+}
+
+impl PrivateZooKeeper {
+    /// Starts a server that keeps its data in `dir` and returns when it serves.
+    ///
+    /// # Errors
+    /// [`NotStarted::Missing`] names the package to install.
+    pub fn start(dir: &Path, settings: Settings) -> Result<Self, NotStarted> {
+        complain_about_missing()?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let address = free_address()?;
+            let configuration = dir.join("zoo.cfg");
+            fs::create_dir_all(dir)?;
+            fs::write(&configuration, written(dir, address, settings))?;
+            let mut zookeeper = Self { server: None, address, configuration, settings };
+            match zookeeper.start_again() {
+                Ok(()) => return Ok(zookeeper),
+                // Somebody took the port between our look and the server's.
+                Err(NotStarted::Failed(log)) if tries < 5 && log.contains("Address already in use") => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The version it tells, as in `3.8.0`.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn version(&self) -> io::Result<String> {
+        let answer = ask(self.address, "srvr")?;
+        let version = answer.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
+        let number = version.and_then(|version| version.split(['-', ',']).next());
+        number.map(str::to_owned).ok_or_else(|| io::Error::other(format!("no version in {answer:?}")))
+    }
+
+    /// The process number of the server while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Child::pid)
+    }
+
+    /// Ends the server and keeps its data; sessions go on when it is back in time.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take()
+            && server.signal(Signal::TERM).is_ok()
+        {
+            // One that does not end in time is killed when it is dropped.
+            server.wait(Duration::from_secs(5));
+        }
+    }
+
+    /// Starts a stopped server on the same data and the same port, and returns when it serves.
+    ///
+    /// # Errors
+    /// As [`PrivateZooKeeper::start`].
+    pub fn start_again(&mut self) -> Result<(), NotStarted> {
+        const READY_WITHIN: Duration = Duration::from_secs(30);
+        self.stop();
+        let server = Child::spawn("java", arguments(&self.configuration, self.settings))?;
+        let deadline = Instant::now() + READY_WITHIN;
+        // Not `ruok`: it is answered before requests are.
+        while !ask(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
+            if !server.is_running() || Instant::now() > deadline {
+                return Err(NotStarted::Failed(server.log()));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Freezes the server: connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    /// When the kernel refuses the signal.
+    pub fn pause(&self) -> io::Result<()> {
+        self.server.as_ref().map_or(Ok(()), |server| server.signal(Signal::STOP))
+    }
+
+    /// Thaws a paused server.
+    ///
+    /// # Errors
+    /// When the kernel refuses the signal.
+    pub fn resume(&self) -> io::Result<()> {
+        self.server.as_ref().map_or(Ok(()), |server| server.signal(Signal::CONT))
+    }
+}
+
+/// Where Debian and Ubuntu put them. The manifest of `zookeeper.jar` names the jars it needs.
+const JARS: [&str; 2] = ["/usr/share/java/slf4j-simple.jar", "/usr/share/java/zookeeper.jar"];
+
+fn complain_about_missing() -> Result<(), NotStarted> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("java").is_file()) {
+        return Err(NotStarted::Missing("Java".to_owned()));
+    }
+    match JARS.iter().find(|jar| !Path::new(jar).is_file()) {
+        Some(jar) => Err(NotStarted::Missing((*jar).to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Below the kernel's range for outgoing connections: a client that keeps trying a stopped server's port could
+/// otherwise be given that very port as its own and be connected to itself.
+fn free_address() -> io::Result<SocketAddr> {
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 12_000;
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..100 {
+        let mut random = [0; 2];
+        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+        let port = FIRST + u16::from_ne_bytes(random) % COUNT;
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_free) => return Ok((Ipv4Addr::LOCALHOST, port).into()),
+            Err(taken) => last = taken,
+        }
+    }
+    Err(last)
+}
+
+fn written(dir: &Path, address: SocketAddr, settings: Settings) -> String {
+    let tick = settings.tick.as_millis();
+    format!(
+        "dataDir={}\nclientPort={}\nclientPortAddress={}\ntickTime={tick}\nminSessionTimeout={}\n\
+         maxSessionTimeout={}\nadmin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n",
+        dir.display(),
+        address.port(),
+        address.ip(),
+        2 * tick,
+        300 * tick,
+    )
+}
+
+fn arguments(configuration: &Path, settings: Settings) -> Vec<String> {
+    let mut arguments: Vec<String> =
+        ["-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+            .map(str::to_owned)
+            .into();
+    // The log file grows by 64 KiB, not by 64 MiB, at a time.
+    arguments.push("-Dzookeeper.preAllocSize=64".to_owned());
+    if settings.durability == Durability::Process {
+        arguments.push("-Dzookeeper.forceSync=no".to_owned());
+    }
+    arguments.extend(["-cp".to_owned(), JARS.join(":")]);
+    arguments.push("org.apache.zookeeper.server.ZooKeeperServerMain".to_owned());
+    arguments.push(configuration.display().to_string());
+    arguments
+}
+
+/// Sends one of ZooKeeper's four-letter words; the answer ends with the connection.
+fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(word.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_serves_freezes_stops_and_comes_back_at_the_same_address() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut zookeeper = PrivateZooKeeper::start(dir.path(), Settings::default()).expect("starts");
+        let (address, pid) = (zookeeper.address(), zookeeper.pid());
+        assert!(zookeeper.version().expect("answers").starts_with("3."));
+
+        zookeeper.pause().expect("paused");
+        assert!(ask(address, "srvr").is_err(), "a frozen server answered");
+        zookeeper.resume().expect("resumed");
+        assert!(ask(address, "srvr").is_ok());
+
+        zookeeper.stop();
+        assert!(TcpStream::connect(address).is_err(), "a stopped server accepted");
+        zookeeper.start_again().expect("starts again");
+        assert_eq!(zookeeper.address(), address);
+        assert_ne!(zookeeper.pid(), pid);
+        drop(zookeeper);
+        assert!(TcpStream::connect(address).is_err());
+    }
+
+    #[test]
+    fn what_is_missing_is_said_in_one_sentence_with_the_remedy() {
+        let said = NotStarted::Missing("Java".to_owned()).to_string();
+        assert!(!said.contains('\n') && said.contains("apt-get install"), "{said}");
+    }
+}

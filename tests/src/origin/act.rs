@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub enum Act {
     /// Works that long, then answers.
     Answer(Duration, Reply),
+    /// Answers at once, then ends the connection without having said so.
+    AnswerAndClose(Reply),
     /// Works until let go, then answers.
     Hold(Latch, Reply),
     /// Sends the head and half of the body, and the rest when let go.

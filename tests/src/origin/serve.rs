@@ -84,6 +84,10 @@ impl Talk {
                 self.work(sleep(work)).await;
                 self.answer(&reply).await?;
             }
+            Act::AnswerAndClose(reply) => {
+                self.answer(&reply).await?;
+                return Ok(false);
+            }
             Act::Hold(latch, reply) => {
                 self.work(latch.passed()).await;
                 self.answer(&reply).await?;

@@ -1,0 +1,114 @@
+//! A client that goes away neither frees a resource that is being worked on nor leaves its place in the queue taken.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::{Ask, Raw},
+    gateway::Gateway,
+    history::History,
+    patience::QUIET,
+    site::Site,
+};
+
+/// How a client goes.
+#[derive(Debug, Clone, Copy)]
+enum Goes {
+    /// FIN, as a closed browser tab or a deadline in the caller does it.
+    Politely,
+    /// RST, as a killed process does it.
+    WithReset,
+}
+
+async fn client(gateway: &Gateway) -> Raw {
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.expect("connected");
+    client
+}
+
+fn leave(client: Raw, way: Goes) {
+    match way {
+        Goes::Politely => drop(client),
+        Goes::WithReset => client.reset().expect("still connected"),
+    }
+}
+
+async fn a_client_goes_in_flight(way: Goes) {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let latch = site.origin.holds("/pay/7");
+    let gone = client(&one).await;
+    site.origin.request("/pay/7", 1).await;
+
+    leave(gone, way);
+    let next = two.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "{way:?}: the next began while the upstream worked");
+    assert!(site.origin.log().records[0].abandoned.is_none(), "{way:?}: the upstream was hung up on");
+    latch.let_go();
+    assert_eq!(next.answer().await.status, 200);
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    assert_eq!(history.executions.len(), 2);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_in_flight_frees_nothing_before_the_upstream_answered() {
+    a_client_goes_in_flight(Goes::Politely).await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_in_flight_frees_nothing_before_the_upstream_answered() {
+    a_client_goes_in_flight(Goes::WithReset).await;
+}
+
+async fn a_client_goes_while_waiting(way: Goes) {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let waiter = client(&two).await;
+    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+
+    let left = Instant::now();
+    leave(waiter, way);
+    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    assert!(left.elapsed() < Duration::from_secs(1), "{way:?}: took {:?}", left.elapsed());
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
+}
+
+#[tokio::test]
+async fn a_waiting_client_that_hangs_up_leaves_the_queue_within_a_second() {
+    a_client_goes_while_waiting(Goes::Politely).await;
+}
+
+#[tokio::test]
+async fn a_waiting_client_that_resets_leaves_the_queue_within_a_second() {
+    a_client_goes_while_waiting(Goes::WithReset).await;
+}
+
+/// The reply that names the node has not come when the client goes: nobody knows the node's name but its GUID.
+#[tokio::test]
+async fn a_client_that_goes_during_the_create_leaves_no_node() {
+    let site = Site::fresh();
+    let one = site.pausing("gw-1", "after_create_sent", 600).await;
+    let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "2s")).await;
+    let tree = site.tree().await;
+
+    let gone = client(&one).await;
+    one.stands_at("after_create_sent").await;
+    leave(gone, Goes::WithReset);
+    assert_eq!(
+        two.send(&Ask::post("/pay/7")).await.status,
+        200,
+        "an orphan blocks the key until its session ends"
+    );
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(tree.locks().await, [""; 0], "a node came after all");
+    assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-2"), "dispatched for nobody");
+}

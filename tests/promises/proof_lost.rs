@@ -1,0 +1,63 @@
+//! The proof is lost while the upstream works: a comparing upstream may finish, any other is abandoned.
+
+use fencegate::demo::relay::Relay;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    origin::Latch,
+    site::Site,
+};
+use serde_json::json;
+
+/// A gateway with a request held at the origin, whose own way to ZooKeeper is then cut.
+async fn cut_off_in_flight(site: &Site, level: &str) -> (Gateway, fencegate_tests::gateway::Pending, Latch) {
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .with("/upstreams/ledger/fencing", level);
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/pay/7");
+    let asked = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    drop(relay);
+    (gateway, asked, latch)
+}
+
+#[tokio::test]
+async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_marked() {
+    let site = Site::fresh();
+    let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream").await;
+    gateway.becomes_unready().await;
+    let next = site.gateway("gw-2").await;
+    let newer = next.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+    assert!(!asked.is_over(), "given up while the upstream worked");
+    latch.let_go();
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"ok"[..]));
+    let outcome = answer.field("fencing-outcome").unwrap_or_default();
+    assert!(outcome.starts_with("done") && outcome.contains("proof=lost"), "{outcome}");
+    assert_eq!(newer.answer().await.status, 200);
+    let log = site.origin.log();
+    assert!(log.records[0].abandoned.is_none() && log.records[1].stamped() > log.records[0].stamped());
+}
+
+#[tokio::test]
+async fn at_level_none_a_request_in_flight_is_abandoned_before_the_next_holder_begins() {
+    let site = Site::fresh();
+    let (_gateway, asked, latch) = cut_off_in_flight(&site, "none").await;
+    let next = site.gateway("gw-2").await;
+    let newer = next.begin(Ask::post("/pay/7"));
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
+    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert_eq!(answer.field("retry-after"), None, "it may have happened");
+    assert_eq!(newer.answer().await.status, 200);
+    let second = site.origin.request("/pay/7", 2).await;
+    let abandoned = site.origin.log().records[0].abandoned.expect("the connection was closed");
+    assert!(abandoned < second.arrived);
+    latch.let_go();
+}

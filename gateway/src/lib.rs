@@ -1,3 +1,26 @@
-//! Fencegate: an HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
+//! Fencegate: an HTTP reverse proxy that holds a ZooKeeper lock per resource while a request runs, and stamps the
+//! request with a fencing token.
+//!
+//! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
+//! happens there, [`front`] is before the first of them. [`lock`] and [`session`] hold the keys, [`upstream`] guards
+//! what is written. [`serve`] starts and stops it all.
 
+pub mod admin;
+pub mod body;
+pub mod cli;
 pub mod demo;
+pub mod failpoint;
+pub mod front;
+pub mod listen;
+pub mod lock;
+pub mod network;
+pub mod pieces;
+pub mod randomness;
+pub mod refusal;
+pub mod serve;
+pub mod session;
+pub mod stack;
+pub mod stage;
+pub mod step;
+pub mod steps;
+pub mod upstream;

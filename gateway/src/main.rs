@@ -1,2 +1,9 @@
 //! The one binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    #[cfg(feature = "failpoints")]
+    let _armed = fencegate::failpoint::armed_by_environment();
+    fencegate::cli::run()
+}

@@ -1,0 +1,201 @@
+//! The one body type: where its bytes come from, and what must live until the last of them.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap, Response,
+    body::{Body as HttpBody, Frame, Incoming, SizeHint},
+};
+use tokio::{
+    sync::mpsc,
+    time::{Sleep, sleep},
+};
+
+use crate::{steps::hygiene::Trailers, steps::limit::Permit, upstream::pool::Lend};
+
+/// An answer on its way to a client.
+pub type Reply = Response<Body>;
+
+/// A body broke.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("no byte within {0:?}")]
+    Stalled(Duration),
+    #[error("the exchange was given up")]
+    Abandoned,
+}
+
+/// A request or response body.
+pub struct Body {
+    source: Source,
+    trailers: Trailers,
+    /// The upstream connection that the bytes come from: back to its pool at the end, closed if dropped before.
+    lend: Option<Lend>,
+    /// Counts the request as in flight until here.
+    permit: Option<Permit>,
+}
+
+enum Source {
+    Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
+    Live { incoming: Incoming, stall: Option<Stall> },
+    Piped(mpsc::Receiver<Piece>),
+}
+
+/// What a task feeds into a body. A feed that ends without [`Piece::End`] was given up, and the client must see that
+/// its answer is not complete.
+pub enum Piece {
+    Frame(Frame<Bytes>),
+    End,
+}
+
+/// How long to wait for the next bytes; the timer is made when there is something to wait for.
+struct Stall {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Body {
+    pub fn empty() -> Self {
+        Self::whole(Bytes::new())
+    }
+
+    pub fn whole(data: Bytes) -> Self {
+        Self::of(Source::Whole { data: some(data), trailers: None }, Trailers::Drop)
+    }
+
+    /// Everything an upstream sent, already filtered.
+    pub fn collected(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self::of(Source::Whole { data: some(data), trailers }, Trailers::Pass)
+    }
+
+    /// From a client. Its trailers are dropped: a token sent as a trailer would arrive.
+    pub fn from_client(incoming: Incoming) -> Self {
+        Self::of(Source::Live { incoming, stall: None }, Trailers::Drop)
+    }
+
+    /// From an upstream, which may pause for `idle` between two pieces.
+    pub fn from_upstream(incoming: Incoming, trailers: Trailers, idle: Duration, lend: Lend) -> Self {
+        let stall = Some(Stall { limit: idle, timer: None });
+        let mut body = Self::of(Source::Live { incoming, stall }, trailers);
+        body.lend = Some(lend);
+        if body.source.is_end() {
+            body.finish();
+        }
+        body
+    }
+
+    /// Fed by a task that goes on when nobody reads.
+    pub fn piped(pieces: mpsc::Receiver<Piece>) -> Self {
+        Self::of(Source::Piped(pieces), Trailers::Pass)
+    }
+
+    pub fn holding(mut self, permit: Permit) -> Self {
+        self.permit = Some(permit);
+        self
+    }
+
+    fn of(source: Source, trailers: Trailers) -> Self {
+        Self { source, trailers, lend: None, permit: None }
+    }
+
+    /// The last byte has passed.
+    fn finish(&mut self) {
+        if let Some(lend) = self.lend.take() {
+            lend.give_back();
+        }
+        self.permit = None;
+    }
+}
+
+/// An empty piece is none: a body of no bytes is at its end before it is read.
+fn some(data: Bytes) -> Option<Bytes> {
+    (!data.is_empty()).then_some(data)
+}
+
+impl Source {
+    fn is_end(&self) -> bool {
+        match self {
+            Self::Whole { data, trailers } => data.is_none() && trailers.is_none(),
+            Self::Live { incoming, .. } => incoming.is_end_stream(),
+            Self::Piped(_) => false,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Whole { data, trailers } => Poll::Ready(match data.take() {
+                Some(data) => Some(Ok(Frame::data(data))),
+                None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+            }),
+            Self::Live { incoming, stall } => match (Pin::new(incoming).poll_frame(cx), stall) {
+                (Poll::Pending, Some(stall)) => stall.poll(cx).map(|error| Some(Err(error))),
+                (polled, Some(stall)) => {
+                    stall.timer = None;
+                    polled.map_err(BodyError::Http)
+                }
+                (polled, None) => polled.map_err(BodyError::Http),
+            },
+            Self::Piped(pieces) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
+                Some(Piece::Frame(frame)) => Some(Ok(frame)),
+                Some(Piece::End) => None,
+                None => Some(Err(BodyError::Abandoned)),
+            }),
+        }
+    }
+}
+
+impl Stall {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(BodyError::Stalled(self.limit))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let frame = loop {
+            match ready!(this.source.poll(cx)) {
+                Some(Ok(frame)) => match this.trailers.filter(frame) {
+                    Some(frame) => break Some(Ok(frame)),
+                    None => continue,
+                },
+                other => break other,
+            }
+        };
+        if frame.is_none() || this.source.is_end() {
+            this.finish();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.source.is_end()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            // Trailers need a body without a length.
+            Source::Whole { trailers: Some(_), .. } | Source::Piped(_) => SizeHint::default(),
+            Source::Whole { data, .. } => {
+                SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
+            }
+            Source::Live { incoming, .. } => incoming.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The log: facts as fields on stderr, for people or for machines.
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Filter, in the syntax of `tracing-subscriber`'s `EnvFilter`.
+const FILTER: &str = "FENCEGATE_LOG";
+
+/// The client library tells every reconnect at info; the session's own events say it once.
+const DEFAULT: &str = "info,zookeeper_client=error";
+
+pub(super) fn start(format: Format) {
+    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(DEFAULT));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        Format::Text => log.init(),
+        Format::Json => log.json().init(),
+    }
+}

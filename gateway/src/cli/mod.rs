@@ -1,0 +1,95 @@
+//! The command line: what can be asked of the one binary, and what it exits with.
+
+mod era;
+mod log;
+mod policy;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use tracing::error;
+
+use self::log::Format;
+use crate::serve::gateway;
+
+/// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
+#[derive(Debug, Parser)]
+#[command(name = "fencegate", version, disable_help_subcommand = true)]
+struct Arguments {
+    /// How the log on stderr is written.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    log_format: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway until SIGTERM.
+    Run {
+        #[arg(short = 'c', long = "config", value_name = "POLICY")]
+        policy: PathBuf,
+        /// Make the installation's nodes in ZooKeeper if there are none.
+        #[arg(long)]
+        init: bool,
+        /// Worker threads; one per core unless given.
+        #[arg(long, value_name = "N")]
+        workers: Option<usize>,
+    },
+    /// Check a policy file: all errors at once, each with its place and remedy.
+    Check { policy: PathBuf },
+    /// The identity of an installation in ZooKeeper.
+    #[command(subcommand)]
+    Era(Era),
+}
+
+#[derive(Debug, Subcommand)]
+enum Era {
+    /// Make the installation's nodes, once. Safe to repeat.
+    Init {
+        #[arg(short = 'c', long = "config", value_name = "POLICY")]
+        policy: PathBuf,
+    },
+}
+
+/// Runtime trouble.
+const RUNTIME: u8 = 1;
+/// `EX_CONFIG` of sysexits.h: the policy file is at fault.
+const CONFIGURATION: u8 = 78;
+
+/// Exit codes: 0 done, 1 runtime trouble, 2 usage, 78 the policy file.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    log::start(arguments.log_format);
+    let done = match arguments.command {
+        Command::Run { policy, init, workers } => policy::read(&policy).and_then(|plan| {
+            let workers = workers.unwrap_or_else(cores);
+            gateway::run(plan, gateway::Options { init, workers }).map_err(|trouble| failed(&trouble))
+        }),
+        Command::Check { policy } => policy::read(&policy).map(|_| println!("{}: good", policy.display())),
+        Command::Era(Era::Init { policy }) => policy::read(&policy).and_then(|plan| {
+            era::init(&plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
+        }),
+    };
+    done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn failed(trouble: &dyn std::error::Error) -> ExitCode {
+    error!(error = %chain(trouble), "failed");
+    ExitCode::from(RUNTIME)
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

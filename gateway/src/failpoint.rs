@@ -1,0 +1,24 @@
+//! Named places where a test can stop a thread; nothing at all unless built with feature `failpoints`.
+//!
+//! Armed through the environment, `FAILPOINTS='after_proof_check=1*sleep(3000)'` (crate `fail`). An armed one is
+//! logged as it is reached, so that a test waits for the event and not for a time.
+
+/// Passes the failpoint `name`.
+#[cfg(feature = "failpoints")]
+pub fn pass(name: &'static str) {
+    if fail::list().iter().any(|(armed, action)| armed == name && action != "off") {
+        tracing::info!(name, "failpoint");
+    }
+    fail::fail_point!(name);
+}
+
+/// Passes the failpoint `name`.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub fn pass(_name: &'static str) {}
+
+/// Reads the environment; hold what it returns for the life of the process.
+#[cfg(feature = "failpoints")]
+pub fn armed_by_environment() -> fail::FailScenario<'static> {
+    fail::FailScenario::setup()
+}

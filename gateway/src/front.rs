@@ -1,0 +1,139 @@
+//! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
+//! Only here do refusals become responses, and only here are answers stamped.
+
+use std::{cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Instant};
+
+use hyper::{
+    Request,
+    body::Incoming,
+    header::{HeaderMap, HeaderValue},
+    service::Service,
+};
+use tracing::info;
+
+use crate::{
+    admin::metrics::{Counted, RouteMetrics, WorkerMetrics},
+    body::{Body, Reply},
+    refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
+    stage::{Arrived, Notes},
+    step::Serve,
+    steps::forward::{FENCING_NUMBER, FENCING_TOKEN},
+};
+
+/// Serves the connections of one worker.
+pub struct Front<S> {
+    /// Looked up per request, so that a reload swaps it between two.
+    stack: Rc<RefCell<Rc<S>>>,
+    metrics: Rc<WorkerMetrics>,
+}
+
+impl<S> Clone for Front<S> {
+    fn clone(&self) -> Self {
+        Self { stack: self.stack.clone(), metrics: self.metrics.clone() }
+    }
+}
+
+impl<S: Serve<Arrived>> Front<S> {
+    pub fn new(stack: S, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { stack: Rc::new(RefCell::new(Rc::new(stack))), metrics }
+    }
+}
+
+impl<S: Serve<Arrived>> Service<Request<Incoming>> for Front<S> {
+    type Response = Reply;
+    type Error = Infallible;
+    /// The one box per request. Not `Send`, on purpose.
+    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (stack, metrics) = (self.stack.borrow().clone(), self.metrics.clone());
+        Box::pin(async move {
+            let notes = Rc::<Notes>::default();
+            let visit = Visit::begin(metrics, notes.clone());
+            let arrived = Arrived { http: request.map(Body::from_client), notes };
+            let answer = stack.serve(arrived).await;
+            Ok(visit.end(answer))
+        })
+    }
+}
+
+/// One request, from its head to the head of its answer; dropped before that, its client went away.
+struct Visit {
+    metrics: Rc<WorkerMetrics>,
+    notes: Rc<Notes>,
+    began: Instant,
+    in_flight: Option<Counted>,
+}
+
+impl Visit {
+    fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>) -> Self {
+        let in_flight = Some(metrics.unrouted().in_flight());
+        Self { metrics, notes, began: Instant::now(), in_flight }
+    }
+
+    fn route(&self) -> &RouteMetrics {
+        self.notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
+    }
+
+    fn end(mut self, answer: Result<Reply, Refusal>) -> Reply {
+        self.in_flight = None;
+        let refused = answer.as_ref().err().map(|refusal| refusal.reason);
+        let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
+        let mut reply = answer.unwrap_or_else(|refusal| {
+            self.log(&refusal);
+            refusal.into_reply()
+        });
+        if self.notes.fenced.get() {
+            stamp(reply.headers_mut(), &self.notes, outcome);
+        }
+        self.count(refused, outcome);
+        self.route().answered(reply.status(), self.began.elapsed());
+        reply
+    }
+
+    fn count(&self, refused: Option<Reason>, outcome: Outcome) {
+        if let Some(reason) = refused {
+            self.route().rejected(reason);
+        }
+        if outcome == Outcome::Unknown {
+            self.route().outcome_unknown();
+        }
+    }
+
+    fn log(&self, refusal: &Refusal) {
+        info!(
+            route = self.route().name(),
+            key = self.notes.key.get().map(tracing::field::display),
+            reason = refusal.reason.word(),
+            outcome = refusal.outcome().word(),
+            detail = %refusal.detail.escape_debug(),
+            waited = ?self.notes.waited.get(),
+            "refused"
+        );
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if self.in_flight.take().is_some() {
+            self.route().abandoned(self.began.elapsed());
+        }
+    }
+}
+
+/// The token that the request was sent with, and the outcome; last, after everything of the upstream was cleaned.
+fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome) {
+    let ascii = |text: String| HeaderValue::from_str(&text).expect("words and numbers are visible ASCII");
+    if let Some(token) = notes.token.get() {
+        headers.insert(FENCING_TOKEN, ascii(token.to_string()));
+        headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
+    }
+    let mut value = outcome.word().to_owned();
+    if notes.proof_lost.get() {
+        value.push_str("; proof=lost");
+    }
+    if let Some(waited) = notes.waited.get() {
+        value.push_str(&format!("; waited={}", waited.as_millis()));
+    }
+    headers.insert(FENCING_OUTCOME, ascii(value));
+}

@@ -1,0 +1,38 @@
+//! Removes lock nodes of our session that no attempt knows of, should there ever be one.
+
+use std::{convert::Infallible, time::Duration};
+
+use tracing::{debug, warn};
+
+use super::layout::Contender;
+use crate::session::{link::Link, supervise::Live};
+
+/// Sweeps for as long as it is polled.
+pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallible {
+    loop {
+        tokio::time::sleep(period).await;
+        sweep(live).await;
+    }
+}
+
+/// Lists first, then looks each node up at the moment of deleting: an attempt enters the registry before its create
+/// is sent, so what is listed and not registered has no owner any more.
+async fn sweep<L: Link>(live: &Live<L>) {
+    let nodes = match live.link.ephemerals(&live.paths.locks()).await {
+        Ok(nodes) => nodes,
+        Err(fault) => return debug!(%fault, "nodes of this session not listed"),
+    };
+    for path in nodes {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let owned = Contender::parse(name)
+            .and_then(|contender| contender.guid)
+            .is_none_or(|guid| live.registry.borrow().contains(&guid));
+        if owned {
+            continue;
+        }
+        warn!(%path, "lock node without an owner removed");
+        if let Err(fault) = live.link.delete(&path).await {
+            debug!(%fault, %path, "left for the next sweep");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Sockets behind small traits, so that a simulation can bring its own network.
+
+use std::{future::Future, io, net::SocketAddr, time::Duration};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+};
+
+/// Dials and listens.
+pub trait Network: Clone + 'static {
+    type Stream: AsyncRead + AsyncWrite + Reset + Unpin + 'static;
+    type Listener: Accept<Stream = Self::Stream>;
+
+    /// Connects to `host:port`. No time limit of its own.
+    fn dial(&self, authority: &str) -> impl Future<Output = io::Result<Self::Stream>>;
+
+    /// Listens beside others on the same address, each of which gets its share of the connections.
+    fn listen(&self, address: SocketAddr) -> io::Result<Self::Listener>;
+}
+
+/// A listening socket.
+pub trait Accept: 'static {
+    type Stream;
+
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>>;
+    fn address(&self) -> io::Result<SocketAddr>;
+}
+
+/// Ends without a farewell.
+pub trait Reset {
+    /// From now on closing discards what the kernel has not sent yet and tells the peer with a reset.
+    fn reset_on_close(&self);
+}
+
+/// The real network.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tcp;
+
+impl Network for Tcp {
+    type Stream = TcpStream;
+    type Listener = TcpListener;
+
+    async fn dial(&self, authority: &str) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(authority).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
+    }
+}
+
+/// Connections that the kernel completes before we take them.
+const BACKLOG: i32 = 1024;
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
+        stream.set_nodelay(true)?;
+        Ok((stream, peer))
+    }
+
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+}
+
+impl Reset for TcpStream {
+    fn reset_on_close(&self) {
+        // Fails only on a socket that is closed already.
+        drop(SockRef::from(self).set_linger(Some(Duration::ZERO)));
+    }
+}

@@ -1,0 +1,130 @@
+//! A worker: one thread, one current-thread runtime, its own share of the listener and its own upstream connections.
+
+use std::{io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
+
+use fencegate_policies::plan::Plan;
+use tokio::{sync::oneshot, task::LocalSet, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    admin::metrics::{Metrics, WorkerMetrics},
+    front::Front,
+    listen::Door,
+    lock::keeper::Keeper,
+    network::{Accept, Network},
+    session::clock::SharedClock,
+    stack::{Parts, stack},
+    steps::{fence::Fencing, forward::Forward, limit::InFlight},
+    upstream::pool::Pool,
+};
+
+/// What all workers share.
+#[derive(Clone)]
+pub struct Shared {
+    pub plan: Arc<Plan>,
+    pub keeper: Keeper,
+    pub metrics: Arc<Metrics>,
+    pub clock: SharedClock,
+    /// How many they are.
+    pub workers: usize,
+    pub drain: CancellationToken,
+}
+
+/// How a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drained {
+    /// Every exchange ended and every answer has left.
+    Clean,
+    /// The drain took too long; some fenced exchanges may still run upstream.
+    Left { exchanges: usize },
+}
+
+/// Starts a worker and returns once it listens.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub fn start<N: Network + Send>(
+    network: N,
+    address: SocketAddr,
+    shared: Shared,
+) -> io::Result<(SocketAddr, thread::JoinHandle<Drained>)> {
+    let (listening, listens) = oneshot::channel();
+    let thread = thread::Builder::new().name("worker".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => LocalSet::new().block_on(&runtime, run(network, address, shared, listening)),
+            Err(error) => {
+                drop(listening.send(Err(error)));
+                Drained::Clean
+            }
+        }
+    })?;
+    let address = listens.blocking_recv().map_err(io::Error::other)??;
+    Ok((address, thread))
+}
+
+async fn run<N: Network>(
+    network: N,
+    address: SocketAddr,
+    shared: Shared,
+    listening: oneshot::Sender<io::Result<SocketAddr>>,
+) -> Drained {
+    let listener = match network.listen(address) {
+        Ok(listener) => listener,
+        Err(error) => {
+            drop(listening.send(Err(error)));
+            return Drained::Clean;
+        }
+    };
+    drop(listening.send(listener.address()));
+    let pool = Rc::new(Pool::new(network, shared.clock.clone()));
+    tokio::task::spawn_local(sweep(pool.clone()));
+    let (open, running) = (TaskTracker::new(), TaskTracker::new());
+    let front = front(&shared, pool, running.clone());
+    let limits = &shared.plan.listener.limits;
+    let door = Door::new(&shared.plan.listener, limits.connections / shared.workers, shared.drain.clone());
+    door.serve::<N, _>(listener, front, &open).await;
+    drain(&shared.plan, &open, &running).await
+}
+
+fn front<N: Network>(
+    shared: &Shared,
+    pool: Rc<Pool<N>>,
+    running: TaskTracker,
+) -> Front<impl crate::step::Serve<crate::stage::Arrived>> {
+    let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone(), &shared.plan));
+    let fencing = Fencing {
+        keeper: shared.keeper.clone(),
+        clock: shared.clock.clone(),
+        running: running.clone(),
+        metrics: metrics.clone(),
+    };
+    let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);
+    let parts = Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), running, fencing };
+    let forward = Forward { pool, clock: shared.clock.clone(), metrics: metrics.clone() };
+    Front::new(stack(parts, forward), metrics)
+}
+
+/// The connections first, because their requests start exchanges; then what no connection waits for any more.
+async fn drain(plan: &Plan, open: &TaskTracker, running: &TaskTracker) -> Drained {
+    open.close();
+    running.close();
+    let ended = timeout(plan.listener.timeouts.drain, async {
+        open.wait().await;
+        running.wait().await;
+    });
+    match ended.await {
+        Ok(()) => Drained::Clean,
+        Err(_elapsed) => Drained::Left { exchanges: running.len() },
+    }
+}
+
+async fn sweep<N: Network>(pool: Rc<Pool<N>>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        pool.sweep();
+    }
+}
+
+/// How often idle upstream connections are looked through.
+const SWEEP: Duration = Duration::from_secs(5);

@@ -1,0 +1,80 @@
+//! The clock that deadlines of safety are measured with: CLOCK_BOOTTIME, which goes on while the machine sleeps.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+/// An instant of CLOCK_BOOTTIME, in nanoseconds since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Boot(u64);
+
+impl Boot {
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Saturates at both ends, as the operators below do: a deadline that cannot be expressed lies far away.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Boot {
+    type Output = Self;
+    fn add(self, rest: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl std::ops::Sub<Duration> for Boot {
+    type Output = Self;
+    fn sub(self, rest: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Where the time comes from; a simulation brings its own.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    fn now(&self) -> Boot;
+}
+
+/// The machine's clock. CLOCK_MONOTONIC would not do: it stands still while the machine is suspended, and a session
+/// expires meanwhile.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MachineClock;
+
+impl Clock for MachineClock {
+    fn now(&self) -> Boot {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
+        Boot(seconds * 1_000_000_000 + nanos)
+    }
+}
+
+/// The clock as it is handed around.
+pub type SharedClock = Arc<dyn Clock>;
+
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A clock that goes when told.
+    #[derive(Debug, Default)]
+    pub(crate) struct FakeClock(AtomicU64);
+
+    impl FakeClock {
+        pub(crate) fn go(&self, by: Duration) {
+            self.0.fetch_add(by.as_nanos() as u64, Ordering::SeqCst);
+        }
+    }
+
+    impl Clock for FakeClock {
+        fn now(&self) -> Boot {
+            Boot(self.0.load(Ordering::SeqCst))
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The installation's identity, `{root}/meta`: made once, on purpose, and never silently.
+//!
+//! A wiped ensemble counts its transactions from one again, and so would the tokens. A gateway that finds no `meta`
+//! therefore refuses to grant instead of making one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    link::{Failed, Fault, Kind, Link, Step},
+    paths::Paths,
+};
+use crate::randomness::{Guid, Randomness};
+
+/// What `{root}/meta` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Of the written form.
+    pub format: u32,
+    /// Names the installation; a guard serves one only.
+    pub uuid: String,
+    pub era: u64,
+    /// Added to a node's czxid: tokens of a later era are larger than all before.
+    pub base: u64,
+}
+
+/// The newest written form that this build understands.
+pub const FORMAT: u32 = 1;
+
+/// `meta` as read, with the version that a session binds itself to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Era {
+    pub meta: Meta,
+    pub version: i32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("{path} does not exist; make it once with `fencegate era init -c <policy>` or `run --init`")]
+    Missing { path: String },
+    #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
+    Newer { path: String, found: u32 },
+    #[error("{path} holds something else: {why}")]
+    Foreign { path: String, why: String },
+    #[error("read {path}")]
+    Fault { path: String, source: Fault },
+}
+
+/// Reads `meta`.
+pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, Unreadable> {
+    let path = paths.meta();
+    let (data, seen) = match link.data(&path).await {
+        Ok(read) => read,
+        Err(Fault::NoNode) => return Err(Unreadable::Missing { path }),
+        Err(source) => return Err(Unreadable::Fault { path, source }),
+    };
+    let meta: Meta = match serde_json::from_slice(&data) {
+        Ok(meta) => meta,
+        Err(error) => return Err(Unreadable::Foreign { path, why: error.to_string() }),
+    };
+    if meta.format > FORMAT {
+        return Err(Unreadable::Newer { path, found: meta.format });
+    }
+    Ok(Era { meta, version: seen.version })
+}
+
+/// Whether [`init`] made `meta` or found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Init {
+    Made,
+    Found,
+}
+
+/// Makes the root, its folders and `meta`, where missing. Never changes an existing `meta`. Safe to repeat, also by
+/// several at once.
+///
+/// # Errors
+/// [`Fault::Ambiguous`] where an answer was lost: repeat.
+pub async fn init(link: &impl Link, paths: &Paths, randomness: &dyn Randomness) -> Result<Init, Fault> {
+    let root = paths.root();
+    let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
+    for end in ends {
+        present(link, &root[..end]).await?;
+    }
+    present(link, &paths.members()).await?;
+    present(link, &paths.locks()).await?;
+    let meta = Meta { format: FORMAT, uuid: Guid::new(randomness).to_string(), era: 0, base: 0 };
+    let data = serde_json::to_vec(&meta).expect("plain fields serialise");
+    match link.create(&paths.meta(), &data, Kind::Persistent).await {
+        Ok(_) => Ok(Init::Made),
+        Err(Fault::NodeExists) => Ok(Init::Found),
+        Err(fault) => Err(fault),
+    }
+}
+
+async fn present(link: &impl Link, path: &str) -> Result<(), Fault> {
+    match link.create(path, b"", Kind::Persistent).await {
+        Ok(_) | Err(Fault::NodeExists) => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// What a gateway says of itself in its member node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Member {
+    pub format: u32,
+    pub version: String,
+    /// Fingerprint of what decides keys and lock paths, 16 hex digits.
+    pub plan: String,
+}
+
+/// Registers a session: its member node, and only in the era it has read.
+///
+/// # Errors
+/// Step 0 refused means that `meta` has changed or gone.
+pub async fn register(
+    link: &impl Link,
+    paths: &Paths,
+    era: &Era,
+    member: &str,
+    data: &[u8],
+) -> Result<(), Failed> {
+    let meta = paths.meta();
+    link.commit(&[
+        Step::Check { path: &meta, version: era.version },
+        Step::Create { path: member, data, kind: Kind::Ephemeral },
+    ])
+    .await
+}

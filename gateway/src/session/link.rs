@@ -1,0 +1,129 @@
+//! One ZooKeeper session, as the lock sees it: few operations, and errors that say what is known.
+//!
+//! The real one is [`super::zookeeper`]; a simulation brings its own. Every operation is *sent when the method is
+//! called*, in call order, so two calls awaited together are pipelined; dropping the future cancels nothing. None has
+//! a time limit: each ends with its answer, with [`Fault::Ambiguous`] when the connection breaks, or with
+//! [`Fault::Over`] when the session ends.
+
+use std::{future::Future, time::Duration};
+
+/// What a failed operation tells.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("no such node")]
+    NoNode,
+    #[error("the node exists")]
+    NodeExists,
+    #[error("the node has children")]
+    NotEmpty,
+    #[error("the node has another version")]
+    BadVersion,
+    /// The server said no, and nothing was done.
+    #[error("refused by the server: {0}")]
+    Refused(String),
+    /// Done or not: the answer was lost.
+    #[error("the answer was lost: {0}")]
+    Ambiguous(String),
+    /// The session has ended, and with it every ephemeral node of it, if not now then by its timeout.
+    #[error("the session is over")]
+    Over,
+}
+
+/// What is read of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// The transaction that created the node.
+    pub czxid: i64,
+    /// The session that owns the node; 0 for a persistent one.
+    pub owner: i64,
+    pub version: i32,
+}
+
+/// A created node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created {
+    pub seen: Seen,
+    /// Of a sequential node; -1 for others.
+    pub sequence: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Persistent,
+    /// Removed by the server some time after its last child went.
+    Container,
+    Ephemeral,
+    EphemeralSequential,
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step<'a> {
+    Check { path: &'a str, version: i32 },
+    Create { path: &'a str, data: &'a [u8], kind: Kind },
+    Set { path: &'a str, data: &'a [u8] },
+    Delete { path: &'a str },
+}
+
+/// Why a transaction did nothing, or may have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("step {step:?}: {fault}")]
+pub struct Failed {
+    /// The step that the server refused, counted from 0; none where the whole request failed.
+    pub step: Option<usize>,
+    pub fault: Fault,
+}
+
+/// State of the session as far as this side knows. Never evidence that the session lives: see [`super::proof`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Connected,
+    Disconnected,
+    Over,
+}
+
+/// A session. Dropping the last handle of it ends it at the server.
+pub trait Link: 'static {
+    /// Fires once, when the watched node changes or goes, or the session ends.
+    type Watch: Future<Output = ()>;
+
+    /// The session's id as it was at connect; see [`Link::reconnects`].
+    fn id(&self) -> i64;
+    /// Negotiated.
+    fn timeout(&self) -> Duration;
+    fn state(&self) -> State;
+    /// How often the connection was made anew. After each the id may be another (a server that does not know the
+    /// session may silently give a new one), which only the owner of a node made now can tell.
+    fn reconnects(&self) -> u64;
+    /// Resolves at the next change of state.
+    fn state_changed(&self) -> impl Future<Output = ()>;
+
+    fn create<'a>(
+        &'a self,
+        path: &'a str,
+        data: &[u8],
+        kind: Kind,
+    ) -> impl Future<Output = Result<Created, Fault>>;
+    fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
+    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
+    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>>;
+    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>>;
+    /// Watches an existing node; [`Fault::NoNode`] leaves no watch behind.
+    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>>;
+    /// Brings this session's server up to what the leader had committed. Not a quorum operation.
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
+    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<(), Failed>>;
+    /// Paths of all ephemeral nodes of this session at or below `path`.
+    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
+
+    /// Ends the session at the server and waits for its word. All other handles must be gone.
+    fn close(self) -> impl Future<Output = ()>;
+}
+
+/// Makes sessions.
+pub trait Connect: 'static {
+    type Link: Link;
+
+    /// One attempt, bounded by about the session timeout.
+    fn connect(&self) -> impl Future<Output = Result<Self::Link, Fault>>;
+}

@@ -1,0 +1,13 @@
+//! The ZooKeeper session: kept alive by one thread, and never believed without proof.
+//!
+//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one. [`heartbeat`] turns committed writes into
+//! the deadline of a [`proof`]; [`supervise`] makes a session, registers it, beats, and begins anew when it is over.
+
+pub mod clock;
+pub mod era;
+pub mod heartbeat;
+pub mod link;
+pub mod paths;
+pub mod proof;
+pub mod supervise;
+pub mod zookeeper;

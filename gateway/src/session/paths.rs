@@ -1,0 +1,48 @@
+//! Where everything of one installation lies in ZooKeeper.
+
+use fencegate_policies::key::ResourceKey;
+
+/// The paths below one root.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    root: String,
+}
+
+impl Paths {
+    /// `root`: absolute, without a trailing slash.
+    pub fn below(root: &str) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Identity and era of the installation.
+    pub fn meta(&self) -> String {
+        format!("{}/meta", self.root)
+    }
+
+    /// Parent of the gateways' registrations.
+    pub fn members(&self) -> String {
+        format!("{}/members", self.root)
+    }
+
+    pub fn member(&self, gateway: &str, session: i64) -> String {
+        format!("{}/members/{gateway}-{session:016x}", self.root)
+    }
+
+    pub fn locks(&self) -> String {
+        format!("{}/locks", self.root)
+    }
+
+    /// Keys are spread over 256 nodes, so that no parent grows without bound.
+    pub fn shard(&self, key: &ResourceKey) -> String {
+        format!("{}/locks/{:02x}", self.root, key.shard())
+    }
+
+    /// Parent of the lock nodes of one key: a single segment, so that no key nests in another.
+    pub fn lock(&self, key: &ResourceKey) -> String {
+        format!("{}/locks/{:02x}/{}", self.root, key.shard(), key.lock_segment())
+    }
+}

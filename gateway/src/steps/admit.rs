@@ -1,0 +1,99 @@
+//! Lets in only what two servers cannot read differently; everything else ends here.
+
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
+    header::{ALLOW, CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
+};
+
+use crate::{
+    body::{Body, Reply},
+    refusal::{Reason, Refusal},
+    stage::{Admitted, Arrived},
+    step::Serve,
+};
+
+pub async fn admit<S: Serve<Admitted>>(_: &(), request: Arrived, next: &S) -> Result<Reply, Refusal> {
+    let Arrived { http, notes } = request;
+    method(http.method())?;
+    framing(&http)?;
+    expectation(http.headers())?;
+    let host = host(http.uri(), http.headers())?;
+    if http.uri().path() == "*" {
+        return asterisk(http.method());
+    }
+    let path = CanonicalPath::parse(http.uri().path());
+    next.serve(Admitted { http, notes, host, path }).await
+}
+
+fn malformed(why: &'static str) -> Refusal {
+    Refusal::new(Reason::Malformed, why)
+}
+
+/// CONNECT asks for a tunnel, and a TRACE would send our own fields back to the client.
+fn method(method: &Method) -> Result<(), Refusal> {
+    if matches!(*method, Method::CONNECT | Method::TRACE) {
+        return Err(Refusal::new(Reason::Method, "CONNECT and TRACE are not served"));
+    }
+    Ok(())
+}
+
+/// `OPTIONS *` asks the server itself (RFC 9110, 9.3.7), so it is not forwarded.
+fn asterisk(method: &Method) -> Result<Reply, Refusal> {
+    if *method != Method::OPTIONS {
+        return Err(malformed("`*` is a target for OPTIONS only"));
+    }
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    Ok(reply)
+}
+
+/// The HTTP library takes the last coding if it is `chunked` and passes the others on; another server may not.
+fn framing(http: &Request<Body>) -> Result<(), Refusal> {
+    let mut codings = http.headers().get_all(TRANSFER_ENCODING).iter();
+    let Some(coding) = codings.next() else { return Ok(()) };
+    if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        return Err(Refusal::new(Reason::TransferEncoding, "Transfer-Encoding other than `chunked`"));
+    }
+    if http.headers().contains_key(CONTENT_LENGTH) || http.version() == Version::HTTP_10 {
+        return Err(malformed("Transfer-Encoding together with Content-Length, or in HTTP/1.0"));
+    }
+    Ok(())
+}
+
+fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
+    let known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if headers.get_all(EXPECT).iter().all(known) {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
+}
+
+/// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict.
+fn host(target: &Uri, headers: &HeaderMap) -> Result<CanonicalHost, Refusal> {
+    let mut fields = headers.get_all(HOST).iter();
+    let (field, more) = (fields.next(), fields.next());
+    if more.is_some() {
+        return Err(malformed("more than one Host field"));
+    }
+    let field = field
+        .map(|value| value.to_str().map_err(|_| malformed("a Host field that is not ASCII")))
+        .transpose()?;
+    let parse = |text: &str| {
+        CanonicalHost::parse(text).map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))
+    };
+    let named = field.map(parse).transpose()?;
+    if !matches!(target.scheme_str(), None | Some("http" | "https")) {
+        return Err(malformed("a target with another scheme than http"));
+    }
+    match (target.authority().map(|authority| parse(authority.as_str())).transpose()?, named) {
+        (None, Some(named)) => Ok(named),
+        (Some(target), None) => Ok(target),
+        (Some(target), Some(named)) if target == named => Ok(target),
+        (Some(_), Some(_)) => Err(malformed("the target and the Host field name different hosts")),
+        (None, None) => Err(malformed("no Host field")),
+    }
+}

@@ -1,0 +1,36 @@
+//! Cuts a fenced request loose from its client's connection. Below it, a client that hangs up cancels nothing: the
+//! upstream may be at work, and the key must not be given on before it has answered.
+
+use std::rc::Rc;
+
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    body::Reply,
+    refusal::{Reason, Refusal},
+    stage::{Detached, Loaded, presence},
+    step::Serve,
+};
+
+/// Unfenced requests stay attached: for them a client that goes away is a reason to stop working.
+pub async fn detach<S: Serve<Detached>>(
+    running: &TaskTracker,
+    loaded: Loaded,
+    next: &Rc<S>,
+) -> Result<Reply, Refusal> {
+    let (here, client) = presence();
+    let fenced = loaded.0.fenced.is_some();
+    let request = Detached { loaded, client };
+    if !fenced {
+        let reply = next.serve(request).await;
+        drop(here);
+        return reply;
+    }
+    let next = next.clone();
+    let exchange = running.spawn_local(async move { next.serve(request).await });
+    let reply = exchange.await;
+    drop(here);
+    reply.unwrap_or_else(|failed| {
+        Err(Refusal::new(Reason::OutcomeUnknown, format!("the exchange failed: {failed}")))
+    })
+}

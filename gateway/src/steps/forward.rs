@@ -1,0 +1,217 @@
+//! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
+
+use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_policies::{
+    plan::{Level, Plan, Upstream},
+    retry::{self, Again, Cause, Sent},
+    token::Token,
+};
+use hyper::{
+    HeaderMap, Request, Response, StatusCode, Version,
+    body::Incoming,
+    client::conn::TrySendError,
+    header::{HeaderName, HeaderValue},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+use super::hygiene::{self, Trailers};
+use crate::{
+    admin::metrics::WorkerMetrics,
+    body::{Body, Reply},
+    lock::tenure::Dispatch,
+    network::Network,
+    refusal::{Reason, Refusal},
+    session::{clock::SharedClock, proof::Proof},
+    stage::{Held, Hold},
+    step::Serve,
+    upstream::{
+        gate::{Gate, Why},
+        pool::{Lend, Pool},
+    },
+};
+
+/// Sends requests to the upstreams of a plan.
+pub struct Forward<N> {
+    pub pool: Rc<Pool<N>>,
+    pub clock: SharedClock,
+    pub metrics: Rc<WorkerMetrics>,
+}
+
+pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
+pub const FENCING_NUMBER: HeaderName = HeaderName::from_static("fencing-number");
+const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
+const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
+const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
+
+/// An attempt that got no answer.
+enum Failed {
+    /// Not one byte was written, and the request is still here.
+    Unsent(Box<Request<Body>>),
+    Refused(Refusal),
+}
+
+/// How often a request that was not sent may meet a connection that had died in the pool.
+const FRESH_CONNECTIONS: usize = 3;
+
+impl<N: Network> Serve<Held> for Forward<N> {
+    async fn serve(&self, request: Held) -> Result<Reply, Refusal> {
+        let Held { mut http, notes, plan, upstream, hold } = request;
+        let upstream = plan.upstream(upstream);
+        *http.version_mut() = Version::HTTP_11;
+        for _ in 0..FRESH_CONNECTIONS {
+            let lend = self.pool.checkout(upstream).await.map_err(|error| {
+                self.metrics.upstream_error(&upstream.name, "connect");
+                let detail = format!("{error}: {}", error.source);
+                Refusal::new(Reason::UpstreamConnect, detail)
+            })?;
+            let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
+            notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
+            match self.exchange(lend, http, dispatch, upstream, &plan).await {
+                Ok(reply) => return Ok(reply),
+                Err(Failed::Refused(refusal)) => return Err(refusal),
+                Err(Failed::Unsent(back)) => {
+                    self.metrics.retried(&upstream.name);
+                    http = *back;
+                }
+            }
+        }
+        Err(Refusal::new(Reason::UpstreamConnect, "every pooled connection had died"))
+    }
+}
+
+/// Last of all, so that nothing can strip it. A new connection means a new dispatch, with the next G.
+fn stamp(headers: &mut HeaderMap, hold: &Hold, upstream: &Upstream) -> Result<Dispatch, Refusal> {
+    let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
+    let dispatch = hold.tenure.dispatch().ok_or_else(no_token)?;
+    let value = |text: &str| HeaderValue::from_str(text).expect("tokens and keys are visible ASCII");
+    let named = |name: &str| HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names");
+    headers.insert(named(&upstream.fields.token), value(&dispatch.token.to_string()));
+    headers.insert(named(&upstream.fields.number), HeaderValue::from(dispatch.token.number()));
+    headers.insert(FENCING_KEY, value(hold.key.as_str()));
+    headers.insert(FENCING_MODE, HeaderValue::from_static("exclusive"));
+    Ok(dispatch)
+}
+
+impl<N: Network> Forward<N> {
+    async fn exchange(
+        &self,
+        mut lend: Lend,
+        http: Request<Body>,
+        dispatch: Option<Dispatch>,
+        upstream: &Upstream,
+        plan: &Arc<Plan>,
+    ) -> Result<Reply, Failed> {
+        let began = Instant::now();
+        let proof = dispatch.as_ref().map(|dispatch| dispatch.proof.clone());
+        lend.gate().arm(proof.clone());
+        let answer = lend.link().sender.try_send_request(http);
+        let limit = upstream.response_timeout;
+        let answered = tokio::select! {
+            answered = answer => answered,
+            () = too_late(lend.gate(), limit, proof.is_some()) => {
+                self.metrics.upstream_error(&upstream.name, "timeout");
+                return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, format!("no answer within {limit:?}"))));
+            }
+            () = self.proof_needed(proof.as_deref(), upstream.fencing) => {
+                self.metrics.upstream_error(&upstream.name, "proof");
+                let why = "the session could not be proven any more".to_owned();
+                return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeUnknown, why)));
+            }
+        };
+        match answered {
+            Ok(response) => {
+                self.metrics.upstream_answered(&upstream.name, response.status(), began.elapsed());
+                Ok(reply(response, lend, dispatch.map(|dispatch| dispatch.token), upstream, plan))
+            }
+            Err(error) => Err(self.failed(error, &mut lend, upstream)),
+        }
+    }
+
+    /// The exchange broke before its answer. The gate, not the HTTP library, knows what was written.
+    fn failed(&self, error: TrySendError<Request<Body>>, lend: &mut Lend, upstream: &Upstream) -> Failed {
+        let mut error = error;
+        // From here on the count cannot grow.
+        lend.gate().shut(Why::Abandoned);
+        let sent = if lend.gate().written() == 0 { Sent::Nothing } else { Sent::Something };
+        let cause = if lend.gate().lost_its_proof() { Cause::ProofLost } else { Cause::Closed };
+        let detail = format!("{}: {}", lend.endpoint(), error.error());
+        self.metrics.upstream_error(&upstream.name, if sent == Sent::Nothing { "unsent" } else { "broken" });
+        match (retry::again(cause, sent), sent, error.take_message()) {
+            (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) if lend.link().reused => {
+                Failed::Unsent(Box::new(back))
+            }
+            (_, Sent::Something, _) => Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail)),
+            (_, Sent::Nothing, _) if cause == Cause::ProofLost => {
+                Failed::Refused(Refusal::new(Reason::Suspended, detail))
+            }
+            (_, Sent::Nothing, _) => Failed::Refused(Refusal::new(Reason::UpstreamConnect, detail)),
+        }
+    }
+
+    /// Returns when nobody at the upstream would notice that our hold may be over. Where the upstream compares
+    /// tokens, what was written in full is waited for: its answer is the truth.
+    async fn proof_needed(&self, proof: Option<&Proof>, level: Level) {
+        let (Some(proof), Level::None) = (proof, level) else { return std::future::pending().await };
+        loop {
+            let now = self.clock.now();
+            if !proof.holds(now) {
+                return;
+            }
+            // The deadline moves with every heartbeat.
+            sleep(proof.deadline().since(now)).await;
+        }
+    }
+}
+
+/// Given up before an answer: what was written decides what is known.
+fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
+    gate.shut(Why::Abandoned);
+    match gate.written() {
+        0 if reason == Reason::OutcomeUnknown => Refusal::new(Reason::Suspended, detail),
+        0 => Refusal::new(Reason::UpstreamConnect, format!("not a byte could be written; {detail}")),
+        _ => Refusal::new(reason, detail),
+    }
+}
+
+/// A fenced request was here in full, so its time runs from its dispatch. An unfenced one may be a long upload: its
+/// time runs from the last byte that went up.
+fn too_late(gate: &Gate, limit: Duration, fenced: bool) -> impl Future<Output = ()> {
+    let began = Instant::now();
+    async move {
+        let mut last = began;
+        loop {
+            sleep_until(last + limit).await;
+            let moved = gate.last_write().max(began);
+            if fenced || moved == last {
+                return;
+            }
+            last = moved;
+        }
+    }
+}
+
+fn reply(
+    response: Response<Incoming>,
+    lend: Lend,
+    token: Option<Token>,
+    upstream: &Upstream,
+    plan: &Arc<Plan>,
+) -> Reply {
+    let (mut head, incoming) = response.into_parts();
+    if head.status == StatusCode::PRECONDITION_FAILED && upstream.fencing == Level::Upstream {
+        // Only here is the word of an upstream worth something: it compares, and says so.
+        match (head.headers.get(FENCING_REFUSAL), token) {
+            (Some(word), Some(token)) if word == "stale" => {
+                info!(upstream = %upstream.name, %token, "upstream.refused_stale");
+            }
+            (Some(word), _) => warn!(upstream = %upstream.name, ?word, "unknown refusal of an upstream"),
+            (None, _) => {}
+        }
+    }
+    hygiene::clean(&mut head.headers, &plan.fields);
+    let body =
+        Body::from_upstream(incoming, Trailers::Clean(plan.clone()), upstream.response_body_idle, lend);
+    Response::from_parts(head, body)
+}

@@ -1,0 +1,123 @@
+//! Removes what must not pass a proxy: fields meant for one hop, and every spelling of the fields that only we write.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fencegate_policies::plan::{Plan, ReservedFields};
+use hyper::{
+    HeaderMap,
+    body::Frame,
+    header::{self, CONNECTION, HeaderName, HeaderValue},
+};
+
+use crate::{
+    body::Reply,
+    refusal::Refusal,
+    stage::{Admitted, Clean},
+    step::Serve,
+};
+
+pub async fn hygiene<S: Serve<Clean>>(
+    plan: &Arc<Plan>,
+    mut request: Admitted,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let headers = request.http.headers_mut();
+    // Before anything of ours is added: a client may name our field in `Connection` to have it taken off again.
+    clean(headers, &plan.fields);
+    headers.remove(header::TRAILER);
+    headers.remove(header::EXPECT);
+    // One spelling of the host, also for absolute targets, which are forwarded in origin form.
+    let host = HeaderValue::from_str(request.host.as_str()).expect("a canonical host is visible ASCII");
+    headers.insert(header::HOST, host);
+    next.serve(Clean(request)).await
+}
+
+/// Fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours.
+pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) {
+    // All `Connection` lines: a nomination may stand in any of them.
+    let nominated: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        .collect();
+    let reserved: Vec<HeaderName> =
+        headers.keys().filter(|name| ours.contains(name.as_str())).cloned().collect();
+    for name in nominated.iter().chain(&reserved).chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// What becomes of the trailers of a body.
+#[derive(Clone)]
+pub enum Trailers {
+    /// A client's: a token sent as a trailer would arrive like one of ours.
+    Drop,
+    /// An upstream's: they pass, without fields that only we write.
+    Clean(Arc<Plan>),
+    /// Filtered before.
+    Pass,
+}
+
+impl Trailers {
+    /// `None`: the frame does not pass.
+    pub fn filter(&self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        match (self, frame.into_trailers()) {
+            (_, Err(data)) => Some(data),
+            (Self::Pass, Ok(trailers)) => Some(Frame::trailers(trailers)),
+            (Self::Drop, Ok(_)) => None,
+            (Self::Clean(plan), Ok(mut trailers)) => {
+                clean(&mut trailers, &plan.fields);
+                (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_our_fields_goes_and_the_rest_stays() {
+        let mut headers = HeaderMap::new();
+        for name in
+            ["Fencing-Token", "fencing_token", "FENCING_Number", "fencing-anything", "x_fence", "X-Fence"]
+        {
+            let name: HeaderName = name.parse().expect("a field name");
+            headers.append(name, HeaderValue::from_static("v1-0"));
+        }
+        headers.append("x-fences", HeaderValue::from_static("stays"));
+        headers.append("fenc", HeaderValue::from_static("stays"));
+        clean(&mut headers, &ReservedFields::with(["X-Fence".to_owned()]));
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["fenc", "x-fences"]);
+    }
+
+    #[test]
+    fn a_nomination_counts_in_every_connection_line() {
+        let mut headers = HeaderMap::new();
+        headers.append(CONNECTION, HeaderValue::from_static("close, X-One"));
+        headers.append(CONNECTION, HeaderValue::from_static("x-two"));
+        headers.append("x-one", HeaderValue::from_static("1"));
+        headers.append("x-two", HeaderValue::from_static("2"));
+        headers.append("x-three", HeaderValue::from_static("3"));
+        clean(&mut headers, &ReservedFields::default());
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
+    }
+}

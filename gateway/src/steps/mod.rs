@@ -1,0 +1,10 @@
+//! The steps of the request path, one file each; their order is in [`crate::stack`].
+
+pub mod admit;
+pub mod buffer;
+pub mod detach;
+pub mod fence;
+pub mod forward;
+pub mod hygiene;
+pub mod limit;
+pub mod route;

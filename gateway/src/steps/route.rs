@@ -1,0 +1,114 @@
+//! Fixes the upstream and the key of a request. Below it nothing changes host, path, or key.
+
+use std::sync::Arc;
+
+use fencegate_policies::{
+    key::{BadKey, Field, Values},
+    path::Bound,
+    plan::{Plan, Unmatched, Upstream},
+    route::Found,
+};
+use hyper::{
+    HeaderMap, Request, Uri,
+    http::uri::{Parts, PathAndQuery},
+};
+
+use crate::{
+    body::{Body, Reply},
+    refusal::{Reason, Refusal},
+    stage::{Admitted, Clean, Fenced, Routed},
+    step::Serve,
+};
+
+pub async fn route<S: Serve<Routed>>(plan: &Arc<Plan>, request: Clean, next: &S) -> Result<Reply, Refusal> {
+    let Clean(Admitted { mut http, notes, host, path }) = request;
+    let found = plan.routes.find(http.method().as_str(), &path);
+    let upstream = match (&found, plan.unmatched) {
+        (Some(found), _) => found.route.upstream,
+        (None, Unmatched::Pass(upstream)) => upstream,
+        (None, Unmatched::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
+    };
+    notes.route.set(found.as_ref().map(|found| found.route.id));
+    if let Some(ambiguity) = path.ambiguity() {
+        unfenced_only(plan.upstream(upstream), Reason::AmbiguousPath, || ambiguity.to_string())?;
+    }
+    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        // No route names it, but the service may take `post` for `POST`.
+        unfenced_only(plan.upstream(upstream), Reason::Method, || "a method in lower case".to_owned())?;
+    }
+    let fenced = found.as_ref().map(|found| fenced(found, &http, host.name())).transpose()?.flatten();
+    if let Some(fenced) = &fenced {
+        notes.fenced.set(true);
+        notes.key.get_or_init(|| fenced.key.clone());
+    }
+    origin_form(&mut http, path.as_str());
+    next.serve(Routed { http, notes, plan: plan.clone(), upstream, fenced }).await
+}
+
+/// A request that could be read in two ways might be, at the upstream, one that a fenced route is meant for. It never
+/// goes to an upstream that has such a route, whichever route it matches here.
+fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> String) -> Result<(), Refusal> {
+    if upstream.has_fenced_routes {
+        return Err(Refusal::new(reason, why()));
+    }
+    Ok(())
+}
+
+fn fenced(found: &Found<'_>, http: &Request<Body>, host: &str) -> Result<Option<Fenced>, Refusal> {
+    let Some(fence) = &found.route.fence else { return Ok(None) };
+    let values = Parameters { bound: found.bound, query: http.uri().query(), headers: http.headers(), host };
+    let key = fence.key.expand(&values).map_err(|bad| {
+        let reason = match bad {
+            BadKey::Missing { .. } => Reason::KeyMissing,
+            BadKey::Invalid { .. } | BadKey::TooLong => Reason::KeyInvalid,
+        };
+        Refusal::new(reason, bad.to_string())
+    })?;
+    Ok(Some(Fenced { route: found.route.id, key }))
+}
+
+/// What a key template may ask of a request.
+struct Parameters<'a> {
+    bound: Bound<'a>,
+    query: Option<&'a str>,
+    headers: &'a HeaderMap,
+    host: &'a str,
+}
+
+impl Values for Parameters<'_> {
+    fn path(&self, name: &str) -> Option<&str> {
+        self.bound.get(name)
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn header<'a>(&'a self, name: &str) -> Field<'a> {
+        let mut values = self.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Field::Absent,
+            (Some(one), None) => Field::One(one.as_bytes()),
+            (Some(_), Some(_)) => Field::Several,
+        }
+    }
+
+    fn host(&self) -> Option<&str> {
+        Some(self.host)
+    }
+}
+
+/// Exactly the path that the key was derived from is forwarded.
+fn origin_form(http: &mut Request<Body>, path: &str) {
+    let uri = http.uri();
+    if uri.authority().is_none() && uri.path() == path {
+        return;
+    }
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut parts = Parts::default();
+    parts.path_and_query = PathAndQuery::try_from(target).ok();
+    *http.uri_mut() = Uri::from_parts(parts).expect("made of pieces of a valid target");
+}

@@ -1,0 +1,4 @@
+//! The way to the upstreams: [`pool`] keeps connections, [`gate`] guards what is written to them.
+
+pub mod gate;
+pub mod pool;

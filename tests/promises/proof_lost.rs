@@ -3,31 +3,40 @@
 use fencegate::demo::relay::Relay;
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::Gateway,
-    origin::Latch,
+    gateway::{Gateway, Pending},
+    origin::{Act, Latch, Reply},
     site::Site,
 };
 use serde_json::json;
 
-/// A gateway with a request held at the origin, whose own way to ZooKeeper is then cut.
-async fn cut_off_in_flight(site: &Site, level: &str) -> (Gateway, fencegate_tests::gateway::Pending, Latch) {
+/// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.
+async fn cut_off_in_flight(site: &Site, level: &str, act: fn(Latch) -> Act) -> (Gateway, Pending, Latch) {
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site
         .policy("gw-1")
         .with("/zookeeper/servers", json!([relay.address().to_string()]))
         .with("/upstreams/ledger/fencing", level);
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/pay/7");
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [act(latch.clone())]);
     let asked = gateway.begin(Ask::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
     drop(relay);
     (gateway, asked, latch)
 }
 
+fn before_the_head(latch: Latch) -> Act {
+    Act::Hold(latch, Reply::ok())
+}
+
+fn within_the_body(latch: Latch) -> Act {
+    Act::HoldInBody(latch, Reply::with_body("half of this comes late"))
+}
+
 #[tokio::test]
 async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_marked() {
     let site = Site::fresh();
-    let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream").await;
+    let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream", before_the_head).await;
     gateway.becomes_unready().await;
     let next = site.gateway("gw-2").await;
     let newer = next.begin(Ask::post("/pay/7"));
@@ -44,10 +53,9 @@ async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_
     assert!(log.records[0].abandoned.is_none() && log.records[1].stamped() > log.records[0].stamped());
 }
 
-#[tokio::test]
-async fn at_level_none_a_request_in_flight_is_abandoned_before_the_next_holder_begins() {
+async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
     let site = Site::fresh();
-    let (_gateway, asked, latch) = cut_off_in_flight(&site, "none").await;
+    let (_gateway, asked, latch) = cut_off_in_flight(&site, "none", act).await;
     let next = site.gateway("gw-2").await;
     let newer = next.begin(Ask::post("/pay/7"));
 
@@ -60,4 +68,14 @@ async fn at_level_none_a_request_in_flight_is_abandoned_before_the_next_holder_b
     let abandoned = site.origin.log().records[0].abandoned.expect("the connection was closed");
     assert!(abandoned < second.arrived);
     latch.let_go();
+}
+
+#[tokio::test]
+async fn at_level_none_a_request_without_an_answer_is_abandoned_before_the_next_holder_begins() {
+    is_abandoned_before_the_next_holder_begins(before_the_head).await;
+}
+
+#[tokio::test]
+async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_next_holder_begins() {
+    is_abandoned_before_the_next_holder_begins(within_the_body).await;
 }

@@ -31,7 +31,7 @@ async fn bodies_of_every_size_pass_intact_both_ways() {
             site.origin.script(path, [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
             for chunked in [false, true] {
                 let before = site.origin.count(path);
-                let answer = gateway.send(&ask).await;
+                let answer = gateway.send(&ask.clone().field("TE", "trailers")).await;
                 assert_eq!(answer.status, 200, "{path} {length}");
                 assert!(answer.body == body, "{path}: {length} bytes did not pass intact");
                 assert_eq!(answer.trailers.contains_key("x-sum"), chunked, "{path} {length}");
@@ -59,6 +59,24 @@ async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
     let answer = large.answer().await;
     assert!(answer.body == pattern(5 * MIB));
     assert_eq!(answer.outcome(), Some(Outcome::Done));
+    assert_eq!(next.answer().await.status, 200);
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_upstream_has_sent_it() {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::with_body(pattern(5 * MIB)))]);
+    let mut reader = Raw::connect(one.public).await.expect("listens");
+    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    reader.head().await.expect("a head");
+    reader.reset().expect("still connected");
+    let next = two.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
+    latch.let_go();
     assert_eq!(next.answer().await.status, 200);
     History::of(&site.origin.log()).assert_holds();
 }

@@ -76,7 +76,9 @@ impl Reply {
         if self.trailers.is_empty() {
             head.push_str(&format!("Content-Length: {}\r\n\r\n", self.body.len()));
         } else {
-            head.push_str("Transfer-Encoding: chunked\r\n\r\n");
+            // Proxies may drop what is not announced.
+            let names: Vec<&str> = self.trailers.iter().map(|(name, _)| name.as_str()).collect();
+            head.push_str(&format!("Transfer-Encoding: chunked\r\nTrailer: {}\r\n\r\n", names.join(", ")));
         }
         head.into_bytes()
     }

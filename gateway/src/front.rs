@@ -12,7 +12,7 @@ use hyper::{
 use tracing::info;
 
 use crate::{
-    admin::metrics::{Counted, RouteMetrics, WorkerMetrics},
+    admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes},
@@ -62,13 +62,13 @@ struct Visit {
     metrics: Rc<WorkerMetrics>,
     notes: Rc<Notes>,
     began: Instant,
-    in_flight: Option<Counted>,
+    answered: bool,
 }
 
 impl Visit {
     fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>) -> Self {
-        let in_flight = Some(metrics.unrouted().in_flight());
-        Self { metrics, notes, began: Instant::now(), in_flight }
+        notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
+        Self { metrics, notes, began: Instant::now(), answered: false }
     }
 
     fn route(&self) -> &RouteMetrics {
@@ -76,7 +76,7 @@ impl Visit {
     }
 
     fn end(mut self, answer: Result<Reply, Refusal>) -> Reply {
-        self.in_flight = None;
+        self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
         let mut reply = answer.unwrap_or_else(|refusal| {
@@ -115,7 +115,8 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        if self.in_flight.take().is_some() {
+        self.notes.in_flight.take();
+        if !self.answered {
             self.route().abandoned(self.began.elapsed());
         }
     }

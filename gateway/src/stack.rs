@@ -9,13 +9,14 @@ use tower::ServiceBuilder;
 use crate::{
     stage::{Arrived, Held},
     step::{Serve, step},
-    steps::{self, fence::Fencing, limit::InFlight},
+    steps::{self, fence::Fencing, limit::InFlight, route::Routing},
 };
 
 /// What the steps are made of, for one worker and one plan.
 pub struct Parts {
     pub in_flight: InFlight,
     pub plan: Arc<Plan>,
+    pub routing: Routing,
     pub running: TaskTracker,
     pub fencing: Fencing,
 }
@@ -26,7 +27,7 @@ pub fn stack(parts: Parts, forward: impl Serve<Held>) -> impl Serve<Arrived> {
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step((), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
-        .layer(step(parts.plan.clone(), steps::route::route)) // below: route and key are fixed
+        .layer(step(parts.routing, steps::route::route)) // below: route and key are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step(parts.running, steps::detach::detach)) // below: a client that hangs up cancels nothing
         .layer_fn(Rc::new) // detach needs an owned rest

@@ -2,7 +2,7 @@
 //! the wrong order do not compile.
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -18,7 +18,11 @@ use fencegate_policies::{
 use hyper::Request;
 use tokio::sync::oneshot;
 
-use crate::{admin::metrics::Holding, body::Body, lock::tenure::Tenure};
+use crate::{
+    admin::metrics::{Counted, Holding},
+    body::Body,
+    lock::tenure::Tenure,
+};
 
 /// As the HTTP library gave it.
 pub struct Arrived {
@@ -127,9 +131,11 @@ impl Client {
 }
 
 /// What the steps leave behind for the answer, the log and the metrics.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Notes {
     pub route: Cell<Option<RouteId>>,
+    /// Counts the request as in flight on its route, once that is known.
+    pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
     pub key: OnceCell<ResourceKey>,
     /// Time until the lock was granted, or the wait given up.

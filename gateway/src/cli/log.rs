@@ -1,5 +1,7 @@
 //! The log: facts as fields on stderr, for people or for machines.
 
+use std::io::{IsTerminal, stderr};
+
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
@@ -19,7 +21,10 @@ const DEFAULT: &str = "info,zookeeper_client=error";
 
 pub(super) fn start(format: Format) {
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(DEFAULT));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(stderr().is_terminal());
     match format {
         Format::Text => log.init(),
         Format::Json => log.json().init(),

@@ -14,7 +14,7 @@ use crate::{
     network::{Accept, Network},
     session::clock::SharedClock,
     stack::{Parts, stack},
-    steps::{fence::Fencing, forward::Forward, limit::InFlight},
+    steps::{fence::Fencing, forward::Forward, limit::InFlight, route::Routing},
     upstream::pool::Pool,
 };
 
@@ -100,7 +100,9 @@ fn front<N: Network>(
         metrics: metrics.clone(),
     };
     let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);
-    let parts = Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), running, fencing };
+    let routing = Routing { plan: shared.plan.clone(), metrics: metrics.clone() };
+    let parts =
+        Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), routing, running, fencing };
     let forward = Forward { pool, clock: shared.clock.clone(), metrics: metrics.clone() };
     Front::new(stack(parts, forward), metrics)
 }

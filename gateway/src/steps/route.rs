@@ -1,6 +1,6 @@
 //! Fixes the upstream and the key of a request. Below it nothing changes host, path, or key.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use fencegate_policies::{
     key::{BadKey, Field, Values},
@@ -14,13 +14,22 @@ use hyper::{
 };
 
 use crate::{
+    admin::metrics::WorkerMetrics,
     body::{Body, Reply},
     refusal::{Reason, Refusal},
     stage::{Admitted, Clean, Fenced, Routed},
     step::Serve,
 };
 
-pub async fn route<S: Serve<Routed>>(plan: &Arc<Plan>, request: Clean, next: &S) -> Result<Reply, Refusal> {
+/// The routes of a plan, and what counts their requests.
+#[derive(Clone)]
+pub struct Routing {
+    pub plan: Arc<Plan>,
+    pub metrics: Rc<WorkerMetrics>,
+}
+
+pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
+    let Routing { plan, metrics } = routing;
     let Clean(Admitted { mut http, notes, host, path }) = request;
     let found = plan.routes.find(http.method().as_str(), &path);
     let upstream = match (&found, plan.unmatched) {
@@ -28,7 +37,10 @@ pub async fn route<S: Serve<Routed>>(plan: &Arc<Plan>, request: Clean, next: &S)
         (None, Unmatched::Pass(upstream)) => upstream,
         (None, Unmatched::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
     };
-    notes.route.set(found.as_ref().map(|found| found.route.id));
+    if let Some(found) = &found {
+        notes.route.set(Some(found.route.id));
+        notes.in_flight.replace(Some(metrics.route(found.route.id).in_flight()));
+    }
     if let Some(ambiguity) = path.ambiguity() {
         unfenced_only(plan.upstream(upstream), Reason::AmbiguousPath, || ambiguity.to_string())?;
     }

@@ -112,3 +112,36 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200, "an orphan blocks the key");
     assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-2"), "dispatched for nobody");
 }
+
+#[tokio::test]
+async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() {
+    const WAVES: u64 = 20;
+    const CLIENTS: u64 = 24;
+    let site = Site::fresh();
+    site.origin.works_for(Duration::from_millis(2));
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    let mut finished = 0;
+    for wave in 0..WAVES {
+        let client = |n: u64| {
+            let gateway = if n.is_multiple_of(2) { &one } else { &two };
+            gateway.begin(Ask::post(&format!("/pay/{}", n % 3)))
+        };
+        let asked: Vec<_> = (0..CLIENTS).map(client).collect();
+        for (n, asked) in (0_u64..).zip(asked) {
+            // Spread over all that happens to a request, from its arrival to its answer.
+            tokio::time::sleep(Duration::from_micros(wave * 97 % 1000 + n * 41)).await;
+            finished += usize::from(asked.is_over());
+            asked.hang_up();
+        }
+    }
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    let dispatched = history.executions.len();
+    let exercised = finished < dispatched && dispatched < (WAVES * CLIENTS) as usize;
+    assert!(exercised, "not exercised: {finished} of {dispatched} dispatched ones finished");
+    for gateway in [&one, &two] {
+        assert_eq!(gateway.send(&Ask::post("/pay/0")).await.status, 200);
+    }
+}

@@ -3,7 +3,13 @@
 use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
-use fencegate_tests::{client::Ask, site::Site};
+use fencegate_tests::{
+    client::Ask,
+    history::History,
+    load::{Load, Plan},
+    origin::Log,
+    site::Site,
+};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(200);
@@ -29,4 +35,38 @@ async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two
     // The lock was really held by the session: a beat may have been up to a third of a second old.
     assert!(gap >= SESSION_TIMEOUT - Duration::from_millis(500), "took only {gap:?}");
     assert!(second.stamped() > first.stamped());
+}
+
+#[tokio::test]
+async fn killing_gateways_under_load_breaks_no_promise() {
+    const ROUNDS: usize = 2;
+    let site = Site::fresh();
+    site.origin.works_for(Duration::from_millis(5));
+    let survivor = site.gateway("survivor").await;
+    let mut told = Vec::new();
+    for round in 0..ROUNDS {
+        let victim = site.gateway(&format!("victim-{round}")).await;
+        let plan = Plan {
+            gateways: vec![victim.public, survivor.public],
+            paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
+            clients: 6,
+            requests: 2000,
+            pause: Duration::ZERO,
+        };
+        let load = Load::start(&format!("round-{round}"), &plan);
+        let so_far = site.origin.log().records.len();
+        let working = |log: &Log| {
+            let mut begun = log.records.iter().skip(so_far + 50);
+            begun.any(|record| record.gateway != "survivor" && record.ended.is_none()).then_some(())
+        };
+        site.origin.when("a request of the victim in flight", working).await;
+        victim.signal(Signal::KILL);
+        let killed = site.origin.log().records.len();
+        site.origin.when("the survivor to go on", |log| log.records.get(killed + 50).map(drop)).await;
+        told.extend(load.stop().await);
+    }
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");
+    assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
 }

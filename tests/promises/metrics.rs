@@ -110,7 +110,7 @@ async fn gauges_return_to_zero_after_load() {
         requests: 5,
         pause: std::time::Duration::ZERO,
     };
-    let load = Load::start(&plan);
+    let load = Load::start("load", &plan);
     latch.let_go();
     load.end().await;
     assert_eq!(holder.answer().await.status, 200);

@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
     history::History,
-    origin::{Act, Latch, Reply},
+    origin::{Act, Latch, Log, Reply},
     site::Site,
 };
 use serde_json::json;
@@ -102,4 +102,26 @@ async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing()
         // The FIN is on its way to the gateway.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
+}
+
+/// More than kernel buffers take. The rest must not follow in the time of the next holder.
+#[tokio::test]
+async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
+    const LENGTH: usize = 48 << 20;
+    let site = Site::fresh();
+    let policy = site.policy("gw-1").with("/listeners/public/limits/max_body", "64MiB");
+    let gateway = Gateway::start(&policy).await;
+    let latch = Latch::default();
+    let early = Reply::with_body("too much").status(413);
+    site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), early)]);
+    let early = gateway.send(&Ask::post("/pay/7").body(vec![7; LENGTH])).await;
+    assert_eq!((early.status, early.outcome()), (413, Some(Outcome::Done)));
+
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    latch.let_go();
+    let ended = |log: &Log| log.ended.contains(&log.records[0].connection).then_some(());
+    site.origin.when("the end of the first connection", ended).await;
+    let log = site.origin.log();
+    assert_ne!(log.records[0].connection, log.records[1].connection);
+    assert!(log.records[0].whole.is_none(), "written to its end after its key was given on");
 }

@@ -1,15 +1,19 @@
 //! A holder that slept through the end of its session writes nothing, or is found out by its older token.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
     gateway::{Gateway, Launch, Pending},
-    origin::{Latch, Record},
+    history::History,
+    load::{Load, Plan},
+    origin::{Latch, Log, Record},
     site::Site,
 };
 use serde_json::json;
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a gateway loses its session unawares.
 #[derive(Debug, Clone, Copy)]
@@ -150,4 +154,40 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
     }
     victim.becomes_ready().await;
     assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200, "serves again by itself");
+}
+
+#[tokio::test]
+async fn stopping_a_gateway_under_load_breaks_no_promise() {
+    let site = Site::fresh().comparing();
+    site.origin.works_for(Duration::from_millis(5));
+    let (victim, next) = tokio::join!(site.gateway("victim"), site.gateway("next"));
+    let plan = Plan {
+        gateways: vec![victim.public, next.public],
+        paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
+        clients: 9,
+        requests: 3000,
+        pause: Duration::ZERO,
+    };
+    let load = Load::start("load", &plan);
+    for _ in 0..2 {
+        served(&site, "victim", 30).await;
+        victim.signal(Signal::STOP);
+        // Until the session is over, every key whose lock the victim holds is blocked.
+        tokio::time::sleep(SESSION_TIMEOUT).await;
+        served(&site, "next", 60).await;
+        victim.signal(Signal::CONT);
+    }
+    served(&site, "victim", 30).await;
+    let told = load.stop().await;
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(history.hand_overs() >= 50, "not exercised: {} hand-overs", history.hand_overs());
+}
+
+/// Waits until a gateway has had so many further requests at the origin.
+async fn served(site: &Site, gateway: &str, count: usize) {
+    let through = |log: &Log| log.records.iter().filter(|record| record.gateway == gateway).count();
+    let before = through(&site.origin.log());
+    let more = |log: &Log| (through(log) >= before + count).then_some(());
+    site.origin.when(&format!("{count} more through {gateway}"), more).await;
 }

@@ -5,6 +5,7 @@ use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::{Gateway, Pending},
     origin::{Act, Latch, Reply},
+    patience::QUIET,
     site::Site,
 };
 use serde_json::json;
@@ -78,4 +79,32 @@ async fn at_level_none_a_request_without_an_answer_is_abandoned_before_the_next_
 #[tokio::test]
 async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_next_holder_begins() {
     is_abandoned_before_the_next_holder_begins(within_the_body).await;
+}
+
+/// More than kernel buffers take, so that the gateway still writes when its proof ends.
+#[tokio::test]
+async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
+    let site = Site::fresh();
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .with("/listeners/public/limits/max_body", "64MiB");
+    let gateway = Gateway::start(&policy).await;
+    let next = site.gateway("gw-2").await;
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [Act::ReadLater(latch.clone())]);
+
+    let asked = gateway.begin(Ask::post("/pay/7").body(vec![7; 48 << 20]));
+    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    drop(relay);
+    assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200, "the key is another's");
+    assert!(!asked.is_over(), "not exercised: written in full");
+    latch.let_go();
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
+    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    tokio::time::sleep(QUIET).await;
+    assert!(site.origin.log().records[0].whole.is_none(), "completed under a lost lock");
 }

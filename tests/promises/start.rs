@@ -86,6 +86,18 @@ async fn an_era_is_never_begun_anew_by_initialising_again() {
 }
 
 #[tokio::test]
+async fn initialising_without_zookeeper_ends_with_a_message() {
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let policy = Policy::new("gw-1", nobody, "/t/none", nobody);
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), &policy.to_string());
+    let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("ZooKeeper") && !said.contains("panicked"), "{said}");
+}
+
+#[tokio::test]
 async fn a_port_in_use_ends_the_start_with_its_address() {
     let site = Site::fresh();
     let running = site.gateway("gw-1").await;

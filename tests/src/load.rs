@@ -42,10 +42,11 @@ pub struct Told {
 }
 
 impl Load {
-    pub fn start(plan: &Plan) -> Self {
+    /// `name` sets its attempts apart from those of other loads.
+    pub fn start(name: &str, plan: &Plan) -> Self {
         let stop = watch::Sender::new(false);
-        let clients =
-            (0..plan.clients).map(|n| tokio::spawn(work(plan.clone(), n, stop.subscribe()))).collect();
+        let client = |n| tokio::spawn(work(format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
+        let clients = (0..plan.clients).map(client).collect();
         Self { clients, stop }
     }
 
@@ -69,7 +70,7 @@ impl Load {
     }
 }
 
-async fn work(plan: Plan, number: usize, stop: watch::Receiver<bool>) -> Vec<Told> {
+async fn work(name: String, number: usize, plan: Plan, stop: watch::Receiver<bool>) -> Vec<Told> {
     let address = plan.gateways[number % plan.gateways.len()];
     let mut told = Vec::new();
     let mut connection = None;
@@ -77,7 +78,7 @@ async fn work(plan: Plan, number: usize, stop: watch::Receiver<bool>) -> Vec<Tol
         if *stop.borrow() {
             break;
         }
-        let id = format!("{number}-{i}");
+        let id = format!("{name}-{i}");
         let ask = Ask::post(&plan.paths[(number + i) % plan.paths.len()]).field(ATTEMPT, &id);
         let answer = send(&mut connection, address, &ask).await;
         let served = answer.as_ref().is_ok_and(|answer| answer.status == 200);

@@ -15,6 +15,10 @@ pub enum Act {
     Hold(Latch, Reply),
     /// Sends the head and half of the body, and the rest when let go.
     HoldInBody(Latch, Reply),
+    /// Reads nothing behind the head until let go; then plays the next act of the path.
+    ReadLater(Latch),
+    /// Answers behind the head, and reads the body when let go.
+    AnswerUnread(Latch, Reply),
     /// Reads the request, then resets the connection.
     Reset,
     /// Ends the connection within the head of the answer.

@@ -12,6 +12,8 @@ pub struct Log {
     pub records: Vec<Record>,
     /// Every piece that was read from any connection.
     pub pieces: Vec<Piece>,
+    /// Connections that are over.
+    pub ended: Vec<usize>,
 }
 
 /// One request, from its first byte to the end of its execution.

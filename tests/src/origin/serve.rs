@@ -68,8 +68,16 @@ struct Talk {
 impl Talk {
     /// Plays one request's act; false if the connection is over.
     async fn exchange(&mut self, mut request: Message) -> io::Result<bool> {
-        self.reader.body(&mut request, Unframed::Empty).await?;
         let path = request.word(1).to_owned();
+        match self.shared.early_act(&path) {
+            Some(Act::ReadLater(latch)) => latch.passed().await,
+            Some(Act::AnswerUnread(latch, reply)) => {
+                self.answer(&reply).await?;
+                latch.passed().await;
+            }
+            _ => {}
+        }
+        self.reader.body(&mut request, Unframed::Empty).await?;
         self.note(|record| {
             record.request = request;
             record.whole = Some(Instant::now());
@@ -100,6 +108,7 @@ impl Talk {
                 self.finish(second).await?;
             }
             Act::Reset => return self.reset(),
+            Act::ReadLater(_) | Act::AnswerUnread(..) => unreachable!("played before the body"),
             Act::CloseInHead => return self.close(b"HTTP/1.1 200 Scr").await,
             Act::CloseInBody(reply) => {
                 let rest = reply.rest();

@@ -1,1 +1,78 @@
-fn main() {}
+//! A small payment and stock service that refuses stale fencing tokens in the transaction that would have the effect.
+//!
+//! It is what an upstream of the gateway looks like, and the witness of the demo and the tests: it remembers every
+//! execution. Reading order: `routes` the HTTP face, `stamp` what the gateway sent along, `book` the database.
+
+mod book;
+mod order;
+mod problem;
+mod routes;
+mod stamp;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::book::Book;
+use crate::stamp::{Compare, Fields};
+
+/// A sample payment and stock service that compares fencing tokens in its own transaction.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Where to listen; port 0 takes a free one. The address is printed as one JSON line.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The SQLite file; without it a temporary one that goes with the process.
+    #[arg(long)]
+    database: Option<PathBuf>,
+    /// What must have grown since the last execution on the same key.
+    #[arg(long, value_enum, default_value_t = Compare::Token)]
+    compare: Compare,
+    /// The header field that carries the token.
+    #[arg(long, default_value = "fencing-token")]
+    token_field: HeaderName,
+    /// The header field that carries the number.
+    #[arg(long, default_value = "fencing-number")]
+    number_field: HeaderName,
+    /// How long the business logic takes; for demos and tests.
+    #[arg(long, default_value = "0ms", value_parser = humantime::parse_duration)]
+    work_time: Duration,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::parse();
+    let book = match &arguments.database {
+        Some(file) => Book::open(file, arguments.work_time)?,
+        None => Book::temporary(arguments.work_time)?,
+    };
+    let fields = Fields { token: arguments.token_field, number: arguments.number_field };
+    let service = routes::service(Arc::new(book), arguments.compare, fields);
+
+    let listener = TcpListener::bind(arguments.listen).await?;
+    announce(listener.local_addr()?)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    };
+    axum::serve(listener, service).with_graceful_shutdown(stop).await?;
+    Ok(())
+}
+
+/// Whoever started us reads this line instead of guessing a port.
+fn announce(address: SocketAddr) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}", serde_json::json!({ "listening": address }))?;
+    stdout.flush()
+}

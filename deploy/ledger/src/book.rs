@@ -1,0 +1,277 @@
+//! The database: executes orders, refuses stale ones in the same transaction, remembers every execution.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use serde::Serialize;
+
+use crate::order::{Order, Resource};
+use crate::stamp::{Compare, Stamp};
+
+#[derive(Debug)]
+pub(crate) struct Book {
+    /// Writers queue here; SQLite's own queue is to sleep and try again.
+    writer: Mutex<Connection>,
+    /// Sees what was committed last, also while a writer is at work.
+    reader: Mutex<Connection>,
+    refusals: Mutex<Refusals>,
+    work_time: Duration,
+    /// Deleted with us.
+    _folder: Option<tempfile::TempDir>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done { balance: i64, sequence: i64 },
+    Insufficient { available: i64 },
+    Stale,
+}
+
+/// One run of the business logic. Two effective ones of a key must not overlap, nor run against the order of tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Execution {
+    sequence: i64,
+    operation: String,
+    key: String,
+    token: Option<String>,
+    number: Option<i64>,
+    /// Cents or units it added, negative when it took them, 0 when it had no effect.
+    change: i64,
+    /// Nanoseconds of CLOCK_MONOTONIC: from the lock of the transaction to just before its commit.
+    begin_ns: i64,
+    end_ns: i64,
+    /// False where there was not enough to take: it ran, and its token counts, but it changed nothing.
+    effective: bool,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Refusals {
+    pub(crate) stale: u64,
+    pub(crate) latest: Option<Refusal>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Refusal {
+    operation: String,
+    key: String,
+    presented: Option<String>,
+    newest: Option<String>,
+}
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS balances (key TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS fence (key TEXT PRIMARY KEY, token TEXT NOT NULL, number INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS executions (
+        sequence INTEGER PRIMARY KEY, operation TEXT NOT NULL, key TEXT NOT NULL, token TEXT, number INTEGER,
+        change INTEGER NOT NULL, begin_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, effective INTEGER NOT NULL
+    ) STRICT;";
+
+/// The whole fence in one statement: it changes a row, or the request is stale. Tokens compare as text.
+const RAISE_TOKEN: &str = "
+    INSERT INTO fence (key, token, number) VALUES (?1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
+    WHERE excluded.token > fence.token";
+
+/// The same for who compares the number: equal passes, because a tenure has one number for all its requests.
+const RAISE_NUMBER: &str = "
+    INSERT INTO fence (key, token, number) VALUES (?1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
+    WHERE excluded.number >= fence.number";
+
+impl Book {
+    /// Opens or makes the database in `file`. What it acknowledged survives a power failure.
+    ///
+    /// # Errors
+    /// When SQLite cannot open it.
+    pub(crate) fn open(file: &Path, work_time: Duration) -> rusqlite::Result<Self> {
+        let (writer, reader) = (connect(file, "FULL")?, connect(file, "FULL")?);
+        Ok(Self::of(writer, reader, work_time, None))
+    }
+
+    /// A database that goes with the process.
+    ///
+    /// # Errors
+    /// When there is no place for temporary files.
+    pub(crate) fn temporary(work_time: Duration) -> Result<Self, Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("ledger.sqlite");
+        // Nothing here outlives the process, so nothing has to reach the disk.
+        let (writer, reader) = (connect(&file, "OFF")?, connect(&file, "OFF")?);
+        Ok(Self::of(writer, reader, work_time, Some(folder)))
+    }
+
+    fn of(
+        writer: Connection,
+        reader: Connection,
+        work_time: Duration,
+        folder: Option<tempfile::TempDir>,
+    ) -> Self {
+        let (writer, reader) = (Mutex::new(writer), Mutex::new(reader));
+        Self { writer, reader, refusals: Mutex::default(), work_time, _folder: folder }
+    }
+
+    /// Runs the business logic for `order`, once for every call that is not stale.
+    ///
+    /// # Errors
+    /// When the database fails; nothing was done then.
+    pub(crate) fn execute(&self, order: &Order, stamp: Stamp, compare: Compare) -> rusqlite::Result<Outcome> {
+        match compare {
+            Compare::Token => self.execute_fenced(order, stamp, RAISE_TOKEN),
+            Compare::Number => self.execute_fenced(order, stamp, RAISE_NUMBER),
+            Compare::Off => self.execute_naively(order, stamp),
+        }
+    }
+
+    /// The fence, the effect and the record of it are one transaction, or none.
+    fn execute_fenced(&self, order: &Order, stamp: Stamp, raise: &str) -> rusqlite::Result<Outcome> {
+        let key = order.resource.to_string();
+        let mut writer = locked(&self.writer);
+        // Immediate: the write lock comes first, so that what is read below is still so at the commit.
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let begin_ns = now_ns();
+        let token = stamp.token.map(|token| token.to_string());
+        let number = stamp.number.map_or(0, |number| number.as_i64());
+        let raised =
+            transaction.execute(raise, params![key, token.as_deref().unwrap_or_default(), number])?;
+        if raised == 0 {
+            let newest =
+                transaction.query_row("SELECT token FROM fence WHERE key = ?1", [&key], |row| row.get(0));
+            self.refused(order, token, newest.optional()?);
+            return Ok(Outcome::Stale);
+        }
+
+        let before = balance(&transaction, &order.resource)?;
+        thread::sleep(self.work_time);
+        let outcome = applied(&transaction, order, before)?;
+        // Committed also without an effect: a client was told "not enough", so nothing older may take some later.
+        let sequence = record(&transaction, order, stamp, begin_ns, outcome.is_some())?;
+        transaction.commit()?;
+        Ok(outcome.map_or(Outcome::Insufficient { available: before }, |balance| Outcome::Done {
+            balance,
+            sequence,
+        }))
+    }
+
+    /// Read, work, write: no transaction around, no comparison. Two at once lose one of the effects, and a late one
+    /// writes over a newer one. This is the accident, kept here to be looked at.
+    fn execute_naively(&self, order: &Order, stamp: Stamp) -> rusqlite::Result<Outcome> {
+        let begin_ns = now_ns();
+        let before = self.balance(&order.resource)?;
+        thread::sleep(self.work_time);
+        let writer = locked(&self.writer);
+        let outcome = applied(&writer, order, before)?;
+        let sequence = record(&writer, order, stamp, begin_ns, outcome.is_some())?;
+        Ok(outcome.map_or(Outcome::Insufficient { available: before }, |balance| Outcome::Done {
+            balance,
+            sequence,
+        }))
+    }
+
+    /// Cents or units that are there.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn balance(&self, resource: &Resource) -> rusqlite::Result<i64> {
+        balance(&locked(&self.reader), resource)
+    }
+
+    /// The next executions after the one with the number `after`, oldest first, at most 1000.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn executions(&self, after: i64) -> rusqlite::Result<Vec<Execution>> {
+        let reader = locked(&self.reader);
+        let mut statement = reader.prepare_cached(
+            "SELECT sequence, operation, key, token, number, change, begin_ns, end_ns, effective
+             FROM executions WHERE sequence > ?1 ORDER BY sequence LIMIT 1000",
+        )?;
+        let rows = statement.query_map([after], |row| {
+            Ok(Execution {
+                sequence: row.get(0)?,
+                operation: row.get(1)?,
+                key: row.get(2)?,
+                token: row.get(3)?,
+                number: row.get(4)?,
+                change: row.get(5)?,
+                begin_ns: row.get(6)?,
+                end_ns: row.get(7)?,
+                effective: row.get(8)?,
+            })
+        })?;
+        rows.collect()
+    }
+
+    /// Refusals since the start of the process.
+    pub(crate) fn refusals(&self) -> Refusals {
+        locked(&self.refusals).clone()
+    }
+
+    fn refused(&self, order: &Order, presented: Option<String>, newest: Option<String>) {
+        let (operation, key) = (order.operation.clone(), order.resource.to_string());
+        let mut refusals = locked(&self.refusals);
+        refusals.stale += 1;
+        refusals.latest = Some(Refusal { operation, key, presented, newest });
+    }
+}
+
+fn connect(file: &Path, synchronous: &str) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(file)?;
+    connection.busy_timeout(Duration::from_secs(10))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.execute_batch(SCHEMA)?;
+    Ok(connection)
+}
+
+fn balance(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached("SELECT amount FROM balances WHERE key = ?1")?;
+    let amount = statement.query_row([resource.to_string()], |row| row.get(0)).optional()?;
+    Ok(amount.unwrap_or_else(|| resource.initial()))
+}
+
+/// Writes the new balance; `None` where there is not enough.
+fn applied(connection: &Connection, order: &Order, before: i64) -> rusqlite::Result<Option<i64>> {
+    let Some(after) = before.checked_add(order.change).filter(|after| *after >= 0) else { return Ok(None) };
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO balances (key, amount) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET amount = excluded.amount",
+    )?;
+    statement.execute(params![order.resource.to_string(), after])?;
+    Ok(Some(after))
+}
+
+fn record(
+    connection: &Connection,
+    order: &Order,
+    stamp: Stamp,
+    begin_ns: i64,
+    effective: bool,
+) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO executions (operation, key, token, number, change, begin_ns, end_ns, effective)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    statement.insert(params![
+        order.operation,
+        order.resource.to_string(),
+        stamp.token.map(|token| token.to_string()),
+        stamp.number.map(|number| number.as_i64()),
+        if effective { order.change } else { 0 },
+        begin_ns,
+        now_ns(),
+        effective,
+    ])
+}
+
+/// One clock for all processes of this machine, which no operator sets.
+fn now_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// A panic while it was held left no half-done transaction: SQLite rolls it back.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

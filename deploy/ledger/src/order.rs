@@ -1,0 +1,102 @@
+//! What a client may ask for: move money on an account, or take units of a stock-keeping unit.
+
+use std::fmt;
+
+/// One change of one resource, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// The client's name for what it wants done; nothing here makes it happen only once.
+    pub(crate) operation: String,
+    pub(crate) resource: Resource,
+    /// Cents or units, negative when they are taken; never 0.
+    pub(crate) change: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Account(String),
+    Sku(String),
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadOrder {
+    #[error("an id has 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`")]
+    Id,
+    #[error("`operation` has 1 to 128 characters")]
+    Operation,
+    #[error("an amount or quantity is a whole number from 1 to {MOST}")]
+    Amount,
+}
+
+/// 10 million currency units: sums of it stay far away from the end of an i64.
+const MOST: i64 = 1_000_000_000;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Direction {
+    Give,
+    Take,
+}
+
+impl Order {
+    /// # Errors
+    /// [`BadOrder`] names the part that is not allowed.
+    pub(crate) fn parse(
+        resource: Resource,
+        operation: String,
+        direction: Direction,
+        amount: i64,
+    ) -> Result<Self, BadOrder> {
+        if operation.is_empty() || operation.chars().count() > 128 {
+            return Err(BadOrder::Operation);
+        }
+        if !(1..=MOST).contains(&amount) {
+            return Err(BadOrder::Amount);
+        }
+        let change = match direction {
+            Direction::Give => amount,
+            Direction::Take => -amount,
+        };
+        Ok(Self { operation, resource, change })
+    }
+}
+
+impl Resource {
+    /// # Errors
+    /// [`BadOrder::Id`].
+    pub(crate) fn account(id: &str) -> Result<Self, BadOrder> {
+        id_parsed(id).map(Self::Account)
+    }
+
+    /// # Errors
+    /// [`BadOrder::Id`].
+    pub(crate) fn sku(id: &str) -> Result<Self, BadOrder> {
+        id_parsed(id).map(Self::Sku)
+    }
+
+    /// What a resource has before anything happened to it: cents or units.
+    pub(crate) fn initial(&self) -> i64 {
+        match self {
+            Self::Account(_) => 1_000_000,
+            Self::Sku(_) => 1_000,
+        }
+    }
+}
+
+/// The fencing key: what one execution at a time may work on.
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Account(id) => write!(f, "account/{id}"),
+            Self::Sku(id) => write!(f, "sku/{id}"),
+        }
+    }
+}
+
+fn id_parsed(id: &str) -> Result<String, BadOrder> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if (1..=64).contains(&id.len()) && id.bytes().all(allowed) {
+        Ok(id.to_owned())
+    } else {
+        Err(BadOrder::Id)
+    }
+}

@@ -1,0 +1,162 @@
+//! The HTTP face: which request asks the book for what.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::HeaderMap;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::book::{Book, Outcome};
+use crate::order::{Direction, Order, Resource};
+use crate::problem::Problem;
+use crate::stamp::{Compare, Fields, Stamp};
+
+#[derive(Clone)]
+struct Service {
+    book: Arc<Book>,
+    compare: Compare,
+    fields: Arc<Fields>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Payment {
+    operation: String,
+    /// Cents.
+    amount: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reservation {
+    operation: String,
+    /// Units.
+    quantity: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    /// The sequence number of the last execution that is known already.
+    #[serde(default)]
+    after: i64,
+}
+
+#[derive(Debug, Serialize)]
+struct Done {
+    operation: String,
+    key: String,
+    /// Cents or units that are there now.
+    balance: i64,
+    sequence: i64,
+}
+
+type Answer<T> = Result<Json<T>, Problem>;
+
+pub(crate) fn service(book: Arc<Book>, compare: Compare, fields: Fields) -> Router {
+    Router::new()
+        .route("/v1/accounts/{id}/debit", post(debit))
+        .route("/v1/accounts/{id}/credit", post(credit))
+        .route("/v1/accounts/{id}", get(account))
+        .route("/v1/skus/{sku}/reservations", post(reserve))
+        .route("/v1/skus/{sku}", get(sku))
+        .route("/v1/executions", get(executions))
+        .route("/v1/refusals", get(refusals))
+        .route("/live", get(async || "live\n"))
+        .fallback(async || Problem::NotFound)
+        .with_state(Service { book, compare, fields: Arc::new(fields) })
+}
+
+async fn debit(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Done> {
+    pay(service, &id, Direction::Take, headers, body).await
+}
+
+async fn credit(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Done> {
+    pay(service, &id, Direction::Give, headers, body).await
+}
+
+async fn pay(
+    service: Service,
+    id: &str,
+    direction: Direction,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Done> {
+    let Payment { operation, amount } = serde_json::from_slice(&body)?;
+    let order = Order::parse(Resource::account(id)?, operation, direction, amount)?;
+    service.execute(order, &headers).await
+}
+
+async fn reserve(
+    State(service): State<Service>,
+    Path(sku): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Done> {
+    let Reservation { operation, quantity } = serde_json::from_slice(&body)?;
+    let order = Order::parse(Resource::sku(&sku)?, operation, Direction::Take, quantity)?;
+    service.execute(order, &headers).await
+}
+
+async fn account(State(service): State<Service>, Path(id): Path<String>) -> Answer<Value> {
+    let balance = service.balance(Resource::account(&id)?).await?;
+    Ok(Json(json!({ "account": id, "balance": balance })))
+}
+
+async fn sku(State(service): State<Service>, Path(sku): Path<String>) -> Answer<Value> {
+    let available = service.balance(Resource::sku(&sku)?).await?;
+    Ok(Json(json!({ "sku": sku, "available": available })))
+}
+
+async fn executions(State(service): State<Service>, Query(page): Query<Page>) -> Answer<Value> {
+    let executions = service.ask(move |book| book.executions(page.after)).await?;
+    Ok(Json(json!({ "executions": executions })))
+}
+
+async fn refusals(State(service): State<Service>) -> Json<Value> {
+    let refusals = service.book.refusals();
+    Json(json!({ "stale": refusals.stale, "latest": refusals.latest }))
+}
+
+impl Service {
+    async fn execute(self, order: Order, headers: &HeaderMap) -> Answer<Done> {
+        let stamp = Stamp::required(headers, &self.fields, self.compare)?;
+        let (operation, key) = (order.operation.clone(), order.resource.to_string());
+        let compare = self.compare;
+        match self.ask(move |book| book.execute(&order, stamp, compare)).await? {
+            Outcome::Done { balance, sequence } => Ok(Json(Done { operation, key, balance, sequence })),
+            Outcome::Insufficient { available } => Err(Problem::Insufficient { available }),
+            Outcome::Stale => Err(Problem::Stale),
+        }
+    }
+
+    async fn balance(&self, resource: Resource) -> Result<i64, Problem> {
+        self.ask(move |book| book.balance(&resource)).await
+    }
+
+    /// SQLite blocks, so it runs on a thread that may. The work goes on when the client hangs up.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Book) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let book = Arc::clone(&self.book);
+        let answer = tokio::task::spawn_blocking(move || question(&book)).await;
+        Ok(answer.expect("the book does not panic and is not cancelled")?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

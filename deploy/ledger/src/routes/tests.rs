@@ -1,0 +1,196 @@
+//! The promises of the service, asked over its HTTP face.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+
+use super::*;
+
+struct Client(Router);
+
+impl Client {
+    fn of(compare: Compare, work_time: Duration) -> Self {
+        let book = Book::temporary(work_time).expect("a temporary database");
+        let fields =
+            Fields { token: "fencing-token".parse().unwrap(), number: "fencing-number".parse().unwrap() };
+        Self(service(Arc::new(book), compare, fields))
+    }
+
+    async fn send(&self, request: Request<Body>) -> (Response<()>, Value) {
+        let (head, body) = self.0.clone().oneshot(request).await.expect("infallible").into_parts();
+        let bytes = body.collect().await.expect("a body in memory").to_bytes();
+        (Response::from_parts(head, ()), serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.send(Request::get(path).body(Body::empty()).unwrap()).await.1
+    }
+
+    async fn post(&self, path: &str, stamp: (&str, &str), body: Value) -> (Response<()>, Value) {
+        let request = Request::post(path).header(stamp.0, stamp.1).body(Body::from(body.to_string()));
+        self.send(request.unwrap()).await
+    }
+
+    async fn debit(&self, operation: &str, token: (&str, &str), amount: i64) -> StatusCode {
+        let body = json!({ "operation": operation, "amount": amount });
+        self.post("/v1/accounts/alice/debit", token, body).await.0.status()
+    }
+
+    async fn executed(&self) -> Vec<String> {
+        let list = self.get("/v1/executions").await;
+        let operations = list["executions"].as_array().expect("a list").iter();
+        operations.map(|execution| execution["operation"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn token(epoch: u64, dispatch: u32) -> String {
+    format!("v1-{epoch:016x}-00000000-{dispatch:08x}")
+}
+
+#[tokio::test]
+async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
+    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let (old, new) = (token(5, 1), token(6, 1));
+    assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
+
+    let body = json!({ "operation": "old", "amount": 1 });
+    let (refusal, problem) = ledger.post("/v1/accounts/alice/debit", ("fencing-token", &old), body).await;
+    assert_eq!(refusal.status(), StatusCode::PRECONDITION_FAILED);
+    assert_eq!(refusal.headers()["fencing-refusal"], "stale");
+    assert_eq!(refusal.headers()["content-type"], "application/problem+json");
+    assert_eq!(problem["reason"], "stale");
+
+    assert_eq!(ledger.get("/v1/accounts/alice").await["balance"], 999_900);
+    assert_eq!(ledger.executed().await, ["new"]);
+    let refusals = ledger.get("/v1/refusals").await;
+    assert_eq!(refusals["stale"], 1);
+    assert_eq!(
+        refusals["latest"],
+        json!({ "operation": "old", "key": "account/alice", "presented": old, "newest": new })
+    );
+}
+
+#[tokio::test]
+async fn a_token_is_good_once_and_each_key_has_its_own_fence() {
+    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let one = token(5, 1);
+    assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::OK);
+    assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::PRECONDITION_FAILED);
+    assert_eq!(ledger.debit("b", ("fencing-token", &token(5, 2)), 1).await, StatusCode::OK);
+    let body = json!({ "operation": "c", "amount": 1 });
+    let (other, _) = ledger.post("/v1/accounts/bob/credit", ("fencing-token", &one), body).await;
+    assert_eq!(other.status(), StatusCode::OK);
+    assert_eq!(ledger.get("/v1/accounts/bob").await["balance"], 1_000_001);
+}
+
+#[tokio::test]
+async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
+    let ledger = Client::of(Compare::Number, Duration::ZERO);
+    for (number, expected) in [("9", 200), ("9", 200), ("10", 200), ("9", 412), ("10", 200)] {
+        let status = ledger.debit(number, ("fencing-number", number), 1).await;
+        assert_eq!(status.as_u16(), expected, "{number}");
+    }
+    assert_eq!(ledger.get("/v1/refusals").await["stale"], 1);
+}
+
+#[tokio::test]
+async fn without_a_readable_token_nothing_is_executed() {
+    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    for stamp in [("x-other", "1"), ("fencing-token", "5"), ("fencing-number", "5")] {
+        assert_eq!(ledger.debit("a", stamp, 1).await, StatusCode::BAD_REQUEST, "{stamp:?}");
+    }
+    assert!(ledger.executed().await.is_empty());
+}
+
+#[tokio::test]
+async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
+    const CLIENTS: u32 = 50;
+    let ledger = Arc::new(Client::of(Compare::Token, Duration::from_millis(1)));
+    let mut clients = tokio::task::JoinSet::new();
+    for dispatch in 1..=CLIENTS {
+        let ledger = Arc::clone(&ledger);
+        clients.spawn(async move {
+            // They arrive in any order: an overtaken one comes back with a newer token, as through the gateway.
+            for epoch in 1.. {
+                let token = token(epoch, dispatch);
+                match ledger.debit(&dispatch.to_string(), ("fencing-token", &token), 7).await {
+                    StatusCode::OK => return,
+                    status => assert_eq!(status, StatusCode::PRECONDITION_FAILED),
+                }
+            }
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.expect("no panic");
+    }
+    assert_eq!(ledger.get("/v1/accounts/alice").await["balance"], 1_000_000 - 7 * i64::from(CLIENTS));
+    let list = ledger.get("/v1/executions").await;
+    let list = list["executions"].as_array().expect("a list");
+    assert_eq!(list.len(), CLIENTS as usize);
+    for pair in list.windows(2) {
+        assert!(pair[0]["end_ns"].as_i64() <= pair[1]["begin_ns"].as_i64(), "{pair:?}");
+        assert!(pair[0]["token"].as_str() < pair[1]["token"].as_str(), "{pair:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_naive_service_executes_a_stale_request_and_loses_updates_of_two_at_once() {
+    let ledger = Client::of(Compare::Off, Duration::from_millis(100));
+    let (old, new) = (token(5, 1), token(6, 1));
+    assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
+    assert_eq!(ledger.debit("old", ("fencing-token", &old), 100).await, StatusCode::OK);
+    assert_eq!(ledger.executed().await, ["new", "old"]);
+
+    let both = (ledger.debit("a", ("x-none", ""), 100), ledger.debit("b", ("x-none", ""), 100));
+    let (a, b) = tokio::join!(both.0, both.1);
+    assert_eq!((a, b), (StatusCode::OK, StatusCode::OK));
+    assert_eq!(ledger.get("/v1/accounts/alice").await["balance"], 999_700, "four debits of 100, one lost");
+}
+
+#[tokio::test]
+async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
+    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let take = async |operation: &str, epoch, quantity| {
+        let body = json!({ "operation": operation, "quantity": quantity });
+        ledger.post("/v1/skus/lamp/reservations", ("fencing-token", &token(epoch, 1)), body).await
+    };
+    let (refusal, problem) = take("too many", 6, 1001).await;
+    assert_eq!(
+        (refusal.status(), &problem["reason"]),
+        (StatusCode::UNPROCESSABLE_ENTITY, &json!("insufficient"))
+    );
+    assert_eq!(take("older", 5, 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
+    assert_eq!(take("newer", 7, 1000).await.0.status(), StatusCode::OK);
+    assert_eq!(ledger.get("/v1/skus/lamp").await["available"], 0);
+    let list = ledger.get("/v1/executions?after=0").await;
+    assert_eq!(
+        (&list["executions"][0]["effective"], &list["executions"][0]["change"]),
+        (&json!(false), &json!(0))
+    );
+    assert_eq!(ledger.get("/v1/executions?after=1").await["executions"][0]["operation"], "newer");
+}
+
+#[tokio::test]
+async fn malformed_orders_are_told_apart_from_refused_ones() {
+    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let long = "x".repeat(129);
+    for (path, body, expected) in [
+        ("/v1/accounts/alice/debit", json!({ "operation": "a" }), 400),
+        ("/v1/accounts/alice/debit", json!({ "operation": "a", "amount": 1, "extra": 1 }), 400),
+        ("/v1/accounts/alice/debit", json!({ "operation": "a", "amount": 1.5 }), 400),
+        ("/v1/accounts/alice/debit", json!({ "operation": "a", "amount": 0 }), 422),
+        ("/v1/accounts/alice/debit", json!({ "operation": "a", "amount": -1 }), 422),
+        ("/v1/accounts/alice/debit", json!({ "operation": "", "amount": 1 }), 422),
+        ("/v1/accounts/alice/debit", json!({ "operation": long, "amount": 1 }), 422),
+        ("/v1/accounts/a%2Fb/debit", json!({ "operation": "a", "amount": 1 }), 422),
+        ("/v1/nothing", json!({}), 404),
+    ] {
+        let (answer, problem) = ledger.post(path, ("fencing-token", &token(1, 1)), body.clone()).await;
+        assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
+        assert_eq!(problem["status"], expected, "{path} {body}");
+    }
+    assert!(ledger.executed().await.is_empty());
+}

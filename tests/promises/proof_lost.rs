@@ -2,7 +2,7 @@
 
 use fencegate::demo::relay::Relay;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{Ask, Outcome, Raw},
     gateway::{Gateway, Pending},
     origin::{Act, Latch, Reply},
     patience::QUIET,
@@ -79,6 +79,28 @@ async fn at_level_none_a_request_without_an_answer_is_abandoned_before_the_next_
 #[tokio::test]
 async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_next_holder_begins() {
     is_abandoned_before_the_next_holder_begins(within_the_body).await;
+}
+
+/// More than kernel buffers take: the gateway is stuck with the client when the proof ends.
+#[tokio::test]
+async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
+    let site = Site::fresh();
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .with("/upstreams/ledger/fencing", "none");
+    let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
+    site.origin.script("/pay/7", [Act::now(Reply::with_body(vec![7; 48 << 20]))]);
+    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    let mut answer = reader.head().await.expect("a head");
+    drop(relay);
+
+    assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
+    let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+    assert!(first.ended.is_some_and(|ended| ended < second.arrived), "both at work: {first:?}");
+    reader.body(&mut answer).await.expect_err("cut off, not completed");
 }
 
 /// More than kernel buffers take, so that the gateway still writes when its proof ends.

@@ -25,7 +25,7 @@ pub struct Parts {
 pub fn stack(parts: Parts, forward: impl Serve<Held>) -> impl Serve<Arrived> {
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
-        .layer(step((), steps::admit::admit)) // what cannot be forwarded safely ends here
+        .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(parts.routing, steps::route::route)) // below: route and key are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock

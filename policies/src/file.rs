@@ -4,6 +4,7 @@ mod block;
 mod fence;
 mod key;
 mod listener;
+mod reach;
 mod route;
 mod scalar;
 mod upstream;
@@ -44,7 +45,7 @@ pub fn load(text: &str) -> Loaded {
     let faults = Faults::default();
     let plan = yaml::parse(text, &faults).and_then(|root| {
         let start = Place { line: 1, column: 1, width: 1 };
-        Block::read(Some(&root), "the policy", start, &faults, |block| policy(block, &faults))?
+        Block::read(Some(&root), "the policy", start, &faults, policy)?
     });
     let mut diagnostics = faults.0.into_inner();
     diagnostics.sort_by_key(|diagnostic| diagnostic.place);
@@ -53,7 +54,7 @@ pub fn load(text: &str) -> Loaded {
 }
 
 /// `None` where something is missing that no default can stand in for; a fault then says so.
-fn policy<'n>(block: &mut Block<'n>, faults: &Faults) -> Option<Plan> {
+fn policy(block: &mut Block) -> Option<Plan> {
     version(block);
     let name = block.value("name", scalar::name);
     let listener = listener::listener(block);
@@ -66,7 +67,7 @@ fn policy<'n>(block: &mut Block<'n>, faults: &Faults) -> Option<Plan> {
 
     upstreams.mark_fenced(&routes);
     if let Some(zookeeper) = &zookeeper {
-        lock_can_be_lost(&upstreams, zookeeper, faults);
+        lock_can_be_lost(&upstreams, zookeeper, block.faults());
     }
     let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
     let route = |(index, written): (usize, Written)| written.into_route(RouteId(index));
@@ -128,9 +129,170 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
 fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes {
-        let fence =
-            route.fence.as_ref().map_or("none".to_owned(), |fence| format!("{:?} {}", fence.mode, fence.key));
+        let fence = route
+            .fence
+            .as_ref()
+            .map_or("none".to_owned(), |fence| format!("{} {}", fence.mode.word(), fence.key));
         text.push_str(&format!("{} {} {fence}\n", route.methods.join(","), route.path));
     }
     fnv1a(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        path::CanonicalPath,
+        plan::{Hold, Limits, Mode, Timeouts, UpstreamId},
+    };
+
+    const MINIMAL: &str = include_str!("../examples/minimal.yaml");
+    const PAYMENTS: &str = include_str!("../examples/payments.yaml");
+
+    fn plan(text: &str) -> Plan {
+        let Loaded { plan, diagnostics } = load(text);
+        plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
+    }
+
+    #[test]
+    fn what_is_not_written_has_the_documented_default() {
+        let plan = plan(MINIMAL);
+        let limits = Limits {
+            connections: 4000,
+            in_flight: 10_000,
+            max_header: 65_536,
+            max_fields: 100,
+            max_body: 1_048_576,
+        };
+        let timeouts = Timeouts {
+            request_headers: Duration::from_secs(10),
+            request_body: Duration::from_secs(10),
+            drain: Duration::from_secs(30),
+        };
+        assert_eq!((plan.listener.limits, plan.listener.timeouts), (limits, timeouts));
+        assert_eq!(plan.admin.address.to_string(), "127.0.0.1:9901");
+        assert_eq!((plan.name, plan.unmatched), (None, Unmatched::Reject));
+        assert_eq!(plan.zookeeper.root, "/fencegate");
+        assert_eq!(plan.zookeeper.session_timeout, Duration::from_secs(12));
+        assert_eq!((plan.zookeeper.tick, plan.zookeeper.safety_margin), (Duration::from_secs(2), None));
+        let upstream = &plan.upstreams[0];
+        assert_eq!((&*upstream.fields.token, &*upstream.fields.number), ("fencing-token", "fencing-number"));
+        assert_eq!(upstream.connect_timeout, Duration::from_secs(3));
+        assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
+        assert_eq!(upstream.idle, Duration::from_secs(30));
+        let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
+        assert_eq!((fence.mode, fence.hold, fence.locked_status), (Mode::Exclusive, Hold::Strict, 423));
+        assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
+    }
+
+    #[test]
+    fn what_is_written_is_in_the_plan() {
+        let plan = plan(PAYMENTS);
+        assert_eq!(plan.name.as_deref(), Some("gw-1"));
+        assert_eq!(plan.listener.limits.max_body, 256 << 10);
+        assert_eq!(plan.zookeeper.servers, ["zk1:2181", "zk2:2181", "zk3:2181"]);
+        assert_eq!(plan.upstream(UpstreamId(0)).endpoints.len(), 2);
+        assert!(plan.upstreams[0].has_fenced_routes);
+        let found = |method, path| {
+            let id = plan.routes.find(method, &CanonicalPath::parse(path))?.route.id;
+            let route = plan.routes.get(id);
+            Some((&*route.name, route.fence.as_ref()))
+        };
+        let (name, fence) = found("POST", "/v1/orders/42/capture").expect("routed");
+        let fence = fence.expect("fenced");
+        assert_eq!((name, fence.wait, fence.queue), ("capture", Duration::from_secs(2), 50));
+        let (_, payout) = found("POST", "/v1/payouts").expect("routed");
+        let payout = payout.expect("fenced");
+        assert_eq!((payout.wait, payout.locked_status), (Duration::from_secs(5), 409));
+        assert!(matches!(found("GET", "/v1/orders/42"), Some(("read", None))));
+        assert!(found("POST", "/v1/orders/42").is_none());
+    }
+
+    #[test]
+    fn the_fingerprint_is_that_of_the_locks() {
+        let fingerprint = |from: &str, to: &str| plan(&PAYMENTS.replace(from, to)).fingerprint;
+        let before = plan(PAYMENTS).fingerprint;
+        for (from, to) in [("name: gw-1", "name: gw-2"), ("wait: 2s", "wait: 3s")] {
+            assert_eq!(fingerprint(from, to), before, "{to}");
+        }
+        for (from, to) in [
+            ("\"order/{", "\"orders/{"),
+            ("root: /fencegate/payments", "root: /fencegate/other"),
+            ("/v1/payouts", "/v2/payouts"),
+            ("[GET, HEAD]", "[GET]"),
+            ("| trim | lower}", "| trim}"),
+        ] {
+            assert_ne!(fingerprint(from, to), before, "{to}");
+        }
+    }
+
+    #[test]
+    fn renamed_token_fields_are_reserved_in_every_spelling() {
+        let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    fields: {token: X-My-Token}");
+        let plan = plan(&renamed);
+        assert_eq!(plan.upstreams[0].fields.token, "x-my-token");
+        assert!(plan.fields.contains("X_my-TOKEN") && plan.fields.contains("fencing-key"));
+    }
+
+    #[test]
+    fn unmatched_requests_pass_only_where_that_is_written() {
+        let text = format!("{MINIMAL}unmatched: {{pass: orders}}\n");
+        assert_eq!(plan(&text).unmatched, Unmatched::Pass(UpstreamId(0)));
+    }
+
+    #[test]
+    fn a_field_without_a_value_is_a_field_that_is_not_there() {
+        let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
+        assert_eq!(plan(&text).unmatched, Unmatched::Reject);
+        let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id}\"}", "fence:"));
+        assert_eq!(emptied.diagnostics[0].code, Code::MissingField);
+    }
+
+    #[test]
+    fn a_text_that_looks_like_a_number_stays_what_was_written() {
+        let plan = plan(&MINIMAL.replace("\"order/{path.order_id}\"", "007"));
+        let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
+        assert_eq!(fence.key.to_string(), "007");
+    }
+
+    #[test]
+    fn a_file_of_many_megabytes_is_not_read() {
+        let text = format!("{MINIMAL}{}", "# more\n".repeat(2 << 20));
+        assert_eq!(load(&text).diagnostics[0].code, Code::TooMuch);
+    }
+
+    fn consistent(text: &str) -> bool {
+        let Loaded { plan, diagnostics } = load(text);
+        let rendered = diagnostics.iter().all(|diagnostic| !diagnostic.render("a.yaml", text).is_empty());
+        let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+        rendered && plan.is_some() != errors && diagnostics.is_sorted_by_key(|diagnostic| diagnostic.place)
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_a_panic(text: String) {
+            prop_assert!(consistent(&text));
+        }
+
+        #[test]
+        fn anything_like_yaml_is_read_without_a_panic(text in "([a-z]{1,3}|[\\[\\]{}:,&*!|>'\"%@#? \n-]|: |\n  |é){0,60}") {
+            prop_assert!(consistent(&text));
+        }
+
+        /// Cuts a piece out of a good file and puts another in.
+        #[test]
+        fn a_damaged_file_has_a_plan_or_an_error(
+            at in 0..PAYMENTS.len(),
+            length in 0..40_usize,
+            piece in "|[a-z{}\\[\\]:,\"' \n./|-]{0,12}|~|5|\u{fffd}\u{1f512}",
+        ) {
+            let kept: String = PAYMENTS.chars().skip(at + length).collect();
+            let text = PAYMENTS.chars().take(at).chain(piece.chars()).collect::<String>() + &kept;
+            prop_assert!(consistent(&text), "{}", text);
+        }
+    }
 }

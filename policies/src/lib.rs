@@ -1,7 +1,7 @@
 //! Decides, and does nothing else: what a policy file means, which route and key a request has, which of two
 //! tokens is newer. No clock, no socket, no async, no HTTP library; whoever acts on a decision lives elsewhere.
 //!
-//! Reading order: [`file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left after
+//! Reading order: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left after
 //! all checks. Per request: [`path`], [`host`], [`route`], [`key`]. On the way up: [`pick`], [`retry`], [`token`].
 
 pub mod diagnose;

@@ -251,7 +251,9 @@ mod tests {
         #[test]
         fn decoding_the_canonical_form_gives_the_segments(raw in "(/(%[2-7][0-9a-f]|[a-z]){1,6}){1,4}") {
             let path = CanonicalPath::parse(&raw);
-            prop_assume!(path.ambiguity().is_none());
+            if path.ambiguity().is_some() {
+                return Ok(());
+            }
             let mut decoded = Vec::new();
             let mut rest = path.as_str().as_bytes();
             while let [first, after @ ..] = rest {

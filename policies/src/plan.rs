@@ -225,6 +225,14 @@ pub enum Mode {
     Exclusive,
 }
 
+impl Mode {
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "exclusive",
+        }
+    }
+}
+
 /// What becomes of a lock node after its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {

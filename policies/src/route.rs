@@ -65,7 +65,7 @@ impl RouteTable {
     }
 
     /// Methods compare exactly: `post` is not `POST`.
-    pub fn find<'a>(&'a self, method: &'a str, path: &'a CanonicalPath) -> Option<Found<'a>> {
+    pub fn find<'a>(&'a self, method: &str, path: &'a CanonicalPath) -> Option<Found<'a>> {
         let segments: Vec<&str> = path.segments().collect();
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {

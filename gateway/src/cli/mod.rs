@@ -37,7 +37,12 @@ enum Command {
         workers: Option<usize>,
     },
     /// Check a policy file: all errors at once, each with its place and remedy.
-    Check { policy: PathBuf },
+    Check {
+        #[arg(value_name = "POLICY", required_unless_present = "config")]
+        policy: Option<PathBuf>,
+        #[arg(short = 'c', long = "config", value_name = "POLICY", conflicts_with = "policy")]
+        config: Option<PathBuf>,
+    },
     /// The identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(Era),
@@ -68,7 +73,10 @@ pub fn run() -> ExitCode {
             let workers = workers.unwrap_or_else(cores);
             gateway::run(plan, gateway::Options { init, workers }).map_err(|trouble| failed(&trouble))
         }),
-        Command::Check { policy } => policy::read(&policy).map(|_| println!("{}: good", policy.display())),
+        Command::Check { policy, config } => {
+            let policy = policy.or(config).expect("one of the two is required");
+            policy::read(&policy).map(|_| println!("{}: good", policy.display()))
+        }
         Command::Era(Era::Init { policy }) => policy::read(&policy).and_then(|plan| {
             era::init(&plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
         }),

@@ -30,7 +30,8 @@ impl Door {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(listener.timeouts.request_headers)
-            .max_headers(listener.limits.max_fields)
+            // A little more than is served, so that who sends a few too many gets an answer that says so.
+            .max_headers(listener.limits.max_fields + SPARE_FIELDS)
             .max_buf_size(listener.limits.max_header.max(LEAST_BUFFER));
         Self { http, places: Arc::new(Semaphore::new(share.max(1))), drain }
     }
@@ -72,6 +73,7 @@ impl Door {
     }
 }
 
+const SPARE_FIELDS: usize = 156;
 /// The HTTP library takes no smaller buffer.
 const LEAST_BUFFER: usize = 8192;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -138,6 +138,11 @@ fn start_workers(
     shared: Shared,
 ) -> Result<Vec<thread::JoinHandle<Drained>>, Trouble> {
     let mut address = plan.listener.address;
+    free(address).map_err(|source| Trouble::Listen {
+        listener: plan.listener.name.clone(),
+        address,
+        source,
+    })?;
     let mut threads = Vec::with_capacity(workers);
     for _ in 0..workers {
         let started = worker::start(Tcp, address, shared.clone());
@@ -152,6 +157,12 @@ fn start_workers(
     }
     info!(listener = %plan.listener.name, %address, workers, "listening");
     Ok(threads)
+}
+
+/// The workers share their address among each other, and would with another gateway of the same user: half of the
+/// connections would go to the wrong process. So the address has to be nobody's first.
+fn free(address: SocketAddr) -> io::Result<()> {
+    TcpListener::bind(address).map(drop)
 }
 
 async fn stopped() -> io::Result<()> {

@@ -52,7 +52,16 @@ pub fn start<N: Network + Send>(
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => LocalSet::new().block_on(&runtime, run(network, address, shared, listening)),
+            Ok(runtime) => {
+                let tasks = LocalSet::new();
+                let drained = tasks.block_on(&runtime, run(network, address, shared, listening));
+                if drained != Drained::Clean {
+                    // Dropping an exchange gives its lock back, and its upstream may be at work. The process ends
+                    // now; the lock goes by the session timeout.
+                    std::mem::forget(tasks);
+                }
+                drained
+            }
             Err(error) => {
                 drop(listening.send(Err(error)));
                 Drained::Clean
@@ -97,6 +106,7 @@ fn front<N: Network>(
         keeper: shared.keeper.clone(),
         clock: shared.clock.clone(),
         running: running.clone(),
+        drain: shared.drain.clone(),
         metrics: metrics.clone(),
     };
     let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);

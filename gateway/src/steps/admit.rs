@@ -1,6 +1,8 @@
 //! Lets in only what two servers cannot read differently; everything else ends here.
 
-use fencegate_policies::{host::CanonicalHost, path::CanonicalPath};
+use std::sync::Arc;
+
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
     header::{ALLOW, CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
@@ -13,8 +15,15 @@ use crate::{
     step::Serve,
 };
 
-pub async fn admit<S: Serve<Admitted>>(_: &(), request: Arrived, next: &S) -> Result<Reply, Refusal> {
+pub async fn admit<S: Serve<Admitted>>(
+    plan: &Arc<Plan>,
+    request: Arrived,
+    next: &S,
+) -> Result<Reply, Refusal> {
     let Arrived { http, notes } = request;
+    if http.headers().len() > plan.listener.limits.max_fields {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
+    }
     method(http.method())?;
     framing(&http)?;
     expectation(http.headers())?;

@@ -1,18 +1,23 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
-use std::{future::poll_fn, pin::Pin, rc::Rc, time::Duration};
+use std::{future::poll_fn, rc::Rc, time::Duration};
 
-use hyper::{Response, body::Body as _};
+use bytes::Bytes;
+use fencegate_policies::plan::Level;
+use hyper::{
+    Response,
+    body::{Body as _, Frame},
+};
 use tokio::{
     sync::mpsc,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use crate::{
     admin::metrics::{Acquired, Holding, WorkerMetrics},
-    body::{Body, Piece, Reply},
+    body::{Body, BodyError, Piece, Reply},
     lock::{
         keeper::{Keeper, Limits, Refused},
         tenure::Tenure,
@@ -22,6 +27,7 @@ use crate::{
     session::clock::SharedClock,
     stage::{Client, Detached, Held, Hold, Loaded, Routed},
     step::Serve,
+    steps::forward::proof_needed,
 };
 
 /// What the step works with.
@@ -31,6 +37,7 @@ pub struct Fencing {
     pub clock: SharedClock,
     /// Answers too large to be taken in full, still on their way.
     pub running: TaskTracker,
+    pub drain: CancellationToken,
     pub metrics: Rc<WorkerMetrics>,
 }
 
@@ -40,12 +47,17 @@ pub async fn fence<S: Serve<Held>>(fencing: &Fencing, request: Detached, next: &
         return next.serve(held(routed, None)).await;
     };
     let (tenure, counted) = fencing.acquire(&routed, &mut client).await?;
-    let most = routed.fence().expect("a fenced request has a fence").max_response;
-    let (idle, notes) = (routed.upstream().response_body_idle, routed.notes.clone());
-    let hold = Hold { tenure: Rc::new(tenure), key, counted: Rc::new(counted) };
+    let answer = Answer {
+        most: routed.fence().expect("a fenced request has a fence").max_response,
+        idle: routed.upstream().response_body_idle,
+        level: routed.upstream().fencing,
+        clock: fencing.clock.clone(),
+        hold: Hold { tenure: Rc::new(tenure), key, counted: Rc::new(counted) },
+    };
+    let (notes, hold) = (routed.notes.clone(), answer.hold.clone());
     let reply = next.serve(held(routed, Some(hold.clone()))).await;
     let taken = match reply {
-        Ok(reply) => fencing.take(reply, most, idle, &hold).await,
+        Ok(reply) => answer.take(reply, &fencing.running).await,
         Err(refusal) => Err(refusal),
     };
     notes.proof_lost.set(!hold.tenure.proof().holds(fencing.clock.now()));
@@ -63,14 +75,24 @@ fn held(routed: Routed, hold: Option<Hold>) -> Held {
 }
 
 impl Fencing {
+    /// A request that waits for a lock may go on for a part of the drain; then it is better told to go elsewhere.
+    async fn drained(&self, patience: Duration) {
+        self.drain.cancelled().await;
+        sleep(patience).await;
+    }
+
     async fn acquire(&self, routed: &Routed, client: &mut Client) -> Result<(Tenure, Holding), Refusal> {
         let fenced = routed.fenced.as_ref().expect("asked for fenced requests only");
         let fence = routed.fence().expect("asked for fenced requests only");
         let metrics = self.metrics.route(fenced.route);
         let (asked, waiting) = (Instant::now(), metrics.waiting());
         let limits = Limits { wait: fence.wait, queue: fence.queue };
+        let drain = routed.plan.listener.timeouts.drain;
         let acquired = tokio::select! {
             acquired = self.keeper.acquire(&fenced.key, limits) => acquired,
+            () = self.drained(drain / 2) => {
+                return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
+            }
             () = client.gone() => {
                 metrics.acquired(Acquired::ClientGone, asked.elapsed());
                 // Nobody reads this.
@@ -90,50 +112,73 @@ impl Fencing {
             Err(refused) => Err(refusal(&refused, fence.locked_status)),
         }
     }
+}
 
+/// The answer to a fenced request, and what is kept until it is complete.
+struct Answer {
+    /// Bytes that are taken in full.
+    most: usize,
+    /// Between two pieces, and for a client to take one.
+    idle: Duration,
+    level: Level,
+    clock: SharedClock,
+    hold: Hold,
+}
+
+/// The answer did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error("the session could not be proven any more")]
+    ProofLost,
+}
+
+impl Answer {
     /// Takes the answer in full, so that the key is free when the last byte is here and not when the client has read
     /// it. A larger answer goes through a task that holds the key until the upstream has sent it all.
-    async fn take(&self, reply: Reply, most: usize, idle: Duration, hold: &Hold) -> Result<Reply, Refusal> {
+    async fn take(self, reply: Reply, running: &TaskTracker) -> Result<Reply, Refusal> {
         let (head, mut body) = reply.into_parts();
         let (mut pieces, mut trailers) = (Pieces::default(), None);
-        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            let frame = frame.map_err(|error| {
-                Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {error}"))
-            })?;
-            match frame.into_data() {
+        while let Some(frame) = self.next(&mut body).await {
+            let broken =
+                |why: Broken| Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {why}"));
+            match frame.map_err(broken)?.into_data() {
                 Ok(data) => pieces.add(data),
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
-            if pieces.len() > most {
-                let body = self.pipe(pieces, body, idle, hold.clone());
-                return Ok(Response::from_parts(head, body));
+            if pieces.len() > self.most {
+                let (feed, piped) = mpsc::channel(PIPED);
+                running.spawn_local(self.pipe(pieces, body, feed));
+                return Ok(Response::from_parts(head, Body::piped(piped)));
             }
         }
         Ok(Response::from_parts(head, Body::collected(pieces.into_bytes(), trailers)))
     }
 
-    /// The task ends with the answer, with its breaking off, or with a client that takes nothing for `idle`. A client
-    /// that goes away changes nothing: the rest is read and thrown away, because the upstream is at work until then.
-    fn pipe(&self, begun: Pieces, mut rest: Body, idle: Duration, hold: Hold) -> Body {
-        let (feed, pieces) = mpsc::channel(PIPED);
-        self.running.spawn_local(async move {
-            let mut frame = Some(hyper::body::Frame::data(begun.into_bytes()));
-            while let Some(piece) = frame.take() {
-                match timeout(idle, feed.send(Piece::Frame(piece))).await {
-                    Ok(Ok(()) | Err(_)) => {}
-                    Err(_elapsed) => return debug!(key = %hold.key, "client too slow for its answer"),
-                }
-                frame = match poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {
-                    Some(Ok(frame)) => Some(frame),
-                    Some(Err(error)) => return warn!(key = %hold.key, %error, "the answer broke off"),
-                    None => None,
-                };
+    /// Ends with the answer, with its breaking off, or with a client that takes nothing for `idle`. A client that goes
+    /// away changes nothing: the rest is read and thrown away, because the upstream is at work until then.
+    async fn pipe(self, begun: Pieces, mut rest: Body, feed: mpsc::Sender<Piece>) {
+        let key = &self.hold.key;
+        let mut frame = Some(Frame::data(begun.into_bytes()));
+        while let Some(piece) = frame.take() {
+            if timeout(self.idle, feed.send(Piece::Frame(piece))).await.is_err() {
+                return debug!(%key, "client too slow for its answer");
             }
-            // Fails when the client has gone.
-            drop(feed.send(Piece::End).await);
-            drop(hold);
-        });
-        Body::piped(pieces)
+            frame = match self.next(&mut rest).await.transpose() {
+                Ok(next) => next,
+                Err(why) => return warn!(%key, %why, "the answer broke off"),
+            };
+        }
+        // Fails when the client has gone.
+        feed.send(Piece::End).await.ok();
+    }
+
+    async fn next(&self, body: &mut Body) -> Option<Result<Frame<Bytes>, Broken>> {
+        tokio::select! {
+            frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
+            () = proof_needed(Some(self.hold.tenure.proof()), self.level, &self.clock) => Some(Err(Broken::ProofLost)),
+        }
     }
 }
 

@@ -9,11 +9,11 @@ use fencegate_policies::{
 };
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Version,
-    body::Incoming,
+    body::{Body as _, Incoming},
     client::conn::TrySendError,
-    header::{HeaderName, HeaderValue},
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::hygiene::{self, Trailers};
@@ -60,6 +60,7 @@ impl<N: Network> Serve<Held> for Forward<N> {
         let Held { mut http, notes, plan, upstream, hold } = request;
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
+        frame(&mut http);
         for _ in 0..FRESH_CONNECTIONS {
             let lend = self.pool.checkout(upstream).await.map_err(|error| {
                 self.metrics.upstream_error(&upstream.name, "connect");
@@ -78,6 +79,14 @@ impl<N: Network> Serve<Held> for Forward<N> {
             }
         }
         Err(Refusal::new(Reason::UpstreamConnect, "every pooled connection had died"))
+    }
+}
+
+/// The HTTP library sends no body with a GET unless a field announces one.
+fn frame(http: &mut Request<Body>) {
+    let announced = http.headers().contains_key(CONTENT_LENGTH);
+    if !announced && !http.body().is_end_stream() && http.body().size_hint().exact().is_none() {
+        http.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
@@ -114,7 +123,7 @@ impl<N: Network> Forward<N> {
                 self.metrics.upstream_error(&upstream.name, "timeout");
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, format!("no answer within {limit:?}"))));
             }
-            () = self.proof_needed(proof.as_deref(), upstream.fencing) => {
+            () = proof_needed(proof.as_deref(), upstream.fencing, &self.clock) => {
                 self.metrics.upstream_error(&upstream.name, "proof");
                 let why = "the session could not be proven any more".to_owned();
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeUnknown, why)));
@@ -149,19 +158,14 @@ impl<N: Network> Forward<N> {
             (_, Sent::Nothing, _) => Failed::Refused(Refusal::new(Reason::UpstreamConnect, detail)),
         }
     }
+}
 
-    /// Returns when nobody at the upstream would notice that our hold may be over. Where the upstream compares
-    /// tokens, what was written in full is waited for: its answer is the truth.
-    async fn proof_needed(&self, proof: Option<&Proof>, level: Level) {
-        let (Some(proof), Level::None) = (proof, level) else { return std::future::pending().await };
-        loop {
-            let now = self.clock.now();
-            if !proof.holds(now) {
-                return;
-            }
-            // The deadline moves with every heartbeat.
-            sleep(proof.deadline().since(now)).await;
-        }
+/// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what
+/// was written in full is waited for: its answer is the truth.
+pub async fn proof_needed(proof: Option<&Proof>, level: Level, clock: &SharedClock) {
+    match (proof, level) {
+        (Some(proof), Level::None) => proof.lapsed(clock).await,
+        (None, _) | (_, Level::Upstream) => std::future::pending().await,
     }
 }
 

@@ -84,17 +84,22 @@ impl<'n> Block<'n> {
         }
     }
 
-    /// The items of a list of single values.
-    pub(super) fn scalars(&mut self, name: &'static str) -> Option<Vec<&'n Scalar>> {
-        let scalar = |node: &'n Node| match &node.value {
-            Value::Scalar(scalar) => Some(scalar),
-            _ => {
-                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"));
-                self.faults.push(fault.at(node.place));
-                None
-            }
+    /// A list of single values, each of them parsed; `None` where it is absent or one of them is bad.
+    pub(super) fn values<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, Diagnostic>,
+    ) -> Option<Vec<T>> {
+        let one = |node: &Node| {
+            let parsed = match &node.value {
+                Value::Scalar(scalar) => parse(&scalar.text),
+                _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))),
+            };
+            parsed.map_err(|fault| self.faults.push(fault.at(node.place))).ok()
         };
-        self.list(name)?.iter().map(scalar).collect()
+        // All of them are read before the first bad one ends it.
+        let values: Vec<Option<T>> = self.list(name)?.iter().map(one).collect();
+        values.into_iter().collect()
     }
 
     pub(super) fn scalar(&mut self, name: &'static str) -> Option<&'n Scalar> {

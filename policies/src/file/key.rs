@@ -19,7 +19,7 @@ pub(super) struct Naming<'p> {
 }
 
 /// Belong to one connection, and are removed from a request before its key is made (RFC 9110, 7.6.1).
-const HOP_BY_HOP: [&str; 9] = [
+pub(super) const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",

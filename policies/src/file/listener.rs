@@ -24,7 +24,7 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
     let first = listeners.next().flatten();
     // Read the others, too: their mistakes belong into the same report.
     let more = listeners.count();
-    if more > 0 || entries.is_empty() && policy.is_present("listeners") {
+    if more > 0 || entries.is_empty() && policy.is_mapping("listeners") {
         let message = format!("there are {} listeners, where one is needed", entries.len());
         policy.fault("listeners", Diagnostic::new(Code::Listeners, message));
     }

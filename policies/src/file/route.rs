@@ -1,12 +1,12 @@
-//! Reads the routes, and finds those that no request can ever take.
+//! Reads the routes: what each takes, where it goes, and under which lock.
 
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    Faults,
     block::Block,
     fence::{self, Terms},
     key::Naming,
+    reach::{self, Pattern},
     scalar,
     upstream::Upstreams,
     yaml::{Node, Value},
@@ -29,15 +29,30 @@ pub(super) struct Written {
 
 struct Matching {
     /// Empty for all.
-    methods: Vec<String>,
-    path: PathTemplate,
+    methods: Option<Vec<String>>,
+    path: Option<PathTemplate>,
+    /// Of the path.
     place: Place,
 }
 
 impl Written {
     pub(super) fn into_route(self, id: RouteId) -> Option<Route> {
         let Matching { methods, path, .. } = self.matching?;
-        Some(Route { id, name: self.name?, upstream: self.upstream?, methods, path, fence: self.fence? })
+        Some(Route {
+            id,
+            name: self.name?,
+            upstream: self.upstream?,
+            methods: methods?,
+            path: path?,
+            fence: self.fence?,
+        })
+    }
+
+    /// What it takes; `None` where that is not known.
+    fn pattern(&self) -> Option<Pattern<'_>> {
+        let Matching { methods, path, place } = self.matching.as_ref()?;
+        let name = self.name.as_deref().unwrap_or("?");
+        Some(Pattern { name, methods: methods.as_ref()?, path: path.as_ref()?, place: *place })
     }
 
     pub(super) fn fenced_upstream(&self) -> Option<UpstreamId> {
@@ -55,7 +70,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
             let name = name(block, &mut names);
             let upstream = upstreams.named(block, "upstream");
             let matching = matching(block);
-            let path = matching.as_ref().map(|matching| &matching.path);
+            let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let naming = Naming { route: block.what().to_owned(), path, reserved: &reserved };
             let fence = fence::fence(block, &naming, defaults);
             Written { name, upstream, matching, fence }
@@ -63,7 +78,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
         Block::read(Some(node), title(node), node.place, faults, read)
     };
     let routes: Vec<Written> = policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
-    unreachable(&routes, faults);
+    reach::check(&routes.iter().filter_map(Written::pattern).collect::<Vec<_>>(), faults);
     routes
 }
 
@@ -86,43 +101,36 @@ fn name(block: &mut Block, names: &mut HashSet<String>) -> Option<Arc<str>> {
     Some(name.into())
 }
 
+/// Where the whole is missing, nothing is said about its parts.
 fn matching(route: &mut Block) -> Option<Matching> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
-    if !route.is_present("match") {
-        return None;
-    }
     let read = |block: &mut Block| {
         let methods = methods(block);
         block.require("path", "path: \"/{rest...}\"");
         let path = path(block);
-        Some(Matching { methods: methods?, path: path?, place: block.place_of("path") })
+        Matching { methods, path, place: block.place_of("path") }
     };
-    route.inner("match", read).flatten()
+    route.is_present("match").then(|| route.inner("match", read)).flatten()
 }
 
 fn methods(block: &mut Block) -> Option<Vec<String>> {
     if !block.is_present("methods") {
         return Some(Vec::new());
     }
-    let faults = block.faults();
-    let written = block.scalars("methods")?;
-    if written.is_empty() {
+    let methods = block.values("methods", method)?;
+    if methods.is_empty() {
         let fault = Diagnostic::new(Code::BadMethod, "a route without a method takes no request");
         block.fault("methods", fault.remedy("leave `methods` out to take them all"));
+        return None;
     }
-    for scalar in &written {
-        if let Err(fault) = check_method(&scalar.text) {
-            faults.push(fault.at(scalar.place));
-        }
-    }
-    Some(written.iter().map(|scalar| scalar.text.clone()).collect())
+    Some(methods)
 }
 
 /// Methods compare exactly, and all that are registered are upper case.
-fn check_method(text: &str) -> Result<(), Diagnostic> {
+fn method(text: &str) -> Result<String, Diagnostic> {
     let upper = text.to_ascii_uppercase();
     if is_token(text) && text == upper {
-        return Ok(());
+        return Ok(upper);
     }
     let fault = Diagnostic::new(Code::BadMethod, format!("`{text}` is not a method"));
     Err(match is_token(text) {
@@ -140,40 +148,4 @@ fn path(block: &mut Block) -> Option<PathTemplate> {
             block.faults().push(Diagnostic::new(Code::BadPath, message).at(place).remedy(bad.why));
         })
         .ok()
-}
-
-/// A route of which every method is taken by routes above with as wide a path.
-fn unreachable(routes: &[Written], faults: &Faults) {
-    let known: Vec<(&Written, &Matching)> =
-        routes.iter().filter_map(|route| Some((route, route.matching.as_ref()?))).collect();
-    for (index, (route, late)) in known.iter().enumerate() {
-        let Some(takers) = takers(&known[..index], late) else { continue };
-        let called = |route: &Written| format!("`{}`", route.name.as_deref().unwrap_or("?"));
-        let takers: Vec<String> = takers.into_iter().map(called).collect();
-        let message = format!("no request can reach route {}", called(route));
-        let remedy = format!("all are taken by {} above: move this route up", takers.join(" and "));
-        faults.push(Diagnostic::new(Code::Unreachable, message).at(late.place).remedy(remedy));
-    }
-}
-
-/// The earlier routes that leave nothing for `late`; `None` where something is left.
-fn takers<'r>(earlier: &[(&'r Written, &Matching)], late: &Matching) -> Option<Vec<&'r Written>> {
-    let taker = |method: Option<&String>| {
-        let takes = |matching: &Matching| {
-            matching.methods.is_empty() || method.is_some_and(|method| matching.methods.contains(method))
-        };
-        let found = earlier.iter().find(|(_, matching)| takes(matching) && matching.path.covers(&late.path));
-        found.map(|(route, _)| *route)
-    };
-    if late.methods.is_empty() {
-        return Some(vec![taker(None)?]);
-    }
-    let mut takers: Vec<&Written> = Vec::new();
-    for method in &late.methods {
-        let route = taker(Some(method))?;
-        if !takers.iter().any(|known| std::ptr::eq(*known, route)) {
-            takers.push(route);
-        }
-    }
-    Some(takers)
 }

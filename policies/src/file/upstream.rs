@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Faults,
     block::Block,
+    key::HOP_BY_HOP,
     route::Written,
     scalar,
     yaml::{Key, Node},
@@ -28,10 +29,9 @@ struct Entry<'n> {
     place: Place,
 }
 
-/// Fields with a meaning between client, gateway and upstream, or for one connection only.
-const TAKEN: [&str; 22] = [
+/// Fields with a meaning between client, gateway and upstream.
+const TAKEN: [&str; 13] = [
     "authorization",
-    "connection",
     "content-encoding",
     "content-length",
     "content-type",
@@ -41,15 +41,7 @@ const TAKEN: [&str; 22] = [
     "forwarded",
     "host",
     "idempotency-key",
-    "keep-alive",
     "prefer",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
     "user-agent",
     "via",
 ];
@@ -134,18 +126,12 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
 
 fn endpoints(block: &mut Block) -> Option<Vec<Arc<str>>> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
-    let faults = block.faults();
-    let written = block.scalars("endpoints")?;
-    if written.is_empty() {
+    let endpoints = block.values("endpoints", |text| Ok(Arc::from(scalar::endpoint(text)?)))?;
+    if endpoints.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
         block.fault("endpoints", fault.remedy("write `[\"http://127.0.0.1:8000\"]`"));
-        return None;
     }
-    let endpoint =
-        |text: &str, place| scalar::endpoint(text).map_err(|fault| faults.push(fault.at(place))).ok();
-    // All of them are read before the first bad one ends it.
-    let endpoints: Vec<_> = written.iter().map(|scalar| endpoint(&scalar.text, scalar.place)).collect();
-    endpoints.into_iter().map(|endpoint| endpoint.map(Arc::from)).collect()
+    Some(endpoints)
 }
 
 fn token_fields(block: &mut Block) -> TokenFields {
@@ -155,8 +141,8 @@ fn token_fields(block: &mut Block) -> TokenFields {
     if plain(&token) == plain(&number) {
         let field = if block.is_present("number") { "number" } else { "token" };
         let message = format!("`{token}` cannot carry both the token and the number");
-        block
-            .fault(field, Diagnostic::new(Code::OneFieldForTwo, message).remedy("give them different names"));
+        let fault = Diagnostic::new(Code::OneFieldForTwo, message);
+        block.fault(field, fault.remedy("give them different names"));
     }
     TokenFields { token, number }
 }
@@ -164,16 +150,15 @@ fn token_fields(block: &mut Block) -> TokenFields {
 /// The lower-case name of a field that may carry a token.
 fn field_name(text: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
-        return Err(Diagnostic::new(
-            Code::BadFieldName,
-            format!("`{text}` is not the name of a header field"),
-        ));
+        let message = format!("`{text}` is not the name of a header field");
+        return Err(Diagnostic::new(Code::BadFieldName, message));
     }
     // Servers that fold `_` and `-` into one would see the other field.
     let folded = plain(text);
     let ours =
         folded.starts_with("fencing-") && !["fencing-token", "fencing-number"].contains(&folded.as_str());
-    if ours || folded.starts_with("x-forwarded-") || TAKEN.contains(&folded.as_str()) {
+    let taken = TAKEN.contains(&folded.as_str()) || HOP_BY_HOP.contains(&folded.as_str());
+    if ours || taken || folded.starts_with("x-forwarded-") {
         let message = format!("`{text}` already has a meaning, and cannot carry a token");
         return Err(
             Diagnostic::new(Code::TakenField, message).remedy("take a name such as `X-Fencing-Token`")

@@ -10,14 +10,12 @@ use crate::{
 
 pub(super) fn zookeeper(policy: &mut Block) -> Option<ZooKeeper> {
     policy.require("zookeeper", "zookeeper: {servers: [zk1:2181, zk2:2181, zk3:2181]}");
-    if !policy.is_present("zookeeper") {
-        // Nothing more to say about the fields within; the field itself has been asked for.
-        return None;
-    }
-    policy.inner("zookeeper", settings)?
+    // Where the whole is missing, nothing is said about its parts.
+    policy.is_present("zookeeper").then(|| policy.inner("zookeeper", settings)).flatten()
 }
 
-fn settings(block: &mut Block) -> Option<ZooKeeper> {
+/// Goes on without servers where they are bad: a fault has been noted, and no plan comes of it.
+fn settings(block: &mut Block) -> ZooKeeper {
     let servers = servers(block);
     let zookeeper = ZooKeeper {
         servers: servers.unwrap_or_default(),
@@ -30,21 +28,17 @@ fn settings(block: &mut Block) -> Option<ZooKeeper> {
     };
     thin_margin(block, &zookeeper);
     short_session(block, &zookeeper);
-    (!zookeeper.servers.is_empty()).then_some(zookeeper)
+    zookeeper
 }
 
 fn servers(block: &mut Block) -> Option<Vec<String>> {
     block.require("servers", "servers: [zk1:2181, zk2:2181, zk3:2181]");
-    let faults = block.faults();
-    let written = block.scalars("servers")?;
-    if written.is_empty() {
+    let servers = block.values("servers", scalar::server)?;
+    if servers.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of ZooKeeper servers is empty");
         block.fault("servers", fault.remedy("write `[zk1:2181, zk2:2181, zk3:2181]`"));
     }
-    let server = |text: &str, place| scalar::server(text).map_err(|fault| faults.push(fault.at(place))).ok();
-    // All of them are read before the first bad one ends it.
-    let servers: Vec<_> = written.iter().map(|scalar| server(&scalar.text, scalar.place)).collect();
-    servers.into_iter().collect()
+    Some(servers)
 }
 
 /// A follower may expire a session a tick early, and a heartbeat may be late by its own period.

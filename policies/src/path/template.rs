@@ -37,6 +37,9 @@ pub struct Bound<'a> {
 }
 
 impl PathTemplate {
+    /// The route table goes one call deeper per segment of a template.
+    const MOST_SEGMENTS: usize = 64;
+
     pub fn parse(text: &str) -> Result<Self, BadTemplate> {
         let Some(tail) = text.strip_prefix('/') else {
             return Err(BadTemplate { at: 0, width: text.len(), why: "a path begins with `/`" });
@@ -55,6 +58,9 @@ impl PathTemplate {
             let last = at + segment.len() == text.len();
             if segment.is_empty() && !last {
                 return Err(BadTemplate { at: at - 1, width: 2, why: "`//` is never a canonical path" });
+            }
+            if pieces.len() == Self::MOST_SEGMENTS {
+                return Err(bad("a template has at most 64 segments"));
             }
             pieces.push(piece);
             at += segment.len() + 1;
@@ -217,6 +223,12 @@ mod tests {
             let bad = PathTemplate::parse(text).expect_err(text);
             assert_eq!((bad.at, bad.width), (at, width), "{text}: {bad}");
         }
+    }
+
+    #[test]
+    fn a_template_is_no_deeper_than_a_stack() {
+        assert!(PathTemplate::parse(&"/a".repeat(64)).is_ok());
+        assert!(PathTemplate::parse(&"/a".repeat(65)).is_err());
     }
 
     #[test]

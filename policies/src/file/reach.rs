@@ -1,0 +1,50 @@
+//! Finds the routes that no request can ever take, because the routes above leave nothing for them.
+
+use std::ptr;
+
+use super::Faults;
+use crate::{
+    diagnose::{Code, Diagnostic, Place},
+    path::PathTemplate,
+};
+
+/// What a route takes.
+pub(super) struct Pattern<'r> {
+    pub(super) name: &'r str,
+    /// Empty for all.
+    pub(super) methods: &'r [String],
+    pub(super) path: &'r PathTemplate,
+    pub(super) place: Place,
+}
+
+/// `routes` in the order in which they are tried.
+///
+/// A route counts as unreachable when, for each of its methods, one route above has as wide a path. Routes that are
+/// as wide only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`, are not found.
+pub(super) fn check(routes: &[Pattern], faults: &Faults) {
+    for (index, route) in routes.iter().enumerate() {
+        let Some(takers) = takers(&routes[..index], route) else { continue };
+        let takers: Vec<String> = takers.iter().map(|taker| format!("`{}`", taker.name)).collect();
+        let message = format!("no request can reach route `{}`", route.name);
+        let remedy = format!("all are taken by {} above: move this route up", takers.join(" and "));
+        faults.push(Diagnostic::new(Code::Unreachable, message).at(route.place).remedy(remedy));
+    }
+}
+
+/// The earlier routes that leave nothing for `late`; `None` where something is left.
+fn takers<'a, 'r>(earlier: &'a [Pattern<'r>], late: &Pattern) -> Option<Vec<&'a Pattern<'r>>> {
+    let covering = |takes: &dyn Fn(&[String]) -> bool| {
+        earlier.iter().find(|route| takes(route.methods) && route.path.covers(late.path))
+    };
+    if late.methods.is_empty() {
+        return Some(vec![covering(&|methods| methods.is_empty())?]);
+    }
+    let mut takers: Vec<&Pattern> = Vec::new();
+    for method in late.methods {
+        let taker = covering(&|methods| methods.is_empty() || methods.contains(method))?;
+        if !takers.iter().any(|known| ptr::eq(*known, taker)) {
+            takers.push(taker);
+        }
+    }
+    Some(takers)
+}

@@ -194,7 +194,11 @@ impl Answer {
         let keys = listed(&self.hold.keys);
         let mut frame = Some(Frame::data(begun.into_bytes()));
         while let Some(piece) = frame.take() {
-            if timeout(self.idle, feed.send(Piece::Frame(piece))).await.is_err() {
+            let sent = tokio::select! {
+                sent = timeout(self.idle, feed.send(Piece::Frame(piece))) => sent,
+                () = self.evidence_needed() => return warn!(keys, why = %Broken::ProofLost, "the answer broke off"),
+            };
+            if sent.is_err() {
                 return debug!(keys, "client too slow for its answer");
             }
             frame = match self.next(&mut rest).await.transpose() {
@@ -211,8 +215,12 @@ impl Answer {
     async fn next(&self, body: &mut Body) -> Option<Result<Frame<Bytes>, Broken>> {
         tokio::select! {
             frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
-            () = evidence_needed(Some(self.hold.tenure.evidence()), self.level, &self.clock) => Some(Err(Broken::ProofLost)),
+            () = self.evidence_needed() => Some(Err(Broken::ProofLost)),
         }
+    }
+
+    async fn evidence_needed(&self) {
+        evidence_needed(Some(self.hold.tenure.evidence()), self.level, &self.clock).await;
     }
 }
 

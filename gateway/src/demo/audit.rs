@@ -27,7 +27,7 @@ pub(super) type Balances = BTreeMap<String, i64>;
 pub(super) struct Findings {
     /// Payments that a client was told to be done.
     pub(super) payments: usize,
-    /// Payments of which a client cannot know.
+    /// Payments of which a client cannot know; a machine that is too busy for its ZooKeeper session has some.
     pub(super) unknown: usize,
     /// Operations that had their effect more than once.
     pub(super) executed_twice: usize,

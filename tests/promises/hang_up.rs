@@ -63,7 +63,8 @@ async fn a_client_that_resets_in_flight_frees_nothing_before_the_upstream_answer
 
 async fn a_client_goes_while_waiting(way: Goes) {
     let site = Site::fresh();
-    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let one = Gateway::start(&site.unswept("gw-1")).await;
+    let two = Gateway::start(&site.unswept("gw-2")).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
     let holder = one.begin(Ask::post("/pay/7"));
@@ -94,9 +95,10 @@ async fn a_waiting_client_that_resets_leaves_the_queue_within_a_second() {
 /// The reply that names the node has not come when the client goes: only its GUID tells whose node it is.
 #[tokio::test]
 async fn a_client_that_goes_during_the_create_leaves_no_node() {
-    const PAUSE: u32 = 600;
+    const PAUSE: Duration = Duration::from_millis(600);
     let site = Site::fresh();
-    let (one, two) = tokio::join!(site.pausing("gw-1", "after_create_sent", PAUSE), site.gateway("gw-2"));
+    let one = site.pausing(&site.unswept("gw-1"), "after_create_sent", PAUSE).await;
+    let two = Gateway::start(&site.unswept("gw-2")).await;
     let tree = site.tree().await;
     // From here on the key has a parent, so that the create in question succeeds.
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
@@ -105,7 +107,7 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
     one.stands_at("after_create_sent").await;
     leave(gone, Goes::WithReset);
     // The create may reach ZooKeeper only after the pause.
-    tokio::time::sleep(Duration::from_millis(PAUSE.into()) + QUIET).await;
+    tokio::time::sleep(PAUSE + QUIET).await;
     let left = Instant::now();
     tree.locks_become("none left", <[String]>::is_empty).await;
     assert!(left.elapsed() < Duration::from_secs(1), "took {:?}", left.elapsed());

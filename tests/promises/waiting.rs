@@ -13,7 +13,7 @@ use fencegate_tests::{
 async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
     let site = Site::fresh();
     let one = site.gateway("gw-1").await;
-    let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "300ms")).await;
+    let two = Gateway::start(&site.unswept("gw-2").with("/routes/0/fence/wait", "300ms")).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
     let holder = one.begin(Ask::post("/pay/7"));
@@ -27,6 +27,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
     assert!(answer.took() >= Duration::from_millis(300), "took only {:?}", answer.took());
     assert!(answer.took() < Duration::from_millis(1300), "took {:?}", answer.took());
     tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
     latch.let_go();
     assert_eq!(holder.answer().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 1);

@@ -1,6 +1,6 @@
 //! What one test has to itself: an origin, a root in ZooKeeper, and gateways that use both.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use crate::{
     gateway::{Gateway, Launch},
@@ -40,10 +40,16 @@ impl Site {
         Gateway::start(&self.policy(name)).await
     }
 
+    /// Like [`Site::policy`], with a session so long that its janitor does not come while a test looks: what is gone
+    /// was removed by its own attempt.
+    pub fn unswept(&self, name: &str) -> Policy {
+        self.policy(name).with("/zookeeper/session_timeout", "60s")
+    }
+
     /// A gateway that stops at a failpoint once, for so long.
-    pub async fn pausing(&self, name: &str, failpoint: &str, milliseconds: u32) -> Gateway {
-        let action = format!("1*sleep({milliseconds})");
-        let gateway = Launch::new(&self.policy(name)).failpoint(failpoint, &action).start().await;
+    pub async fn pausing(&self, policy: &Policy, failpoint: &str, pause: Duration) -> Gateway {
+        let action = format!("1*sleep({})", pause.as_millis());
+        let gateway = Launch::new(policy).failpoint(failpoint, &action).start().await;
         gateway.becomes_ready().await;
         gateway
     }

@@ -22,7 +22,7 @@ async fn policy_through(site: &Site, link: &FaultyLink) -> Policy {
 /// key as long as the session lives.
 #[tokio::test]
 async fn a_lock_node_whose_creation_was_answered_to_nobody_is_found_and_used() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;
     let tree = site.tree().await;
     let policy = policy_through(&site, &link).await;
@@ -51,7 +51,7 @@ async fn a_lock_node_whose_creation_was_answered_to_nobody_is_found_and_used() {
 
 #[tokio::test]
 async fn a_lock_node_whose_removal_was_answered_to_nobody_is_gone() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;
     let tree = site.tree().await;
     let gateway = Gateway::start(&policy_through(&site, &link).await).await;
@@ -73,7 +73,7 @@ async fn a_lock_node_whose_removal_was_answered_to_nobody_is_gone() {
 /// The event that it waits for happens while it cannot hear of it.
 #[tokio::test]
 async fn a_waiter_that_was_cut_off_when_its_turn_came_is_served_when_it_is_back() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;
     let tree = site.tree().await;
     let holder = site.gateway("gw-2").await;
@@ -97,7 +97,7 @@ async fn a_waiter_that_was_cut_off_when_its_turn_came_is_served_when_it_is_back(
 
 #[tokio::test]
 async fn a_connection_that_breaks_again_and_again_under_load_breaks_no_promise() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     site.origin.works_for(Duration::from_millis(3));
     let link = FaultyLink::to(site.zookeeper).await;
     let tree = site.tree().await;

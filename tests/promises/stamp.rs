@@ -10,7 +10,7 @@ use fencegate_tests::{
 
 #[tokio::test]
 async fn the_token_is_that_of_the_lock_node_held() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
@@ -42,7 +42,7 @@ async fn the_token_is_that_of_the_lock_node_held() {
 
 #[tokio::test]
 async fn a_finished_request_leaves_no_lock_node() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let gateway = Gateway::start(&site.unswept("gw-1")).await;
     let tree = site.tree().await;
     let answer = gateway.send(&Ask::post("/pay/7")).await;
@@ -53,7 +53,7 @@ async fn a_finished_request_leaves_no_lock_node() {
 
 #[tokio::test]
 async fn an_unfenced_request_gets_no_token() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let answer = gateway.send(&Ask::get("/pay/7")).await;
     assert_eq!((answer.status, answer.token()), (200, None));

@@ -11,7 +11,7 @@ use fencegate_tests::{
 
 #[tokio::test]
 async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let one = site.gateway("gw-1").await;
     let two = Gateway::start(&site.unswept("gw-2").with("/routes/0/fence/wait", "300ms")).await;
     let tree = site.tree().await;
@@ -35,7 +35,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
 
 #[tokio::test]
 async fn a_client_can_lower_its_wait_and_not_raise_it() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "1s")).await;
     let latch = site.origin.holds("/pay/7");
     let holder = gateway.begin(Ask::post("/pay/7"));
@@ -55,7 +55,7 @@ async fn a_client_can_lower_its_wait_and_not_raise_it() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/queue", 3)).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
@@ -81,7 +81,7 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
 
 #[tokio::test]
 async fn requests_for_one_resource_are_served_in_the_order_of_their_arrival() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");

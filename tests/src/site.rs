@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
 use crate::{
     gateway::{Gateway, Launch},
     origin::Origin,
@@ -13,16 +15,35 @@ pub struct Site {
     pub origin: Origin,
     pub zookeeper: SocketAddr,
     pub root: String,
+    _turn: Turn,
+}
+
+/// Tests run beside each other, except those that measure how long something takes.
+static TURNS: RwLock<()> = RwLock::const_new(());
+
+enum Turn {
+    Shared { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
 }
 
 impl Site {
     /// On the ZooKeeper that all tests share.
-    pub fn fresh() -> Self {
-        Self::at(zookeeper::shared())
+    pub async fn fresh() -> Self {
+        Self::at(zookeeper::shared()).await
     }
 
-    pub fn at(zookeeper: SocketAddr) -> Self {
-        Self { origin: Origin::start(), zookeeper, root: zookeeper::fresh_root() }
+    /// On a ZooKeeper of the test's own.
+    pub async fn at(zookeeper: SocketAddr) -> Self {
+        Self::new(zookeeper, Turn::Shared { _guard: TURNS.read().await })
+    }
+
+    /// For promises with a time limit: no other test of this process keeps the machine busy.
+    pub async fn alone() -> Self {
+        Self::new(zookeeper::shared(), Turn::Alone { _guard: TURNS.write().await })
+    }
+
+    fn new(zookeeper: SocketAddr, turn: Turn) -> Self {
+        Self { origin: Origin::start(), zookeeper, root: zookeeper::fresh_root(), _turn: turn }
     }
 
     /// With an upstream that compares tokens.

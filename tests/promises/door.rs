@@ -22,7 +22,7 @@ async fn gateway(site: &Site) -> Gateway {
         .policy("gw-1")
         .route(fenced("sku", "/sku", "sku/{query.id}"))
         .route(fenced("shop", "/shop", "shop/{header.x-shop}"))
-        .with("/listeners/public/timeouts", json!({"request_headers": "500ms", "request_body": "500ms"}));
+        .with("/listeners/public/timeouts", json!({"request_headers": "1500ms", "request_body": "1500ms"}));
     Gateway::start(&policy).await
 }
 
@@ -50,7 +50,7 @@ fn refusal(answer: &Message) -> (u16, String) {
 
 #[tokio::test]
 async fn what_has_no_route_or_no_usable_key_is_refused() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = gateway(&site).await;
     let long = "x".repeat(600);
     for (ask, status, reason) in [
@@ -79,7 +79,7 @@ async fn what_has_no_route_or_no_usable_key_is_refused() {
 
 #[tokio::test]
 async fn a_path_that_two_servers_could_read_differently_is_refused() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = gateway(&site).await;
     for path in [
         "/pay/../pay/7",
@@ -113,7 +113,7 @@ async fn a_path_that_two_servers_could_read_differently_is_refused() {
 /// Two spellings of one resource must be one key, or two requests work on it at once.
 #[tokio::test]
 async fn every_accepted_spelling_of_a_path_is_one_key_and_one_path() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = gateway(&site).await;
     for path in ["/pay/a~b", "/pay/a%7Eb", "/pay/a%7eb", "/pay/%61~%62", "/p%61y/a~b"] {
         assert_eq!(gateway.send(&Ask::post(path)).await.status, 200, "{path}");
@@ -127,7 +127,7 @@ async fn every_accepted_spelling_of_a_path_is_one_key_and_one_path() {
 
 #[tokio::test]
 async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = gateway(&site).await;
     let pay = "POST /pay/7 HTTP/1.1\r\n";
     let large = "x".repeat(2 * MIB);
@@ -187,8 +187,8 @@ async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
 /// A slow client must not keep others from the resource.
 #[tokio::test]
 async fn a_request_takes_no_lock_before_its_body_is_there() {
-    let site = Site::fresh();
-    let gateway = gateway(&site).await;
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let mut slow = Raw::connect(gateway.public).await.expect("listens");
     slow.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha").await.expect("connected");
@@ -201,7 +201,7 @@ async fn a_request_takes_no_lock_before_its_body_is_there() {
 
 #[tokio::test]
 async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = gateway(&site).await;
     let mut client = Raw::connect(gateway.public).await.expect("listens");
     let head = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
@@ -216,7 +216,7 @@ async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
 /// Nothing is answered that is no request yet, and the connection does not stay.
 #[tokio::test]
 async fn a_head_that_never_ends_is_cut_off() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = gateway(&site).await;
     for bytes in ["", "POST /pay/7 HTT", "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-A: "] {
         let mut client = Raw::connect(gateway.public).await.expect("listens");
@@ -229,7 +229,7 @@ async fn a_head_that_never_ends_is_cut_off() {
 
 #[tokio::test]
 async fn keep_alive_and_pipelined_requests_are_answered_in_order() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = gateway(&site).await;
     let mut client = Raw::connect(gateway.public).await.expect("listens");
     let one = |n: usize| format!("POST /pay/{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n{n}");

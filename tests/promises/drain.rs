@@ -12,7 +12,7 @@ use fencegate_tests::{
 
 #[tokio::test]
 async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
@@ -49,7 +49,7 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
 
 #[tokio::test]
 async fn an_idle_gateway_stops_at_once() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let gateway = site.gateway("gw-1").await;
     let _idle = Client::connect(gateway.public).await.expect("listens");
     let told = Instant::now();
@@ -61,7 +61,7 @@ async fn an_idle_gateway_stops_at_once() {
 /// Nobody knows what the upstream still does, so the key is not handed on with the goodbye.
 #[tokio::test]
 async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_timeout() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/fencing", "none")

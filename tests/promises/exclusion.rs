@@ -42,7 +42,7 @@ fn status(told: &Told) -> Result<u16, &str> {
 
 #[tokio::test]
 async fn two_gateways_under_load_never_let_two_requests_work_on_one_resource() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     site.origin.works_for(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
 
@@ -57,7 +57,7 @@ async fn two_gateways_under_load_never_let_two_requests_work_on_one_resource() {
 /// A new parent starts its sequence at 0 again; the epoch goes on.
 #[tokio::test]
 async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
     let pausing = Plan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
@@ -82,7 +82,7 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
 #[tokio::test]
 async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_itself() {
     let mut zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address());
+    let site = Site::at(zookeeper.server.address()).await;
     site.origin.works_for(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let load = Load::start("load", &plan(&[&one, &two], 2, 6, 3000));
@@ -107,7 +107,7 @@ async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_it
 
 #[tokio::test]
 async fn two_routes_with_one_key_exclude_each_other() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let refund = json!({
         "name": "refund",
         "upstream": "ledger",

@@ -77,7 +77,7 @@ fn assert_nothing_forged(record: &Record, case: &str) {
 
 #[tokio::test]
 async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for (case, lines) in FORGERIES.iter().filter(|(case, _)| !case.starts_with("renamed")) {
         for record in attempts(&site, &gateway, "POST", "/pay/7", lines).await {
@@ -95,7 +95,7 @@ async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
 
 #[tokio::test]
 async fn no_spelling_of_renamed_fields_reaches_the_upstream_from_a_client() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/fields", json!({"token": "X-Fence", "number": "X-Fence-Number"}));
@@ -116,7 +116,7 @@ async fn no_spelling_of_renamed_fields_reaches_the_upstream_from_a_client() {
 
 #[tokio::test]
 async fn an_upstream_cannot_forge_an_outcome_or_a_token() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for (status, field) in [
         (200, "Fencing-Outcome"),

@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 #[tokio::test]
 async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two_ticks() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = site.origin.holds("/pay/7");
     let lost = one.begin(Ask::post("/pay/7"));
@@ -40,7 +40,7 @@ async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two
 #[tokio::test]
 async fn killing_gateways_under_load_breaks_no_promise() {
     const ROUNDS: usize = 2;
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     site.origin.works_for(Duration::from_millis(5));
     let survivor = site.gateway("survivor").await;
     let mut told = Vec::new();

@@ -24,7 +24,7 @@ async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
 #[tokio::test]
 async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resumes_by_itself() {
     let mut zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address());
+    let site = Site::at(zookeeper.server.address()).await;
     let gateway = site.gateway("gw-1").await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
 
@@ -57,7 +57,7 @@ async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resu
 #[tokio::test]
 async fn while_zookeeper_is_silent_fenced_requests_are_refused_in_time_and_service_resumes_by_itself() {
     let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address());
+    let site = Site::at(zookeeper.server.address()).await;
     let gateway = site.gateway("gw-1").await;
 
     zookeeper.server.pause().expect("our own child");

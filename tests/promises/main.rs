@@ -5,6 +5,7 @@ mod drain;
 mod exclusion;
 mod fields;
 mod hang_up;
+mod interrupted;
 mod killed;
 mod lock_service;
 mod metrics;

@@ -54,7 +54,7 @@ fn random_request() -> Ask {
 
 #[tokio::test]
 async fn random_requests_add_no_series() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     one_of_each(&gateway).await;
     let before = gateway.metrics().await;
@@ -80,7 +80,7 @@ async fn random_requests_add_no_series() {
 
 #[tokio::test]
 async fn requests_and_refusals_are_counted_by_route_and_reason() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for _ in 0..3 {
         gateway.send(&Ask::post("/pay/7")).await;
@@ -97,7 +97,7 @@ async fn requests_and_refusals_are_counted_by_route_and_reason() {
 async fn gauges_return_to_zero_after_load() {
     const GAUGES: [&str; 3] =
         ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"];
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let latch = site.origin.holds("/pay/0");
     let holder = gateway.begin(Ask::post("/pay/0"));

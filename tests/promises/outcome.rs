@@ -13,7 +13,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_used_again() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/response_timeout", "400ms")).await;
     let silent = Latch::default();
@@ -46,7 +46,7 @@ async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_us
 
 #[tokio::test]
 async fn a_complete_answer_is_done_whatever_its_status() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for status in [200, 201, 302, 400, 404, 409, 412, 423, 429, 500, 502, 503, 504] {
         site.origin
@@ -65,7 +65,7 @@ async fn a_complete_answer_is_done_whatever_its_status() {
 
 #[tokio::test]
 async fn an_upstream_that_nobody_can_reach_is_told_as_not_dispatched() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     // Bound and dropped: for this moment nobody listens there.
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([format!("http://{free}")]));
@@ -78,7 +78,7 @@ async fn an_upstream_that_nobody_can_reach_is_told_as_not_dispatched() {
 
 #[tokio::test]
 async fn an_endpoint_that_nobody_can_reach_is_passed_over_for_one_that_answers() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let endpoints = json!([format!("http://{free}"), format!("http://{}", site.origin.door("gw-1"))]);
     let gateway = Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints)).await;
@@ -93,7 +93,7 @@ async fn an_endpoint_that_nobody_can_reach_is_passed_over_for_one_that_answers()
 /// A client that closes an idle keep-alive connection must not turn the next request into an unknown one.
 #[tokio::test]
 async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for n in 0..20 {
         site.origin.script("/pay/7", [Act::AnswerAndClose(Reply::ok())]);
@@ -108,7 +108,7 @@ async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing()
 #[tokio::test]
 async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
     const LENGTH: usize = 48 << 20;
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/max_body", "64MiB");
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();

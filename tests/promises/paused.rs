@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
-    gateway::{Gateway, Launch, Pending},
+    gateway::{Gateway, Pending},
     history::History,
     load::{Load, Plan},
     origin::{Latch, Log, Record},
@@ -14,6 +14,9 @@ use fencegate_tests::{
 use serde_json::json;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Long enough for a session to end and for the next holder to begin.
+const PAUSE: Duration = Duration::from_millis(3500);
 
 /// How a gateway loses its session unawares.
 #[derive(Debug, Clone, Copy)]
@@ -48,11 +51,10 @@ impl Successor {
 
 /// The victim stands before the check of its proof when the accident happens: it must notice.
 async fn a_pause_before_the_check(accident: Accident) {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site.policy("victim").with("/zookeeper/servers", json!([relay.address().to_string()]));
-    let victim = Launch::new(&policy).failpoint("before_upstream_write", "1*sleep(3500)").start().await;
-    victim.becomes_ready().await;
+    let victim = site.pausing(&policy, "before_upstream_write", PAUSE).await;
     let next = site.gateway("next").await;
 
     let asked = victim.begin(Ask::post("/pay/7"));
@@ -87,8 +89,8 @@ async fn a_holder_cut_off_from_zookeeper_before_its_check_writes_not_one_byte() 
 /// No check can close the gap between itself and the write; a comparing upstream does.
 #[tokio::test]
 async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() {
-    let site = Site::fresh().comparing();
-    let victim = site.pausing("victim", "after_proof_check", 3000).await;
+    let site = Site::fresh().await.comparing();
+    let victim = site.pausing(&site.policy("victim"), "after_proof_check", PAUSE).await;
     let next = site.gateway("next").await;
 
     let asked = victim.begin(Ask::post("/pay/7"));
@@ -114,7 +116,7 @@ async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() 
 #[tokio::test]
 async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
     const KEYS: usize = 8;
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (victim, next) = tokio::join!(site.gateway("victim"), site.gateway("next"));
     let tree = site.tree().await;
     let paths: Vec<String> = (0..KEYS).map(|key| format!("/pay/{key}")).collect();
@@ -158,7 +160,7 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
 
 #[tokio::test]
 async fn stopping_a_gateway_under_load_breaks_no_promise() {
-    let site = Site::fresh().comparing();
+    let site = Site::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(5));
     let (victim, next) = tokio::join!(site.gateway("victim"), site.gateway("next"));
     let plan = Plan {

@@ -36,7 +36,7 @@ fn within_the_body(latch: Latch) -> Act {
 
 #[tokio::test]
 async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_marked() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream", before_the_head).await;
     gateway.becomes_unready().await;
     let next = site.gateway("gw-2").await;
@@ -55,7 +55,7 @@ async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_
 }
 
 async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (_gateway, asked, latch) = cut_off_in_flight(&site, "none", act).await;
     let next = site.gateway("gw-2").await;
     let newer = next.begin(Ask::post("/pay/7"));
@@ -84,7 +84,7 @@ async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_nex
 /// More than kernel buffers take: the gateway is stuck with the client when the proof ends.
 #[tokio::test]
 async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site
         .policy("gw-1")
@@ -106,7 +106,7 @@ async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_
 /// More than kernel buffers take, so that the gateway still writes when its proof ends.
 #[tokio::test]
 async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site
         .policy("gw-1")

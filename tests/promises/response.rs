@@ -20,7 +20,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn bodies_of_every_size_pass_intact_both_ways() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for length in [0, 1, 65_535, MIB - 1, MIB, MIB + 1, 5 * MIB] {
         let body = pattern(length);
@@ -46,7 +46,7 @@ async fn bodies_of_every_size_pass_intact_both_ways() {
 
 #[tokio::test]
 async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
     site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::with_body(pattern(5 * MIB)))]);
@@ -65,7 +65,7 @@ async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
 
 #[tokio::test]
 async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_upstream_has_sent_it() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
     site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::with_body(pattern(5 * MIB)))]);
@@ -84,7 +84,7 @@ async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_ups
 /// More than kernel buffers take: the gateway cannot have sent it before the client reads.
 #[tokio::test]
 async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "500ms")).await;
     site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);
@@ -101,7 +101,7 @@ async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
 /// A reader that has stopped reading holds the resource for `response_body_idle`, and no longer.
 #[tokio::test]
 async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idle_limit() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/response_body_idle", "500ms");
     let gateway = Gateway::start(&policy).await;
     site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);

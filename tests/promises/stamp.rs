@@ -1,10 +1,16 @@
 //! An upstream gets exactly one token, and it is the one of the lock node that is held.
 
-use fencegate_tests::{client::Ask, client::Outcome, site::Site};
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    site::Site,
+};
 
 #[tokio::test]
 async fn the_token_is_that_of_the_lock_node_held() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
@@ -36,16 +42,18 @@ async fn the_token_is_that_of_the_lock_node_held() {
 
 #[tokio::test]
 async fn a_finished_request_leaves_no_lock_node() {
-    let site = Site::fresh();
-    let gateway = site.gateway("gw-1").await;
+    let site = Site::alone().await;
+    let gateway = Gateway::start(&site.unswept("gw-1")).await;
     let tree = site.tree().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(answer.status, 200);
     tree.locks_become("none left", <[String]>::is_empty).await;
+    assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
 }
 
 #[tokio::test]
 async fn an_unfenced_request_gets_no_token() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let answer = gateway.send(&Ask::get("/pay/7")).await;
     assert_eq!((answer.status, answer.token()), (200, None));

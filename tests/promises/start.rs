@@ -24,7 +24,7 @@ async fn ended(policy: &Policy) -> (Option<i32>, String) {
 #[tokio::test]
 async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_trying() {
     let mut zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address());
+    let site = Site::at(zookeeper.server.address()).await;
     let mut zookeeper = spawn_blocking(move || {
         zookeeper.server.stop();
         zookeeper
@@ -52,7 +52,7 @@ async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_tryin
 /// Two ensembles' tokens must not be mixed by accident, so only a person makes `meta`.
 #[tokio::test]
 async fn a_root_that_nobody_initialised_is_not_used_until_era_init_ran() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Launch::new(&policy).without_init().start().await;
     gateway.says("what to run", |line| line.text().contains("era init")).await;
@@ -75,7 +75,7 @@ async fn era_init(policy: &Policy) -> Option<i32> {
 
 #[tokio::test]
 async fn an_era_is_never_begun_anew_by_initialising_again() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let policy = site.policy("gw-1");
     assert_eq!(era_init(&policy).await, Some(0));
     let tree = site.tree().await;
@@ -99,7 +99,7 @@ async fn initialising_without_zookeeper_ends_with_a_message() {
 
 #[tokio::test]
 async fn a_port_in_use_ends_the_start_with_its_address() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let running = site.gateway("gw-1").await;
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound");
@@ -119,7 +119,7 @@ async fn a_port_in_use_ends_the_start_with_its_address() {
 
 #[tokio::test]
 async fn two_gateways_of_one_name_do_not_disturb_each_other() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw"), site.gateway("gw"));
     for _ in 0..3 {
         assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);

@@ -11,9 +11,9 @@ use fencegate_tests::{
 
 #[tokio::test]
 async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let one = site.gateway("gw-1").await;
-    let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "300ms")).await;
+    let two = Gateway::start(&site.unswept("gw-2").with("/routes/0/fence/wait", "300ms")).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
     let holder = one.begin(Ask::post("/pay/7"));
@@ -27,6 +27,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
     assert!(answer.took() >= Duration::from_millis(300), "took only {:?}", answer.took());
     assert!(answer.took() < Duration::from_millis(1300), "took {:?}", answer.took());
     tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
     latch.let_go();
     assert_eq!(holder.answer().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 1);
@@ -34,7 +35,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
 
 #[tokio::test]
 async fn a_client_can_lower_its_wait_and_not_raise_it() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "1s")).await;
     let latch = site.origin.holds("/pay/7");
     let holder = gateway.begin(Ask::post("/pay/7"));
@@ -54,7 +55,7 @@ async fn a_client_can_lower_its_wait_and_not_raise_it() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
-    let site = Site::fresh();
+    let site = Site::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/queue", 3)).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
@@ -80,7 +81,7 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
 
 #[tokio::test]
 async fn requests_for_one_resource_are_served_in_the_order_of_their_arrival() {
-    let site = Site::fresh();
+    let site = Site::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");

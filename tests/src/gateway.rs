@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{Child, Cursor, Signal};
+use fencegate::demo::child::{Child, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -107,20 +107,7 @@ impl Gateway {
     /// # Panics
     /// If it does not come.
     pub async fn says(&self, what: &str, wanted: impl Fn(&Line) -> bool + Send + 'static) -> Line {
-        self.says_after(Cursor::default(), what, wanted).await
-    }
-
-    /// Waits for a line that comes after `start`.
-    ///
-    /// # Panics
-    /// If it does not come.
-    pub async fn says_after(
-        &self,
-        start: Cursor,
-        what: &str,
-        wanted: impl Fn(&Line) -> bool + Send + 'static,
-    ) -> Line {
-        let line = await_line(&self.child, start, wanted).await;
+        let line = await_line(&self.child, wanted).await;
         line.unwrap_or_else(|log| panic!("the log never said {what}:\n{log}"))
     }
 
@@ -144,10 +131,6 @@ impl Gateway {
         let child = Arc::clone(&self.child);
         let status = spawn_blocking(move || child.wait(PATIENCE)).await.expect("no panic");
         status.unwrap_or_else(|| panic!("still running:\n{}", self.log()))
-    }
-
-    pub fn cursor(&self) -> Cursor {
-        self.child.cursor()
     }
 
     pub fn log(&self) -> String {
@@ -289,20 +272,19 @@ fn binary() -> PathBuf {
 
 async fn listening(child: &Arc<Child>, listener: &'static str) -> SocketAddr {
     let wanted = move |line: &Line| line.message() == "listening" && line.field("listener") == listener;
-    let line = await_line(child, Cursor::default(), wanted).await;
+    let line = await_line(child, wanted).await;
     let line = line.unwrap_or_else(|log| panic!("no {listener} listener:\n{log}"));
     line.field("address").parse().expect("an address")
 }
 
 async fn await_line(
     child: &Arc<Child>,
-    start: Cursor,
     wanted: impl Fn(&Line) -> bool + Send + 'static,
 ) -> Result<Line, String> {
     let child = Arc::clone(child);
     let found = spawn_blocking(move || {
         let wanted = |text: &str| Line::parse(text).is_some_and(|line| wanted(&line));
-        child.wait_line_after(start, wanted, PATIENCE).map_err(|timeout| timeout.to_string())
+        child.wait_line(wanted, PATIENCE).map_err(|timeout| timeout.to_string())
     });
     found.await.expect("no panic").map(|text| Line::parse(&text).expect("found by parsing"))
 }

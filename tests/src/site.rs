@@ -1,6 +1,8 @@
 //! What one test has to itself: an origin, a root in ZooKeeper, and gateways that use both.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     gateway::{Gateway, Launch},
@@ -13,16 +15,35 @@ pub struct Site {
     pub origin: Origin,
     pub zookeeper: SocketAddr,
     pub root: String,
+    _turn: Turn,
+}
+
+/// Tests run beside each other, except those that measure how long something takes.
+static TURNS: RwLock<()> = RwLock::const_new(());
+
+enum Turn {
+    Shared { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
 }
 
 impl Site {
     /// On the ZooKeeper that all tests share.
-    pub fn fresh() -> Self {
-        Self::at(zookeeper::shared())
+    pub async fn fresh() -> Self {
+        Self::at(zookeeper::shared()).await
     }
 
-    pub fn at(zookeeper: SocketAddr) -> Self {
-        Self { origin: Origin::start(), zookeeper, root: zookeeper::fresh_root() }
+    /// On a ZooKeeper of the test's own.
+    pub async fn at(zookeeper: SocketAddr) -> Self {
+        Self::new(zookeeper, Turn::Shared { _guard: TURNS.read().await })
+    }
+
+    /// For promises with a time limit: no other test of this process keeps the machine busy.
+    pub async fn alone() -> Self {
+        Self::new(zookeeper::shared(), Turn::Alone { _guard: TURNS.write().await })
+    }
+
+    fn new(zookeeper: SocketAddr, turn: Turn) -> Self {
+        Self { origin: Origin::start(), zookeeper, root: zookeeper::fresh_root(), _turn: turn }
     }
 
     /// With an upstream that compares tokens.
@@ -40,10 +61,16 @@ impl Site {
         Gateway::start(&self.policy(name)).await
     }
 
+    /// Like [`Site::policy`], with a session so long that its janitor does not come while a test looks: what is gone
+    /// was removed by its own attempt.
+    pub fn unswept(&self, name: &str) -> Policy {
+        self.policy(name).with("/zookeeper/session_timeout", "60s")
+    }
+
     /// A gateway that stops at a failpoint once, for so long.
-    pub async fn pausing(&self, name: &str, failpoint: &str, milliseconds: u32) -> Gateway {
-        let action = format!("1*sleep({milliseconds})");
-        let gateway = Launch::new(&self.policy(name)).failpoint(failpoint, &action).start().await;
+    pub async fn pausing(&self, policy: &Policy, failpoint: &str, pause: Duration) -> Gateway {
+        let action = format!("1*sleep({})", pause.as_millis());
+        let gateway = Launch::new(policy).failpoint(failpoint, &action).start().await;
         gateway.becomes_ready().await;
         gateway
     }

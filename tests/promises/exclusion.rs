@@ -7,7 +7,7 @@ use fencegate_tests::{
     gateway::Gateway,
     history::History,
     load::{Load, Plan, Told},
-    patience::QUIET,
+    patience::{QUIET, patiently},
     site::Site,
     zookeeper::OwnZooKeeper,
 };
@@ -63,13 +63,16 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
     let pausing = Plan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
     let load = Load::start("load", &pausing);
 
-    let mut deleted = 0;
-    while deleted < 10 {
-        for parent in tree.paths().await.iter().filter(|path| path.matches('/').count() == 3) {
-            // Most of the time it is not empty.
-            deleted += usize::from(parent.starts_with("/locks/") && tree.delete(parent).await.is_ok());
+    let deletions = async {
+        let mut deleted = 0;
+        while deleted < 10 {
+            for parent in tree.paths().await.iter().filter(|path| path.matches('/').count() == 3) {
+                // Most of the time it is not empty.
+                deleted += usize::from(parent.starts_with("/locks/") && tree.delete(parent).await.is_ok());
+            }
         }
-    }
+    };
+    patiently("parents to be empty now and then", deletions, || "held ones").await;
     let told = load.stop().await;
 
     let history = judge(&site, &told);

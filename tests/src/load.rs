@@ -61,12 +61,14 @@ impl Load {
     /// # Panics
     /// If a client hangs.
     pub async fn end(self) -> Vec<Told> {
-        let mut told = Vec::new();
-        for client in self.clients {
-            let one = timeout(4 * PATIENCE, client).await.expect("clients end in bounded time");
-            told.extend(one.expect("no panic"));
-        }
-        told
+        let all = async {
+            let mut told = Vec::new();
+            for client in self.clients {
+                told.extend(client.await.expect("no panic"));
+            }
+            told
+        };
+        timeout(3 * PATIENCE, all).await.expect("clients end in bounded time")
     }
 }
 

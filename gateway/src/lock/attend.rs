@@ -11,6 +11,7 @@ use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout::{self, Place},
     queue::Due,
+    site::AGAIN,
     slot::{Slot, Table},
 };
 use crate::session::{
@@ -174,9 +175,6 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         changed.await;
     }
 }
-
-/// Before what had an ambiguous end is tried again.
-const AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// The name of a node that was found again after its create's answer was lost.
 fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String> {

@@ -39,6 +39,8 @@ pub struct Settings {
     /// Make `meta` if there is none, before the first session of the process; never again: an ensemble that loses
     /// `meta` while we run was wiped, and would count its tokens from the beginning.
     pub init: bool,
+    /// Numbers above it are not served: see [`crate::lock::rotate`].
+    pub sequence_limit: u32,
     /// The installation that this process serves, from its first session on.
     pub installation: Arc<OnceLock<Meta>>,
     pub clock: SharedClock,
@@ -58,6 +60,7 @@ pub struct Live<L> {
     pub over: CancellationToken,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
+    pub sequence_limit: u32,
     beaten: Notify,
 }
 
@@ -263,6 +266,7 @@ async fn establish<C: Connect>(
         over: CancellationToken::new(),
         clock: settings.clock.clone(),
         randomness: settings.randomness.clone(),
+        sequence_limit: settings.sequence_limit,
         beaten: Notify::new(),
     };
     Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting) }))

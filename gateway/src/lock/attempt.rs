@@ -24,7 +24,7 @@ use crate::{
     session::{
         evidence::Evidence,
         link::{Created, Failed, Fault, Kind, Link, Step},
-        supervise::Live,
+        live::Live,
     },
 };
 

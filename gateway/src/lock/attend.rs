@@ -16,7 +16,7 @@ use super::{
 };
 use crate::session::{
     link::{Fault, Link},
-    supervise::{Current, Live},
+    live::{Current, Live},
 };
 
 /// Runs until nobody wants the key any more.

@@ -22,7 +22,7 @@ use super::{
 use crate::session::{
     evidence::Evidence,
     link::{Failed, Fault, Kind, Link, Step},
-    supervise::Live,
+    live::Live,
 };
 
 /// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.

@@ -14,7 +14,7 @@ use crate::{
     randomness::Guid,
     session::{
         link::{Fault, Kind, Link, Seen},
-        supervise::Live,
+        live::Live,
     },
 };
 

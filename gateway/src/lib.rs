@@ -23,4 +23,5 @@ pub mod stack;
 pub mod stage;
 pub mod step;
 pub mod steps;
+mod sync;
 pub mod upstream;

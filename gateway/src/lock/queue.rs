@@ -309,3 +309,6 @@ impl<C> Tenured<C> {
             || self.dispatched >= LAST_DISPATCH
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 use fencegate_policies::{
@@ -20,7 +17,10 @@ use super::{
     queue::{Arrival, Due, Patience, Queue, Started},
     tenure::Tenure,
 };
-use crate::session::clock::SharedClock;
+use crate::{
+    session::clock::SharedClock,
+    sync::{AtomicBool, Mutex, MutexGuard},
+};
 
 /// How one waiting request is told.
 pub type Answer = Result<Tenure, NotGranted>;
@@ -319,3 +319,6 @@ impl Drop for Place {
         }
     }
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;

@@ -1,14 +1,12 @@
 //! May we act as holder of this one tenure? The session is proven, and nobody took the lock node away.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     clock::{Boot, SharedClock},
     proof::Proof,
 };
+use crate::sync::AtomicBool;
 
 /// The evidence of one tenure.
 #[derive(Debug)]

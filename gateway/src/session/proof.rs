@@ -1,8 +1,9 @@
 //! Evidence, with a deadline, that one ZooKeeper session is alive; checked where bytes leave for an upstream.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::clock::Boot;
+use crate::sync::AtomicU64;
 
 /// The proof of one session. A new session gets a new proof, so whoever holds this one can never be told "alive" by
 /// the heartbeat of a later session; one load decides.
@@ -37,14 +38,14 @@ impl Proof {
     }
 
     /// Moves the deadline forward, never back, and never after [`Proof::revoke`].
-    pub(super) fn extend(&self, to: Boot) {
+    pub(crate) fn extend(&self, to: Boot) {
         let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
         // An `Err` says that there was nothing to move.
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward).ok();
     }
 
     /// The session is over. For ever.
-    pub(super) fn revoke(&self) {
+    pub(crate) fn revoke(&self) {
         self.deadline.store(REVOKED, Ordering::Release);
     }
 

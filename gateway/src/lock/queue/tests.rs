@@ -1,0 +1,247 @@
+//! The queue of a key against what it promises, under random histories.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const RULES: Caching = Caching {
+    linger: Duration::from_millis(250),
+    max_local: 3,
+    max_hold: Duration::from_millis(100),
+    max_tenure: Duration::from_secs(600),
+};
+
+/// What can happen to the queue of a key.
+#[derive(Debug, Clone)]
+enum Event {
+    Arrive(Mode),
+    ArriveTrying(Mode),
+    /// The oldest request in flight ends; what came of it is known or not.
+    End {
+        known: bool,
+    },
+    /// One that waits goes away.
+    Leave(usize),
+    Contended,
+    Evict,
+    Pass(Duration),
+    /// The task that works for the key looks.
+    Look,
+    ProofLost,
+    ProofBack,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)];
+    prop_oneof![
+        6 => mode.clone().prop_map(Event::Arrive),
+        1 => mode.prop_map(Event::ArriveTrying),
+        6 => prop::bool::weighted(0.9).prop_map(|known| Event::End { known }),
+        1 => (0_usize..4).prop_map(Event::Leave),
+        1 => Just(Event::Contended),
+        1 => Just(Event::Evict),
+        2 => (0_u64..300).prop_map(|millis| Event::Pass(Duration::from_millis(millis))),
+        6 => Just(Event::Look),
+        1 => Just(Event::ProofLost),
+        1 => Just(Event::ProofBack),
+    ]
+}
+
+/// The queue, and beside it what an observer knows.
+#[derive(Default)]
+struct Observed {
+    queue: Queue<u32, u64>,
+    now: u64,
+    proof_lost: bool,
+    /// Epoch of the last tenure.
+    epoch: u64,
+    arrivals: u32,
+    waiting: VecDeque<(u32, Mode)>,
+    in_flight: VecDeque<(Mode, u64, u32)>,
+    /// (epoch, G) of the last start.
+    last: (u64, u32),
+    contended_after: Option<u32>,
+    closed: bool,
+    gone: Vec<u32>,
+}
+
+impl Observed {
+    fn now(&self) -> Boot {
+        Boot::from_nanos(self.now)
+    }
+
+    fn started(&mut self, mode: Mode, started: Started<u64>) {
+        let at = (started.credentials, started.number);
+        assert_eq!(at.0, self.epoch, "only the tenure of the moment starts anything");
+        assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
+        assert!(!self.closed && !self.proof_lost, "nothing starts under a closed or unproven tenure");
+        self.last = at;
+        let alone =
+            mode == Mode::Exclusive || self.in_flight.iter().any(|(other, ..)| *other == Mode::Exclusive);
+        assert!(!alone || self.in_flight.is_empty(), "a writer works alone");
+        if let Some(after) = self.contended_after {
+            assert!(at.1 - after <= RULES.max_local, "no more than max_local once somebody else waits");
+        }
+        self.in_flight.push_back((mode, at.0, at.1));
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Arrive(mode) => self.arrive(mode, Patience::Behind(8)),
+            Event::ArriveTrying(mode) => self.arrive(mode, Patience::None),
+            Event::End { known } => self.end(known),
+            Event::Leave(which) => {
+                if let Some((id, _)) = self.waiting.remove(which) {
+                    self.gone.push(id);
+                    self.queue.forget(|caller| *caller == id);
+                }
+            }
+            Event::Contended => {
+                self.queue.contended(self.now());
+                self.note_contention();
+            }
+            Event::Evict => self.closed |= self.queue.evict(),
+            Event::Pass(time) => self.now += time.as_nanos() as u64,
+            Event::Look => self.look(),
+            Event::ProofLost => self.proof_lost = true,
+            Event::ProofBack => {
+                self.proof_lost = false;
+                self.start_waiting();
+            }
+        }
+        assert_eq!(self.queue.in_flight() as usize, self.in_flight.len());
+        assert_eq!(self.queue.waiting(), self.waiting.len());
+    }
+
+    fn note_contention(&mut self) {
+        if self.queue.credentials().is_some() && self.contended_after.is_none() {
+            self.contended_after = Some(if self.last.0 == self.epoch { self.last.1 } else { 0 });
+        }
+    }
+
+    fn arrive(&mut self, mode: Mode, patience: Patience) {
+        self.arrivals += 1;
+        let (id, proven, overtakes) = (self.arrivals, !self.proof_lost, !self.waiting.is_empty());
+        match self.queue.arrive(mode, patience, self.now(), |_| proven, || id) {
+            Arrival::Start(started) => {
+                assert!(!overtakes, "nobody overtakes");
+                self.started(mode, started);
+            }
+            Arrival::Wait { attend } => {
+                assert!(!attend || self.waiting.is_empty(), "only the first one to wait calls for somebody");
+                self.waiting.push_back((id, mode));
+            }
+            Arrival::Full => assert!(self.waiting.len() >= 8),
+            Arrival::Busy => assert!(self.queue.credentials().is_some() || !self.waiting.is_empty()),
+        }
+    }
+
+    fn end(&mut self, known: bool) {
+        let Some(_) = self.in_flight.pop_front() else { return };
+        if !known {
+            self.queue.close();
+            self.closed = true;
+        }
+        self.queue.ended(self.now());
+        self.start_waiting();
+    }
+
+    fn start_waiting(&mut self) {
+        let proven = !self.proof_lost;
+        while let Some((id, started)) = self.queue.start_next(self.now(), |_| proven) {
+            let (first, mode) = self.waiting.pop_front().expect("only who waits is started");
+            assert_eq!(id, first, "in the order of arrival");
+            self.started(mode, started);
+        }
+    }
+
+    /// As the key's task does: gives the tenure up when it is due, and gets another one when somebody waits.
+    fn look(&mut self) {
+        let before = self.queue.credentials().is_some();
+        let due = self.queue.due(self.now());
+        if self
+            .waiting
+            .front()
+            .is_some_and(|(_, mode)| self.in_flight.front().is_some_and(|(held, ..)| held != mode))
+        {
+            self.note_contention();
+        }
+        if before && due == Due::End {
+            assert!(self.in_flight.is_empty(), "a tenure stays while something is in flight under it");
+            self.queue.take();
+        }
+        if self.queue.credentials().is_none()
+            && let Some((mode, _)) = self.queue.wanted()
+        {
+            self.epoch += 1;
+            (self.closed, self.contended_after) = (false, None);
+            self.queue.granted(self.epoch, mode, RULES, self.now());
+            self.start_waiting();
+        }
+    }
+
+    /// From here on nothing new comes: everybody who waits has to be served.
+    fn drain(&mut self) {
+        self.proof_lost = false;
+        for _ in 0..1000 {
+            self.look();
+            self.start_waiting();
+            self.end(true);
+            self.now += 1_000_000;
+            if self.waiting.is_empty() && self.in_flight.is_empty() {
+                break;
+            }
+        }
+        assert!(self.waiting.is_empty(), "nobody waits for ever");
+        self.now += RULES.linger.as_nanos() as u64;
+        self.look();
+        assert!(self.queue.credentials().is_none(), "an idle tenure ends after its linger");
+        assert!(self.queue.leave());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_queue_keeps_its_promises_under_any_history(events in prop::collection::vec(event(), 0..120)) {
+        let mut observed = Observed::default();
+        for event in events {
+            observed.apply(event);
+        }
+        observed.drain();
+    }
+}
+
+#[test]
+fn a_warm_key_is_handed_over_without_anybody_else() {
+    let mut queue: Queue<(), u64> = Queue::default();
+    let now = Boot::from_nanos(0);
+    assert_eq!(
+        queue.arrive(Mode::Exclusive, Patience::Behind(1), now, |_| true, || ()),
+        Arrival::Wait { attend: true }
+    );
+    queue.granted(7, Mode::Exclusive, RULES, now);
+    let (_, first) = queue.start_next(now, |_| true).expect("granted");
+    queue.ended(now);
+    let second = queue.start_free(Mode::Exclusive, now, |_| true).expect("warm");
+    assert_eq!((first.number, second.number, second.credentials), (1, 2, 7));
+}
+
+#[test]
+fn a_reader_behind_a_waiting_writer_does_not_overtake() {
+    let mut queue: Queue<u8, u64> = Queue::default();
+    let now = Boot::from_nanos(0);
+    let arrive =
+        |queue: &mut Queue<u8, u64>, mode, id| queue.arrive(mode, Patience::Behind(8), now, |_| true, || id);
+    arrive(&mut queue, Mode::Shared, 1);
+    queue.granted(1, Mode::Shared, RULES, now);
+    queue.start_next(now, |_| true).expect("the first reader");
+    assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), Arrival::Wait { attend: false });
+    assert_eq!(arrive(&mut queue, Mode::Shared, 3), Arrival::Wait { attend: false });
+    queue.ended(now);
+    assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
+    assert_eq!(queue.due(now), Due::End);
+}

@@ -102,6 +102,7 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
     let tree = site.tree().await;
     // From here on the key has a parent, so that the create in question succeeds.
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
 
     let gone = client(&one).await;
     one.stands_at("after_create_sent").await;

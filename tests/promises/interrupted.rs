@@ -28,7 +28,9 @@ async fn a_lock_node_whose_creation_was_answered_to_nobody_is_found_and_used() {
     let policy = policy_through(&site, &link).await;
     let gateway = site.pausing(&policy, "after_create_sent", Duration::from_millis(300)).await;
     // From here on the key has a parent, so that the create in question succeeds.
-    assert_eq!(site.gateway("gw-2").await.send(&Ask::post("/pay/7")).await.status, 200);
+    let other = site.gateway("gw-2").await;
+    assert_eq!(other.send(&Ask::post("/pay/7")).await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
     let latch = site.origin.holds("/pay/7");
 
     let asked = gateway.begin(Ask::post("/pay/7"));

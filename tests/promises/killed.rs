@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::Ask,
+    gateway::Gateway,
     history::History,
     load::{Load, Plan},
     origin::Log,
+    policy::Policy,
     site::Site,
 };
 
@@ -37,15 +39,14 @@ async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two
     assert!(second.stamped() > first.stamped());
 }
 
-#[tokio::test]
-async fn killing_gateways_under_load_breaks_no_promise() {
+async fn killing_under_load(hold: fn(Policy) -> Policy) {
     const ROUNDS: usize = 2;
     let site = Site::fresh().await;
     site.origin.works_for(Duration::from_millis(5));
-    let survivor = site.gateway("survivor").await;
+    let survivor = Gateway::start(&hold(site.policy("survivor"))).await;
     let mut told = Vec::new();
     for round in 0..ROUNDS {
-        let victim = site.gateway(&format!("victim-{round}")).await;
+        let victim = Gateway::start(&hold(site.policy(&format!("victim-{round}")))).await;
         let plan = Plan {
             gateways: vec![victim.public, survivor.public],
             paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
@@ -69,4 +70,14 @@ async fn killing_gateways_under_load_breaks_no_promise() {
     history.assert_holds();
     assert!(told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
+}
+
+#[tokio::test]
+async fn killing_gateways_under_load_breaks_no_promise() {
+    killing_under_load(|policy| policy).await;
+}
+
+#[tokio::test]
+async fn killing_gateways_that_keep_tenures_under_load_breaks_no_promise() {
+    killing_under_load(Policy::cached).await;
 }

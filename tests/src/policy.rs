@@ -68,6 +68,13 @@ impl Policy {
         self
     }
 
+    /// Keeps tenures between requests, and hands them over often enough for a test.
+    #[must_use]
+    pub fn cached(self) -> Self {
+        let hold = json!({"mode": "cached", "linger": "50ms", "max_local": 4, "max_hold": "20ms"});
+        self.with("/defaults/hold", hold)
+    }
+
     /// Appends a route.
     ///
     /// # Panics

@@ -1,1 +1,3 @@
-//! The harness: starts real gateways, a real ZooKeeper and recording upstreams.
+//! The harness: starts real gateways, a real ZooKeeper and recording upstreams, and plays the ZooKeeper in memory.
+
+pub mod memory;

@@ -13,13 +13,14 @@ pub(super) fn check(request: &Request) -> Result<(), Fault> {
         Request::Children { path, .. }
         | Request::Seen { path }
         | Request::Data { path, .. }
+        | Request::Sync { path }
         | Request::Ephemerals { prefix: path } => plain(path),
         Request::Commit { steps } => steps.iter().try_for_each(|step| match step {
             OwnedStep::Check { path, .. } | OwnedStep::Set { path, .. } => plain(path),
             OwnedStep::Create { path, kind, .. } => created(path, *kind),
             OwnedStep::Delete { path } => deleted(path),
         }),
-        Request::Sync | Request::Ping | Request::Close => Ok(()),
+        Request::Ping | Request::Close => Ok(()),
     }
 }
 

@@ -5,14 +5,34 @@ use fencegate::session::link::{Created, Failed, Kind, Seen, Step};
 /// One request. Paths have been checked by the client, as its library does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
-    Create { path: String, data: Vec<u8>, kind: Kind },
-    Delete { path: String },
-    Children { path: String, watch: bool },
-    Seen { path: String },
-    Data { path: String, watch: bool },
-    Sync,
-    Commit { steps: Vec<OwnedStep> },
-    Ephemerals { prefix: String },
+    Create {
+        path: String,
+        data: Vec<u8>,
+        kind: Kind,
+    },
+    Delete {
+        path: String,
+    },
+    Children {
+        path: String,
+        watch: bool,
+    },
+    Seen {
+        path: String,
+    },
+    Data {
+        path: String,
+        watch: bool,
+    },
+    Sync {
+        path: String,
+    },
+    Commit {
+        steps: Vec<OwnedStep>,
+    },
+    Ephemerals {
+        prefix: String,
+    },
     /// Keeps the session alive.
     Ping,
     /// Ends the session.

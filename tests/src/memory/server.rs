@@ -127,7 +127,8 @@ impl Server {
             return None;
         }
         let outcome = match request {
-            Request::Ping | Request::Sync => Ok(Answer::Done),
+            // Also for a path that is not.
+            Request::Ping | Request::Sync { .. } => Ok(Answer::Done),
             Request::Close => {
                 self.end(session);
                 Ok(Answer::Done)
@@ -143,9 +144,7 @@ impl Server {
                 self.write(|tree, zxid| commit(tree, steps, session, zxid)).map(Answer::Committed)
             }
             Request::Seen { path } => Ok(Answer::Seen(self.tree.seen(path))),
-            Request::Ephemerals { prefix } => {
-                Ok(Answer::Ephemerals(self.tree.ephemerals(session, prefix)))
-            }
+            Request::Ephemerals { prefix } => Ok(Answer::Ephemerals(self.tree.ephemerals(session, prefix))),
             Request::Children { path, watch } => {
                 let children = self.tree.children(path);
                 self.watch_if(*watch && children.is_ok(), session, path, Aspect::Children);

@@ -158,8 +158,8 @@ impl Link for Session {
         }
     }
 
-    fn sync(&self, _path: &str) -> impl Future<Output = Result<(), Fault>> {
-        let asked = self.ask(Request::Sync);
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
+        let asked = self.ask(Request::Sync { path: path.to_owned() });
         async { answered!(asked, (Answer::Done, _) => ()).map_err(fault) }
     }
 

@@ -58,10 +58,7 @@ impl Default for Tree {
 
 impl Tree {
     /// Runs one write; on an error nothing has happened.
-    pub(super) fn atomically<T, E>(
-        &mut self,
-        write: impl FnOnce(&mut Self) -> Result<T, E>,
-    ) -> Result<T, E> {
+    pub(super) fn atomically<T, E>(&mut self, write: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         self.overwritten.clear();
         let result = write(self);
         if result.is_err() {
@@ -177,9 +174,8 @@ impl Tree {
 
     /// Containers that had a child once and have none now. One that never had any stays.
     pub(super) fn empty_containers(&self) -> Vec<String> {
-        let left = |node: &Node| {
-            node.owner == Owner::Container && node.births > 0 && node.children.is_empty()
-        };
+        let left =
+            |node: &Node| node.owner == Owner::Container && node.births > 0 && node.children.is_empty();
         self.nodes.iter().filter(|(_, node)| left(node)).map(|(path, _)| path.clone()).collect()
     }
 
@@ -218,9 +214,7 @@ impl Node {
 
     fn seen(&self) -> Seen {
         let owner = match self.owner {
-            Owner::Nobody => 0,
-            // As the real server marks them: the sign bit alone.
-            Owner::Container => i64::MIN,
+            Owner::Nobody | Owner::Container => 0,
             Owner::Session(id) => id,
         };
         Seen { czxid: self.made, owner, version: self.version }

@@ -1,0 +1,1 @@
+//! Each accident is what its name says.

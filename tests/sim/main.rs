@@ -6,5 +6,5 @@
 mod accidents;
 mod answers;
 mod gateways;
-mod seed;
+mod run;
 mod simulated;

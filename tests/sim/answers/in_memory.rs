@@ -1,25 +1,33 @@
 //! The ZooKeeper in memory, as a site.
 
-use std::rc::Rc;
+use std::{future::Future, rc::Rc, time::Duration};
 
 use fencegate_tests::memory::{Client, Ensemble, Settings, Underway, Wire};
 
-use super::{
-    play::{Site, TIMEOUT, play},
-    script::{Act, SESSIONS},
-};
+use super::{play::Site, script::SESSIONS};
 use crate::simulated;
 
-struct InMemory {
-    clients: [Client; SESSIONS],
+pub(super) struct InMemory {
+    ensemble: Ensemble,
     wires: [Rc<Wire>; SESSIONS],
+}
+
+impl InMemory {
+    /// Makes one, and runs what is to be done with it in simulated time.
+    pub(super) fn run<T, F: Future<Output = T>>(act: impl FnOnce(Rc<Self>) -> F) -> T {
+        simulated::run(async {
+            let ensemble = Ensemble::start(Settings::default());
+            let wires = std::array::from_fn(|_| ensemble.wire());
+            act(Rc::new(Self { ensemble, wires })).await
+        })
+    }
 }
 
 impl Site for InMemory {
     type Client = Client;
 
-    fn client(&self, who: usize) -> Client {
-        self.clients[who].clone()
+    fn client(&self, who: usize, timeout: Duration) -> Client {
+        self.ensemble.client(&self.wires[who], timeout)
     }
 
     fn cut(&self, who: usize) {
@@ -29,13 +37,4 @@ impl Site for InMemory {
     fn plug(&self, who: usize) {
         self.wires[who].reconnect();
     }
-}
-
-pub(super) fn answers(root: &str, script: &[Act]) -> Vec<String> {
-    simulated::run(async {
-        let ensemble = Ensemble::start(Settings::default());
-        let clients = std::array::from_fn(|_| ensemble.client(TIMEOUT));
-        let wires = std::array::from_fn(|who: usize| Client::wire(&clients[who]));
-        play(&InMemory { clients, wires }, root, script).await
-    })
 }

@@ -20,13 +20,13 @@ use super::{
 pub(super) trait Site {
     type Client: Connect;
     /// For the session number `who`; its cable is plugged.
-    fn client(&self, who: usize) -> Self::Client;
+    fn client(&self, who: usize, timeout: Duration) -> Self::Client;
     fn cut(&self, who: usize);
     fn plug(&self, who: usize);
 }
 
 /// Long enough that no session expires while its connection is cut.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What was answered, in order.
 pub(super) async fn play<S: Site>(site: &S, root: &str, script: &[Act]) -> Vec<String> {
@@ -149,7 +149,7 @@ impl<S: Site> Stage<'_, S> {
 
     async fn link(&mut self, who: usize) -> Rc<<S::Client as Connect>::Link> {
         if self.links[who].is_none() {
-            let link = self.site.client(who).connect().await.expect("a session");
+            let link = self.site.client(who, TIMEOUT).connect().await.expect("a session");
             self.sessions.push(link.id());
             self.links[who] = Some(Rc::new(link));
         }
@@ -157,7 +157,7 @@ impl<S: Site> Stage<'_, S> {
     }
 }
 
-async fn becomes(link: &impl Link, state: State) {
+pub(super) async fn becomes(link: &impl Link, state: State) {
     while link.state() != state {
         link.state_changed().await;
     }

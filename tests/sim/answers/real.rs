@@ -1,7 +1,9 @@
 //! A real server, as a site: each session reaches it through a cable of its own.
 
 use std::{
+    future::Future,
     net::SocketAddr,
+    rc::Rc,
     sync::{Arc, Mutex, Weak},
     time::Duration,
 };
@@ -14,11 +16,7 @@ use fencegate_policies::plan;
 use tempfile::TempDir;
 use tokio::{runtime::Runtime, task::LocalSet};
 
-use super::{
-    cable::Cable,
-    play::{Site, TIMEOUT, play},
-    script::{Act, SESSIONS},
-};
+use super::{cable::Cable, play::Site, script::SESSIONS};
 
 /// The server that tests share while they run; each script has a root of its own in it.
 struct Server {
@@ -30,11 +28,11 @@ struct Server {
 pub(super) struct Real {
     runtime: Runtime,
     tasks: LocalSet,
-    plugs: Plugs,
+    plugs: Rc<Plugs>,
     _server: Arc<Server>,
 }
 
-struct Plugs([Cable; SESSIONS]);
+pub(super) struct Plugs([Cable; SESSIONS]);
 
 impl Server {
     fn shared() -> Arc<Self> {
@@ -56,20 +54,22 @@ impl Real {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let tasks = LocalSet::new();
         let address = server.zookeeper.address();
-        let plugs = tasks.block_on(&runtime, async { Plugs(std::array::from_fn(|_| Cable::to(address))) });
+        let plugs =
+            tasks.block_on(&runtime, async { Rc::new(Plugs(std::array::from_fn(|_| Cable::to(address)))) });
         Self { runtime, tasks, plugs, _server: server }
     }
 
-    pub(super) fn answers(&self, root: &str, script: &[Act]) -> Vec<String> {
-        self.tasks.block_on(&self.runtime, play(&self.plugs, root, script))
+    /// Runs what is to be done with it, in real time.
+    pub(super) fn run<T, F: Future<Output = T>>(&self, act: impl FnOnce(Rc<Plugs>) -> F) -> T {
+        self.tasks.block_on(&self.runtime, act(self.plugs.clone()))
     }
 }
 
 impl Site for Plugs {
     type Client = Servers;
 
-    fn client(&self, who: usize) -> Servers {
-        servers(self.0[who].address())
+    fn client(&self, who: usize, timeout: Duration) -> Servers {
+        servers(self.0[who].address(), timeout)
     }
 
     fn cut(&self, who: usize) {
@@ -81,11 +81,11 @@ impl Site for Plugs {
     }
 }
 
-fn servers(address: SocketAddr) -> Servers {
+fn servers(address: SocketAddr, session_timeout: Duration) -> Servers {
     Servers::of(&plan::ZooKeeper {
         servers: vec![address.to_string()],
         root: "/not-used".to_owned(),
-        session_timeout: TIMEOUT,
+        session_timeout,
         tick: Duration::from_millis(200),
         safety_margin: None,
     })

@@ -92,11 +92,16 @@ impl Ensemble {
         Self(inner)
     }
 
-    /// A client on a wire of its own, which will ask for this session timeout.
-    pub fn client(&self, timeout: Duration) -> Client {
+    /// A wire for one client; its sessions run over it one after the other.
+    pub fn wire(&self) -> Rc<Wire> {
         let wire = Wire::new(self.0.settings.latency.clone(), self.0.dice.clone());
         self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
-        Client::new(self.clone(), wire, timeout)
+        wire
+    }
+
+    /// A client that will ask for this session timeout.
+    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> Client {
+        Client::new(self.clone(), wire.clone(), timeout)
     }
 
     /// No majority: connections break, nothing is answered, no session expires.

@@ -33,11 +33,6 @@ impl Client {
         Self { ensemble, wire, asked }
     }
 
-    /// For the accidents.
-    pub fn wire(&self) -> Rc<Wire> {
-        self.wire.clone()
-    }
-
     async fn reached(&self) {
         while !(self.wire.is_open() && self.ensemble.is_serving()) {
             self.wire.mended().await;

@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -39,9 +40,16 @@ pub struct Body {
     trailers: Trailers,
     /// The upstream connection that the bytes come from: back to its pool at the end, closed if dropped before.
     lend: Option<Lend>,
+    /// The connection goes back by itself at the end.
+    settles_itself: bool,
     /// Counts the request as in flight until here.
-    permit: Option<Permit>,
+    permit: Option<Rc<Permit>>,
 }
+
+/// How long an upload may go on after its answer is complete.
+const UNFENCED_REST: Duration = Duration::from_secs(30);
+/// The same while others wait for the key.
+const FENCED_REST: Duration = Duration::from_millis(100);
 
 enum Source {
     Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
@@ -82,10 +90,19 @@ impl Body {
     }
 
     /// From an upstream, which may pause for `idle` between two pieces.
-    pub fn from_upstream(incoming: Incoming, trailers: Trailers, idle: Duration, lend: Lend) -> Self {
+    ///
+    /// `fenced`: whoever reads it to the end calls [`Body::settled`].
+    pub fn from_upstream(
+        incoming: Incoming,
+        trailers: Trailers,
+        idle: Duration,
+        lend: Lend,
+        fenced: bool,
+    ) -> Self {
         let stall = Some(Stall { limit: idle, timer: None });
         let mut body = Self::of(Source::Live { incoming, stall }, trailers);
         body.lend = Some(lend);
+        body.settles_itself = !fenced;
         if body.source.is_end() {
             body.finish();
         }
@@ -97,21 +114,38 @@ impl Body {
         Self::of(Source::Piped(pieces), Trailers::Pass)
     }
 
-    pub fn holding(mut self, permit: Permit) -> Self {
+    /// All of it, where it is here in full.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match &self.source {
+            Source::Whole { data, .. } => Some(data.as_deref().unwrap_or_default()),
+            Source::Live { .. } | Source::Piped(_) => None,
+        }
+    }
+
+    pub fn holding(mut self, permit: Rc<Permit>) -> Self {
         self.permit = Some(permit);
         self
     }
 
     fn of(source: Source, trailers: Trailers) -> Self {
-        Self { source, trailers, lend: None, permit: None }
+        Self { source, trailers, lend: None, settles_itself: false, permit: None }
     }
 
-    /// The last byte has passed.
+    /// The last byte has passed; who holds a lock waits for the connection itself ([`Body::settled`]).
     fn finish(&mut self) {
-        if let Some(lend) = self.lend.take() {
-            lend.give_back();
-        }
         self.permit = None;
+        if self.settles_itself
+            && let Some(lend) = self.lend.take()
+        {
+            tokio::task::spawn_local(lend.give_back(UNFENCED_REST));
+        }
+    }
+
+    /// After the last byte: waits until no byte of the *request* can leave any more either.
+    pub async fn settled(mut self) {
+        if let Some(lend) = self.lend.take() {
+            lend.give_back(FENCED_REST).await;
+        }
     }
 }
 

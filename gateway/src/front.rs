@@ -15,7 +15,7 @@ use crate::{
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
-    stage::{Arrived, Notes},
+    stage::{Arrived, Notes, listed},
     step::Serve,
     steps::forward::{FENCING_NUMBER, FENCING_TOKEN},
 };
@@ -103,7 +103,7 @@ impl Visit {
     fn log(&self, refusal: &Refusal) {
         info!(
             route = self.route().name(),
-            key = self.notes.key.get().map(tracing::field::display),
+            keys = self.notes.keys.get().map(|keys| tracing::field::display(listed(keys))),
             reason = refusal.reason.word(),
             outcome = refusal.outcome().word(),
             detail = %refusal.detail.escape_debug(),

@@ -27,10 +27,11 @@ pub fn stack(parts: Parts, forward: impl Serve<Held>) -> impl Serve<Arrived> {
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
-        .layer(step(parts.routing, steps::route::route)) // below: route and key are fixed
+        .layer(step(parts.routing, steps::route::route)) // below: route and path are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
+        .layer(step((), steps::key::key)) // below: the keys are fixed
         .layer(step(parts.running, steps::detach::detach)) // below: a client that hangs up cancels nothing
         .layer_fn(Rc::new) // detach needs an owned rest
-        .layer(step(parts.fencing, steps::fence::fence)) // below: the key is ours
+        .layer(step(parts.fencing, steps::fence::fence)) // below: the keys are ours
         .service(forward) // stamped last, nothing can strip it
 }

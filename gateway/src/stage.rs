@@ -12,7 +12,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{Fence, Plan, RouteId, Upstream, UpstreamId},
+    plan::{Fence, Mode, Plan, RouteId, UpstreamId},
     token::Token,
 };
 use hyper::Request;
@@ -22,6 +22,7 @@ use crate::{
     admin::metrics::{Counted, Holding},
     body::Body,
     lock::tenure::Tenure,
+    steps::limit::Permit,
 };
 
 /// As the HTTP library gave it.
@@ -41,8 +42,23 @@ pub struct Admitted {
 /// No hop-by-hop field, no field that only we may write.
 pub struct Clean(pub Admitted);
 
-/// Upstream and key are fixed; host and path are what will be forwarded.
+/// Route and upstream are fixed; host and path are what will be forwarded.
 pub struct Routed {
+    pub http: Request<Body>,
+    pub notes: Rc<Notes>,
+    pub plan: Arc<Plan>,
+    pub host: CanonicalHost,
+    pub path: CanonicalPath,
+    /// `None` for what no route matches and the plan lets pass.
+    pub route: Option<RouteId>,
+    pub upstream: UpstreamId,
+}
+
+/// The body of a fenced request is here in full.
+pub struct Loaded(pub Routed);
+
+/// The keys are fixed.
+pub struct Keyed {
     pub http: Request<Body>,
     pub notes: Rc<Notes>,
     pub plan: Arc<Plan>,
@@ -53,19 +69,18 @@ pub struct Routed {
 /// On a fenced route.
 pub struct Fenced {
     pub route: RouteId,
-    pub key: ResourceKey,
+    /// Sorted, without doubles, at least one.
+    pub keys: Rc<[ResourceKey]>,
+    pub mode: Mode,
 }
-
-/// The body of a fenced request is here in full.
-pub struct Loaded(pub Routed);
 
 /// No longer cancelled by its client's going away; who waits can still see it.
 pub struct Detached {
-    pub loaded: Loaded,
+    pub request: Keyed,
     pub client: Client,
 }
 
-/// The key is ours until the tenure is dropped.
+/// The keys are ours until the tenure is dropped.
 pub struct Held {
     pub http: Request<Body>,
     pub notes: Rc<Notes>,
@@ -79,31 +94,21 @@ pub struct Held {
 #[derive(Clone)]
 pub struct Hold {
     pub tenure: Rc<Tenure>,
-    pub key: ResourceKey,
+    pub keys: Rc<[ResourceKey]>,
+    pub mode: Mode,
     pub counted: Rc<Holding>,
 }
 
 impl Routed {
-    pub fn upstream(&self) -> &Upstream {
-        self.plan.upstream(self.upstream)
-    }
-
-    /// How its route takes the lock.
+    /// How its route takes the lock; `None` on unfenced ones.
     pub fn fence(&self) -> Option<&Fence> {
-        self.fenced.as_ref().map(|fenced| {
-            self.plan
-                .routes
-                .get(fenced.route)
-                .fence
-                .as_ref()
-                .expect("a request is fenced by a route that fences")
-        })
+        self.plan.routes.get(self.route?).fence.as_ref()
     }
 }
 
-impl Held {
-    pub fn upstream(&self) -> &Upstream {
-        self.plan.upstream(self.upstream)
+impl Fenced {
+    pub fn fence<'a>(&self, plan: &'a Plan) -> &'a Fence {
+        plan.routes.get(self.route).fence.as_ref().expect("a request is fenced by a route that fences")
     }
 }
 
@@ -134,14 +139,21 @@ impl Client {
 #[derive(Default)]
 pub struct Notes {
     pub route: Cell<Option<RouteId>>,
+    /// Counts the exchange as in flight on its worker.
+    pub permit: OnceCell<Rc<Permit>>,
     /// Counts the request as in flight on its route, once that is known.
     pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
-    pub key: OnceCell<ResourceKey>,
+    pub keys: OnceCell<Rc<[ResourceKey]>>,
     /// Time until the lock was granted, or the wait given up.
     pub waited: Cell<Option<Duration>>,
     /// Of the last dispatch.
     pub token: Cell<Option<Token>>,
     /// The session could not be proven any more when the answer came.
     pub proof_lost: Cell<bool>,
+}
+
+/// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
+pub fn listed(keys: &[ResourceKey]) -> String {
+    keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,9 @@
 //! Reads a policy file into a plan, or says all that is wrong with it at once.
 
+mod agree;
 mod block;
 mod fence;
+mod hold;
 mod key;
 mod listener;
 mod reach;
@@ -17,7 +19,7 @@ use self::{block::Block, route::Written, upstream::Upstreams};
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     fnv::fnv1a,
-    plan::{Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
+    plan::{Fence, Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
     route::RouteTable,
 };
 
@@ -61,7 +63,7 @@ fn policy(block: &mut Block) -> Option<Plan> {
     let admin = listener::admin(block);
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
-    let defaults = block.inner("defaults", fence::Terms::read).unwrap_or_default();
+    let defaults = block.inner("defaults", fence::Terms::defaults).unwrap_or_default();
     let routes = route::routes(block, &upstreams, &defaults);
     let unmatched = unmatched(block, &upstreams);
 
@@ -129,13 +131,19 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
 fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes {
-        let fence = route
-            .fence
-            .as_ref()
-            .map_or("none".to_owned(), |fence| format!("{} {}", fence.mode.word(), fence.key));
+        let fence = route.fence.as_ref().map_or("none".to_owned(), locks);
         text.push_str(&format!("{} {} {fence}\n", route.methods.join(","), route.path));
     }
     fnv1a(text.as_bytes())
+}
+
+/// Written the same for all sets of the same keys.
+fn locks(fence: &Fence) -> String {
+    let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    // No key has a tab.
+    format!("{} {}", fence.mode.word(), keys.join("\t"))
 }
 
 #[cfg(test)]
@@ -147,11 +155,12 @@ mod tests {
     use super::*;
     use crate::{
         path::CanonicalPath,
-        plan::{Hold, Limits, Mode, Timeouts, UpstreamId},
+        plan::{Caching, Hold, Limits, ModeRule, Timeouts, UpstreamId},
     };
 
     const MINIMAL: &str = include_str!("../examples/minimal.yaml");
     const PAYMENTS: &str = include_str!("../examples/payments.yaml");
+    const INVENTORY: &str = include_str!("../examples/inventory.yaml");
 
     fn plan(text: &str) -> Plan {
         let Loaded { plan, diagnostics } = load(text);
@@ -179,13 +188,15 @@ mod tests {
         assert_eq!(plan.zookeeper.root, "/fencegate");
         assert_eq!(plan.zookeeper.session_timeout, Duration::from_secs(12));
         assert_eq!((plan.zookeeper.tick, plan.zookeeper.safety_margin), (Duration::from_secs(2), None));
+        assert_eq!(plan.zookeeper.sessions, 4);
         let upstream = &plan.upstreams[0];
         assert_eq!((&*upstream.fields.token, &*upstream.fields.number), ("fencing-token", "fencing-number"));
         assert_eq!(upstream.connect_timeout, Duration::from_secs(3));
         assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
         assert_eq!(upstream.idle, Duration::from_secs(30));
         let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
-        assert_eq!((fence.mode, fence.hold, fence.locked_status), (Mode::Exclusive, Hold::Strict, 423));
+        assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
+        assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(Caching::default()), 423));
         assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
     }
 
@@ -212,6 +223,42 @@ mod tests {
         assert!(found("POST", "/v1/orders/42").is_none());
     }
 
+    /// The fence of the route of that name.
+    fn fence(plan: &Plan, route: &str) -> Fence {
+        let routes = plan.routes.routes();
+        let route = routes.iter().find(|known| &*known.name == route).expect("a route of that name");
+        route.fence.clone().expect("fenced")
+    }
+
+    #[test]
+    fn a_set_has_all_its_keys_and_is_never_kept() {
+        let plan = plan(INVENTORY);
+        let transfer = fence(&plan, "transfer");
+        assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, Hold::Strict));
+        assert!(transfer.reads_body() && !fence(&plan, "reserve").reads_body());
+        let modes = ["reserve", "count", "record"].map(|route| fence(&plan, route).mode);
+        assert_eq!(modes, [ModeRule::Exclusive, ModeRule::Shared, ModeRule::ByMethod]);
+        assert_eq!(fence(&plan, "reserve").hold, Hold::Cached(Caching::default()));
+        assert_eq!(fence(&plan, "recount").hold, Hold::Strict);
+    }
+
+    #[test]
+    fn a_fence_inherits_what_it_does_not_say_about_its_hold() {
+        let hold = |defaults: &str, own: &str| {
+            let fence_ = format!("order/{{path.order_id}}\", hold: {{{own}}}}}");
+            let text = MINIMAL.replace("order/{path.order_id}\"}", &fence_);
+            let plan = plan(&format!("{text}defaults: {{hold: {{{defaults}}}}}\n"));
+            plan.routes.routes()[0].fence.as_ref().expect("fenced").hold
+        };
+        let caching = Caching { linger: Duration::from_secs(1), max_local: 8, ..Caching::default() };
+        assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), Hold::Cached(caching));
+        assert_eq!(hold("linger: 1s", "mode: strict"), Hold::Strict);
+        assert_eq!(hold("mode: strict", ""), Hold::Strict);
+        assert_eq!(hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"), Hold::Cached(caching));
+        let none = Caching { linger: Duration::ZERO, ..Caching::default() };
+        assert_eq!(hold("", "linger: 0s"), Hold::Cached(none));
+    }
+
     #[test]
     fn the_fingerprint_is_that_of_the_locks() {
         let fingerprint = |from: &str, to: &str| plan(&PAYMENTS.replace(from, to)).fingerprint;
@@ -228,6 +275,19 @@ mod tests {
         ] {
             assert_ne!(fingerprint(from, to), before, "{to}");
         }
+    }
+
+    #[test]
+    fn the_fingerprint_of_a_set_is_that_of_its_keys() {
+        let before = plan(INVENTORY).fingerprint;
+        let (one, other) = ("sku/{body:/from}/{body:/sku | lower}\"", "sku/{body:/to}/{body:/sku | lower}\"");
+        let swapped = INVENTORY.replace(one, "swap").replace(other, one).replace("swap", other);
+        assert!(swapped != INVENTORY && plan(&swapped).fingerprint == before);
+        for (from, to) in [(other, one), ("mode: shared", "mode: exclusive"), ("/from", "/source")] {
+            assert_ne!(plan(&INVENTORY.replace(from, to)).fingerprint, before, "{to}");
+        }
+        let kept = INVENTORY.replace("max_local: 64", "max_local: 8").replace("sessions: 4", "sessions: 2");
+        assert_eq!(plan(&kept).fingerprint, before);
     }
 
     #[test]
@@ -256,7 +316,7 @@ mod tests {
     fn a_text_that_looks_like_a_number_stays_what_was_written() {
         let plan = plan(&MINIMAL.replace("\"order/{path.order_id}\"", "007"));
         let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
-        assert_eq!(fence.key.to_string(), "007");
+        assert_eq!(fence.keys[0].to_string(), "007");
     }
 
     #[test]
@@ -286,12 +346,14 @@ mod tests {
         /// Cuts a piece out of a good file and puts another in.
         #[test]
         fn a_damaged_file_has_a_plan_or_an_error(
-            at in 0..PAYMENTS.len(),
+            good in prop_oneof![Just(PAYMENTS), Just(INVENTORY)],
+            at: prop::sample::Index,
             length in 0..40_usize,
             piece in "|[a-z{}\\[\\]:,\"' \n./|-]{0,12}|~|5|\u{fffd}\u{1f512}",
         ) {
-            let kept: String = PAYMENTS.chars().skip(at + length).collect();
-            let text = PAYMENTS.chars().take(at).chain(piece.chars()).collect::<String>() + &kept;
+            let at = at.index(good.len());
+            let kept: String = good.chars().skip(at + length).collect();
+            let text = good.chars().take(at).chain(piece.chars()).collect::<String>() + &kept;
             prop_assert!(consistent(&text), "{}", text);
         }
     }

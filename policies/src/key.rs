@@ -1,11 +1,14 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
 mod expand;
+pub mod json;
+mod pointer;
 mod template;
 
 use std::{fmt, sync::Arc};
 
 pub use expand::{BadKey, Field, Values};
+pub use pointer::Pointer;
 pub(crate) use template::is_token;
 pub use template::{BadKeyTemplate, Filter, KeyTemplate, Source, Span, Variable, Why};
 

@@ -2,7 +2,7 @@
 //! tokens is newer. No clock, no socket, no async, no HTTP library; whoever acts on a decision lives elsewhere.
 //!
 //! Reading order: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left after
-//! all checks. Per request: [`path`], [`host`], [`route`], [`key`]. On the way up: [`pick`], [`retry`], [`token`].
+//! all checks. Per request: [`path`], [`host`], [`route`], [`key`], [`prefer`]. On the way up: [`pick`], [`retry`], [`token`].
 
 pub mod diagnose;
 pub mod file;
@@ -12,6 +12,7 @@ pub mod key;
 pub mod path;
 pub mod pick;
 pub mod plan;
+pub mod prefer;
 pub mod retry;
 pub mod route;
 pub mod token;

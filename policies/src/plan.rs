@@ -1,8 +1,15 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
+mod fence;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use crate::{key::KeyTemplate, path::PathTemplate, route::RouteTable};
+pub use fence::{Caching, Fence, Hold, Mode, ModeRule};
+
+use crate::{
+    path::{Bound, CanonicalPath, PathTemplate},
+    route::RouteTable,
+};
 
 /// Everything a gateway does, decided. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
@@ -80,9 +87,14 @@ pub struct ZooKeeper {
     pub tick: Duration,
     /// Nothing is sent this long before the session could end; [`ZooKeeper::margin`] when absent.
     pub safety_margin: Option<Duration>,
+    /// Sessions that share the keys between them, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
+    pub sessions: usize,
 }
 
 impl ZooKeeper {
+    /// Each session costs the ensemble a heartbeat and a connection per gateway.
+    pub const MOST_SESSIONS: usize = 64;
+
     /// How often the session proves itself with a committed write: min(1 s, T / 6), T being the negotiated timeout.
     pub fn heartbeat(negotiated: Duration) -> Duration {
         (negotiated / 6).min(Duration::from_secs(1))
@@ -204,40 +216,11 @@ pub struct Route {
     pub fence: Option<Fence>,
 }
 
-/// How a route takes its lock.
-#[derive(Debug, Clone)]
-pub struct Fence {
-    pub key: KeyTemplate,
-    pub mode: Mode,
-    /// How long a request waits for its lock. Default 5 s.
-    pub wait: Duration,
-    /// Waiting requests per key and gateway. Default 100.
-    pub queue: usize,
-    pub hold: Hold,
-    /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
-    pub locked_status: u16,
-    /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
-    pub max_response: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Exclusive,
-}
-
-impl Mode {
-    pub fn word(self) -> &'static str {
-        match self {
-            Mode::Exclusive => "exclusive",
-        }
+impl Route {
+    /// What the route's path template binds in `path`, which has to be one that the route was found for.
+    pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> Bound<'a> {
+        Bound::new(&self.path, path)
     }
-}
-
-/// What becomes of a lock node after its request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// One lock node per request.
-    Strict,
 }
 
 /// A request that no route matches.

@@ -74,7 +74,7 @@ impl RouteTable {
         let mut search = Search { table: self, method, segments, best: usize::MAX };
         search.visit(0, 0);
         let route = self.routes.get(search.best)?;
-        Some(Found { route, bound: Bound::new(&route.path, path) })
+        Some(Found { route, bound: route.bind(path) })
     }
 
     fn insert(&mut self, index: usize, path: &PathTemplate) {

@@ -6,5 +6,6 @@
 mod accidents;
 mod answers;
 mod gateways;
+mod plan;
 mod run;
 mod simulated;

@@ -9,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::plan::{Plan, RouteId};
+use fencegate_policies::plan::{Mode, Plan, RouteId};
 use hyper::StatusCode;
 use prometheus::{
-    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::{lock::keeper::Refused, refusal::Reason, session::link::State};
@@ -120,8 +120,9 @@ impl Metrics {
         registered(&self.registry, IntGauge::with_opts(config)).set(1);
     }
 
-    pub fn session(&self) -> SessionMetrics {
-        self.session.clone()
+    /// Of the session with this number.
+    pub fn session(&self, number: usize) -> SessionMetrics {
+        SessionMetrics { label: number.to_string(), ..self.session.clone() }
     }
 
     /// The text format that Prometheus scrapes.
@@ -157,14 +158,21 @@ pub struct RouteMetrics {
     seconds: Histogram,
     in_flight: IntGauge,
     waiters: IntGauge,
-    held: IntGauge,
+    /// By mode.
+    held: [IntGauge; 2],
+    warm: [IntCounter; 2],
     hold: Histogram,
     wait: Histogram,
     codes: RefCell<HashMap<StatusCode, IntCounter>>,
 }
 
+/// In the order of their discriminants.
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
 /// What came of asking for a lock.
 pub enum Acquired<'a> {
+    /// Held by this gateway, and free.
+    Warm,
     AtOnce,
     Waited,
     ClientGone,
@@ -221,7 +229,8 @@ impl RouteMetrics {
             seconds: all.request_seconds.with_label_values(label),
             in_flight: all.in_flight.with_label_values(label),
             waiters: all.waiters.with_label_values(label),
-            held: all.held.with_label_values(&[&*name, "exclusive"]),
+            held: MODES.map(|mode| all.held.with_label_values(&[&*name, mode.word()])),
+            warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
             hold: all.lock_hold.with_label_values(label),
             wait: all.lock_wait.with_label_values(label),
             codes: RefCell::default(),
@@ -269,24 +278,34 @@ impl RouteMetrics {
         Counted::up(&self.waiters)
     }
 
-    pub fn holding(&self) -> Holding {
-        Holding { _held: Counted::up(&self.held), seconds: self.hold.clone(), since: Instant::now() }
+    pub fn holding(&self, mode: Mode) -> Holding {
+        Holding {
+            _held: Counted::up(&self.held[mode as usize]),
+            seconds: self.hold.clone(),
+            since: Instant::now(),
+        }
     }
 
-    pub fn acquired(&self, result: Acquired<'_>, waited: Duration) {
+    pub fn acquired(&self, result: Acquired<'_>, mode: Mode, waited: Duration) {
+        if let Acquired::Warm = result {
+            // The hot path: no look-up.
+            self.wait.observe(0.0);
+            return self.warm[mode as usize].inc();
+        }
         let (result, contended) = match result {
+            Acquired::Warm => ("warm", "no"),
             Acquired::AtOnce => ("granted", "no"),
             Acquired::Waited => ("granted", "yes"),
             Acquired::ClientGone => ("client-gone", "yes"),
             Acquired::Refused(Refused::Locked) => ("locked", "yes"),
             Acquired::Refused(Refused::QueueFull) => ("queue-full", "yes"),
-            Acquired::Refused(Refused::KeyLimit) => ("key-limit", "no"),
+            Acquired::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
             Acquired::Refused(Refused::Service(_)) => ("lock-service", "no"),
         };
         if result == "granted" {
             self.wait.observe(waited.as_secs_f64());
         }
-        self.all.acquisitions.with_label_values(&[&*self.name, "exclusive", result, contended]).inc();
+        self.all.acquisitions.with_label_values(&[&*self.name, mode.word(), result, contended]).inc();
     }
 }
 
@@ -322,10 +341,14 @@ impl Drop for Holding {
 /// The ZooKeeper session.
 #[derive(Clone)]
 pub struct SessionMetrics {
+    /// Which of the gateway's sessions.
+    label: String,
     state: IntGaugeVec,
     expirations: IntCounter,
     timeout: Gauge,
-    proof: Gauge,
+    proof: GaugeVec,
+    ephemerals: IntGaugeVec,
+    bytes: IntGaugeVec,
     heartbeat: Histogram,
     errors: IntCounterVec,
     pause: Histogram,
@@ -337,6 +360,7 @@ impl SessionMetrics {
             registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SHORT.to_vec())))
         };
         let gauge = |name, help| registered(registry, Gauge::new(name, help));
+        let gauges = |name, help| registered(registry, IntGaugeVec::new(Opts::new(name, help), &["session"]));
         Self {
             state: registered(
                 registry,
@@ -352,11 +376,17 @@ impl SessionMetrics {
             timeout: gauge("zk_session_timeout_seconds", "Negotiated session timeout."),
             proof: registered(
                 registry,
-                Gauge::new(
-                    "zk_proof_remaining_seconds",
-                    "How long the session was proven for at the last heartbeat.",
+                GaugeVec::new(
+                    Opts::new(
+                        "zk_proof_remaining_seconds",
+                        "How long a session was proven for at its last heartbeat.",
+                    ),
+                    &["session"],
                 ),
             ),
+            ephemerals: gauges("zk_ephemerals", "Lock nodes that a session has or may have."),
+            bytes: gauges("zk_ephemeral_bytes", "Bytes of the paths of a session's lock nodes."),
+            label: "0".into(),
             heartbeat: histogram("zk_heartbeat_seconds", "From sending a heartbeat to its answer."),
             errors: registered(
                 registry,
@@ -387,7 +417,8 @@ impl SessionMetrics {
 
     pub fn ended(&self) {
         self.expirations.inc();
-        self.proof.set(0.0);
+        self.proof.with_label_values(&[&self.label]).set(0.0);
+        self.nodes(0, 0);
         self.in_state("none");
     }
 
@@ -403,12 +434,20 @@ impl SessionMetrics {
     }
 
     pub fn proof(&self, remaining: Duration) {
-        self.proof.set(remaining.as_secs_f64());
+        self.proof.with_label_values(&[&self.label]).set(remaining.as_secs_f64());
+    }
+
+    pub fn nodes(&self, nodes: usize, bytes: usize) {
+        let gauge = |gauges: &IntGaugeVec, value: usize| {
+            gauges.with_label_values(&[&self.label]).set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        gauge(&self.ephemerals, nodes);
+        gauge(&self.bytes, bytes);
     }
 
     fn in_state(&self, current: &str) {
         for state in ["connected", "disconnected", "none"] {
-            self.state.with_label_values(&["0", state]).set(i64::from(state == current));
+            self.state.with_label_values(&[self.label.as_str(), state]).set(i64::from(state == current));
         }
     }
 }

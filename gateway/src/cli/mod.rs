@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use tracing::error;
 
 use self::log::Format;
-use crate::serve::gateway;
+use crate::{demo, serve::gateway};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
@@ -46,6 +46,8 @@ enum Command {
     /// The identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(Era),
+    /// Everything on one machine: a private ZooKeeper, two gateways, a payment service, and an accident.
+    Demo(demo::Options),
 }
 
 #[derive(Debug, Subcommand)]
@@ -78,6 +80,10 @@ pub fn run() -> ExitCode {
         Command::Era(Era::Init { policy }) => policy::read(&policy).and_then(|plan| {
             era::init(&plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
         }),
+        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| {
+            eprintln!("error: {}", chain(&trouble));
+            ExitCode::from(RUNTIME)
+        })),
     };
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
 }

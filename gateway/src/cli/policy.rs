@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path, process::ExitCode};
 
-use fencegate_policies::{file, plan::Plan};
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic, Place},
+    file,
+    plan::Plan,
+};
 
 use super::{CONFIGURATION, RUNTIME};
 
@@ -13,13 +17,24 @@ pub(super) fn read(path: &Path) -> Result<Plan, ExitCode> {
         eprintln!("error: read {name}: {error}");
         ExitCode::from(RUNTIME)
     })?;
-    let Ok(text) = String::from_utf8(text) else {
-        eprintln!("error: {name} is not UTF-8 text");
-        return Err(ExitCode::from(CONFIGURATION));
-    };
+    let text = String::from_utf8(text).map_err(|error| {
+        let shown = String::from_utf8_lossy(error.as_bytes());
+        eprintln!("{}", not_text(error.utf8_error().valid_up_to(), &shown).render(&name, &shown));
+        ExitCode::from(CONFIGURATION)
+    })?;
     let loaded = file::load(&text);
     for diagnostic in &loaded.diagnostics {
         eprintln!("{}", diagnostic.render(&name, &text));
     }
     loaded.plan.ok_or(ExitCode::from(CONFIGURATION))
+}
+
+/// `valid`: the bytes that are text; so many stand unchanged in `shown`.
+fn not_text(valid: usize, shown: &str) -> Diagnostic {
+    let before = shown.get(..valid).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
+        .at(Place { line, column, width: 1 })
+        .remedy("save the file as UTF-8")
 }

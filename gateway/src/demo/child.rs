@@ -51,7 +51,12 @@ impl Child {
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
 
-        let mut process = from_the_lasting_thread(command)?;
+        let mut process = from_the_lasting_thread(command).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                io::Error::other("`setpriv` is missing: it is in the package util-linux")
+            }
+            _ => error,
+        })?;
         let output = Arc::new(Output::default());
         output.read_in_background(process.stdout.take().expect("piped above"));
         output.read_in_background(process.stderr.take().expect("piped above"));

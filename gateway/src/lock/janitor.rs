@@ -26,7 +26,7 @@ async fn sweep<L: Link>(live: &Live<L>) {
         let name = path.rsplit('/').next().unwrap_or_default();
         let owned = Contender::parse(name)
             .and_then(|contender| contender.guid)
-            .is_none_or(|guid| live.registry.borrow().contains(&guid));
+            .is_none_or(|guid| live.registry.contains(&guid));
         if owned {
             continue;
         }

@@ -1,37 +1,56 @@
-//! Gives out tenures: the workers' handle on the one thread that talks to ZooKeeper.
+//! Gives out tenures: the workers' handle on everything that holds locks.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use fencegate_policies::key::ResourceKey;
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Caching, Hold, Mode},
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, timeout_at},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    queues::{Full, Queues},
-    recipe::{self, Grant, NotGranted, Order, Patience},
+    desk::{Desk, Work},
+    grant::NotGranted,
+    order::{Granted, Order},
+    queue::Patience,
+    queues::{Full, Place, Queues},
+    slot::{Entered, Table},
     tenure::Tenure,
 };
-use crate::session::{
-    clock::SharedClock,
-    link::Connect,
-    supervise::{Current, Settings, View, supervise},
-};
+use crate::session::{clock::SharedClock, supervise::View};
 
 /// Asks for locks from any thread. Cheap to clone.
 #[derive(Clone)]
 pub struct Keeper {
-    orders: mpsc::UnboundedSender<Order>,
-    view: watch::Receiver<View>,
+    /// One per session; keys are spread over them.
+    desks: Arc<[Line]>,
+    table: Arc<Table>,
     queues: Arc<Queues>,
     clock: SharedClock,
 }
 
-/// How long, and behind how many.
+/// The way to one session.
+struct Line {
+    work: mpsc::UnboundedSender<Work>,
+    view: watch::Receiver<View>,
+}
+
+/// What a request wants.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct Wish<'a> {
+    /// Sorted, without doubles, at least one.
+    pub keys: &'a [ResourceKey],
+    pub mode: Mode,
+    pub hold: Hold,
     /// Zero: only if it is free now.
     pub wait: Duration,
     /// Requests of this gateway that may wait behind the holder.
@@ -45,66 +64,120 @@ pub enum Refused {
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
-    #[error("the key's queue in ZooKeeper has used up its numbers")]
-    KeyLimit,
+    #[error("no more locks can be taken: {0}")]
+    KeyLimit(&'static str),
     #[error("no lock service: {0}")]
     Service(String),
 }
 
+/// A keeper, and the desks of its `sessions`, to be run on the session's thread.
+pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
+    let table = Arc::new(Table::new(clock.clone()));
+    let (lines, desks): (Vec<_>, Vec<_>) = (0..sessions.max(1))
+        .map(|_| {
+            let (work, asked) = mpsc::unbounded_channel();
+            let (seen, view) = watch::channel(View::Away("connecting to ZooKeeper".into()));
+            (Line { work, view }, Desk::new(asked, seen, table.clone()))
+        })
+        .unzip();
+    (Keeper { desks: lines.into(), table, queues: Arc::default(), clock }, desks)
+}
+
 impl Keeper {
-    /// Takes the lock of `key`.
+    /// Takes the lock of all keys of `wish`.
     ///
     /// While the connection to ZooKeeper is away for less than the proof lasts, requests wait for it to come back;
     /// beyond that they are refused at once, and nothing piles up.
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a node that exists is removed by its own task.
-    pub async fn acquire(&self, key: &ResourceKey, limits: Limits) -> Result<Tenure, Refused> {
-        let place = self.queues.enter(key, limits.queue).map_err(|Full| Refused::QueueFull)?;
-        let patience = if limits.wait.is_zero() { Patience::Try } else { Patience::Wait };
-        let deadline = Instant::now() + limits.wait.max(LEAST_WAIT);
-        let mut view = self.view.clone();
-        self.check(&view)?;
+    pub async fn acquire(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        match (wish.hold, wish.keys) {
+            (Hold::Cached(rules), [key]) => self.cached(key, rules, wish).await,
+            _ => self.strict(wish).await,
+        }
+    }
+
+    /// The tenure of a key that is held here, free, and proven: no wait and no other thread.
+    pub fn at_once(&self, wish: Wish<'_>) -> Option<Tenure> {
+        match (wish.hold, wish.keys) {
+            (Hold::Cached(_), [key]) => self.table.take_free(key, wish.mode),
+            _ => None,
+        }
+    }
+
+    async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        let line = self.line(key);
+        let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
+        let deadline = wish.deadline();
+        let mut view = line.view.clone();
         loop {
-            match timeout_at(deadline, self.order(key, patience)).await {
-                Ok(Ok(grant)) => return Ok(Tenure::new(grant, place)),
-                Ok(Err(NotGranted::Locked)) => return Err(Refused::Locked),
-                Ok(Err(NotGranted::KeyLimit)) => return Err(Refused::KeyLimit),
-                Ok(Err(NotGranted::Service(why))) => return Err(Refused::Service(why)),
-                Ok(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline).await?,
-                Err(_elapsed) => return Err(self.why_not()),
+            let (answer, place, attend) = match self.table.enter(key, wish.mode, rules, patience) {
+                Entered::Started(tenure) => return Ok(tenure),
+                Entered::Full => return Err(Refused::QueueFull),
+                Entered::Busy => return Err(Refused::Locked),
+                Entered::Waiting { answer, place, attend } => (answer, place, attend),
+            };
+            if let Some(slot) = attend {
+                line.work.send(Work::Attend(slot)).map_err(|_| stopping())?;
+            }
+            self.check(&view)?;
+            let answered = timeout_at(deadline, answer).await;
+            drop(place);
+            match answered {
+                Ok(Ok(Ok(tenure))) => return Ok(tenure),
+                Ok(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline).await?,
+                Ok(Ok(Err(why))) => return Err(why.into()),
+                Ok(Err(_closed)) => return Err(stopping()),
+                Err(_elapsed) => return Err(why_not(&view, self.table.is_taken(key))),
             }
         }
     }
 
-    /// Could a lock be granted now?
+    async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        let line = self.line(wish.keys.first().expect("a wish names at least one key"));
+        let enter = |key| self.queues.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
+        let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
+        let behind = Arc::<AtomicBool>::default();
+        let deadline = wish.deadline();
+        let mut view = line.view.clone();
+        self.check(&view)?;
+        loop {
+            match timeout_at(deadline, order(line, wish, &behind, &places)).await {
+                Ok(Ok(Granted { grant, over })) => return Ok(Tenure::of_node(grant, over)),
+                Ok(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline).await?,
+                Ok(Err(why)) => return Err(why.into()),
+                Err(_elapsed) => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
+            }
+        }
+    }
+
+    /// Could a lock of any key be granted now?
     pub fn is_ready(&self) -> bool {
-        self.view.borrow().is_ready(&self.clock)
+        self.desks.iter().all(|line| line.view.borrow().is_ready(&self.clock))
     }
 
-    /// The session as last reported.
+    /// A session that is not ready, if there is one; else any.
     pub fn view(&self) -> View {
-        self.view.borrow().clone()
+        let ready = |line: &&Line| !line.view.borrow().is_ready(&self.clock);
+        let line =
+            self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
+        line.view.borrow().clone()
     }
 
-    /// Keys with at least one request on this gateway.
+    /// Keys that somebody here wants or holds.
     pub fn keys(&self) -> usize {
-        self.queues.keys()
+        self.table.keys() + self.queues.keys()
     }
 
-    async fn order(&self, key: &ResourceKey, patience: Patience) -> Result<Grant, NotGranted> {
-        let (caller, answer) = oneshot::channel();
-        let gone = || NotGranted::Service("the gateway is stopping".into());
-        self.orders.send(Order { key: key.clone(), patience, caller }).map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+    fn line(&self, key: &ResourceKey) -> &Line {
+        &self.desks[usize::from(key.shard()) % self.desks.len()]
     }
 
     fn check(&self, view: &watch::Receiver<View>) -> Result<(), Refused> {
         match &*view.borrow() {
             View::Away(why) => Err(Refused::Service(why.to_string())),
-            View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => {
-                Err(Refused::Service("the connection to ZooKeeper is lost".into()))
-            }
+            View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => Err(disconnected()),
             View::Live { .. } => Ok(()),
         }
     }
@@ -112,68 +185,67 @@ impl Keeper {
     /// A waiter whose session ended queues again under the next one, if that comes in time.
     async fn next_session(&self, view: &mut watch::Receiver<View>, deadline: Instant) -> Result<(), Refused> {
         let live = view.wait_for(|view| matches!(view, View::Live { proof, .. } if !proof.is_revoked()));
-        match timeout_at(deadline, live).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(self.why_not()),
+        if matches!(timeout_at(deadline, live).await, Ok(Ok(_))) {
+            return Ok(());
         }
+        Err(why_not(view, false))
     }
+}
 
-    /// The wait is over: because of another holder, or because nobody could have been granted anything?
-    fn why_not(&self) -> Refused {
-        match &*self.view.borrow() {
-            View::Away(why) => Refused::Service(why.to_string()),
-            View::Live { connected: false, .. } => {
-                Refused::Service("the connection to ZooKeeper is lost".into())
-            }
-            View::Live { .. } => Refused::Locked,
-        }
+impl Wish<'_> {
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.wait.max(LEAST_WAIT)
     }
 }
 
 /// Even a request that does not wait for another holder gives ZooKeeper the time for its answer.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 
-/// The other end of the keeper: runs on the session's thread until stopped.
-pub struct Desk {
-    orders: mpsc::UnboundedReceiver<Order>,
-    view: watch::Sender<View>,
+async fn order(
+    line: &Line,
+    wish: Wish<'_>,
+    behind: &Arc<AtomicBool>,
+    places: &Arc<[Place]>,
+) -> Result<Granted, NotGranted> {
+    let (caller, answer) = oneshot::channel();
+    let gone = || NotGranted::Service("the gateway is stopping".into());
+    let order = Order {
+        keys: wish.keys.to_vec(),
+        mode: wish.mode,
+        waits: !wish.wait.is_zero(),
+        caller,
+        behind: behind.clone(),
+        places: places.clone(),
+    };
+    line.work.send(Work::Order(order)).map_err(|_| gone())?;
+    answer.await.unwrap_or_else(|_| Err(gone()))
 }
 
-/// A keeper and its desk.
-pub fn keeper(clock: SharedClock) -> (Keeper, Desk) {
-    let (orders, ordered) = mpsc::unbounded_channel();
-    let (seen, view) = watch::channel(View::Away("connecting to ZooKeeper".into()));
-    (Keeper { orders, view, queues: Arc::default(), clock }, Desk { orders: ordered, view: seen })
-}
-
-impl Desk {
-    /// Serves orders and keeps the session, until `stop`; then lets the nodes that are being removed go, and closes
-    /// the session. Call it on a current-thread runtime inside a `LocalSet`.
-    pub async fn run<C: Connect>(self, connect: C, settings: Settings, stop: CancellationToken) {
-        let Self { mut orders, view } = self;
-        let (settings, current) = (Rc::new(settings), Rc::new(Current::default()));
-        let attempts = TaskTracker::new();
-        let no_more = CancellationToken::new();
-        let session = supervise(connect, settings.clone(), current.clone(), view, no_more.clone());
-        let serving = async {
-            while let Some(order) =
-                tokio::select! { order = orders.recv() => order, () = stop.cancelled() => None }
-            {
-                let Some(live) = current.live() else {
-                    drop(order.caller.send(Err(NotGranted::Lost)));
-                    continue;
-                };
-                let randomness = settings.randomness.clone();
-                attempts.spawn_local(async move { recipe::contend(live, order, &*randomness).await });
-            }
-            attempts.close();
-            // The session stays until then: removing a node needs it.
-            drop(tokio::time::timeout(LAST_NODES, attempts.wait()).await);
-            no_more.cancel();
-        };
-        tokio::join!(session, serving);
+impl From<NotGranted> for Refused {
+    fn from(why: NotGranted) -> Self {
+        match why {
+            NotGranted::Locked => Self::Locked,
+            NotGranted::KeyLimit(which) => Self::KeyLimit(which),
+            NotGranted::Lost => Self::Service("the session ended".into()),
+            NotGranted::Service(why) => Self::Service(why),
+        }
     }
 }
 
-/// How long removals of lock nodes may take after everything else has stopped.
-const LAST_NODES: Duration = Duration::from_secs(2);
+/// The wait is over: because of another holder (`taken`), or because ZooKeeper did not answer?
+fn why_not(view: &watch::Receiver<View>, taken: bool) -> Refused {
+    match &*view.borrow() {
+        View::Away(why) => Refused::Service(why.to_string()),
+        View::Live { connected: false, .. } => disconnected(),
+        View::Live { .. } if taken => Refused::Locked,
+        View::Live { .. } => Refused::Service("ZooKeeper did not answer in time".into()),
+    }
+}
+
+fn disconnected() -> Refused {
+    Refused::Service("the connection to ZooKeeper is lost".into())
+}
+
+fn stopping() -> Refused {
+    Refused::Service("the gateway is stopping".into())
+}

@@ -1,30 +1,40 @@
 //! How lock nodes are named, and which of them stands before which.
 
+use fencegate_policies::plan::Mode;
+
 use crate::randomness::Guid;
 
 /// A child of a key's parent that stands in its queue: anything to which the server gave a sequence number.
 ///
-/// Ours are called `<guid>-w-<10 digits>`: the GUID is how an attempt finds its node when the reply to the create is
-/// lost. A name that ends in a number but is not ours (a later version's, a stranger's) still blocks what comes after
-/// it: to pass it would be to guess that it holds nothing.
+/// Ours are called `<guid>-w-<10 digits>`, or `-r-` for shared access: the GUID is how an attempt finds its node when
+/// the reply to the create is lost. A name that ends in a number but is not ours (a later version's, a stranger's)
+/// counts as exclusive and blocks what comes after it: to pass it would be to guess that it holds nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender<'a> {
     pub name: &'a str,
     pub guid: Option<Guid>,
+    pub mode: Mode,
     pub sequence: u32,
 }
 
-/// Marks the nodes of exclusive contenders.
 const WRITER: &str = "-w-";
+const READER: &str = "-r-";
 
-/// The name that an exclusive attempt asks for; the server appends the sequence number.
-pub fn requested(guid: Guid) -> String {
-    format!("{guid}{WRITER}")
+fn mark(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => WRITER,
+        Mode::Shared => READER,
+    }
+}
+
+/// The name that an attempt asks for; the server appends the sequence number.
+pub fn requested(guid: Guid, mode: Mode) -> String {
+    format!("{guid}{}", mark(mode))
 }
 
 /// The name of the first node under a parent that was made in the same transaction.
-pub fn first(guid: Guid) -> String {
-    format!("{guid}{WRITER}{:010}", 0)
+pub fn first(guid: Guid, mode: Mode) -> String {
+    format!("{guid}{}{:010}", mark(mode), 0)
 }
 
 impl<'a> Contender<'a> {
@@ -32,14 +42,24 @@ impl<'a> Contender<'a> {
     pub fn parse(name: &'a str) -> Option<Self> {
         let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
         let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
-        Some(Self { name, guid: prefix.strip_suffix(WRITER).and_then(Guid::parse), sequence })
+        let ours = |mode| prefix.strip_suffix(mark(mode)).and_then(Guid::parse);
+        let (guid, mode) = match (ours(Mode::Exclusive), ours(Mode::Shared)) {
+            (None, Some(guid)) => (Some(guid), Mode::Shared),
+            (guid, _) => (guid, Mode::Exclusive),
+        };
+        Some(Self { name, guid, mode, sequence })
+    }
+
+    /// Two that can hold the lock at the same time.
+    fn agrees_with(&self, other: &Self) -> bool {
+        self.mode == Mode::Shared && other.mode == Mode::Shared
     }
 }
 
 /// Where one node stands among its parent's children.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Place<'a> {
-    /// Nobody before it: it holds the lock.
+    /// Nobody before it that it has to wait for: it holds the lock.
     First,
     /// Waits for exactly this one to go; watching only it wakes one waiter per release, not all.
     Behind(&'a str),
@@ -47,7 +67,8 @@ pub enum Place<'a> {
     Gone,
 }
 
-/// The place of the node called `own`.
+/// The place of the node called `own`. A writer waits for whoever is directly before it, a reader for the nearest
+/// writer before it: readers that come later never overtake a waiting writer.
 pub fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
     let Some(ours) = Contender::parse(own) else { return Place::Gone };
     let mut present = false;
@@ -56,9 +77,10 @@ pub fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
         if other.name == own {
             present = true;
         } else if other.sequence <= ours.sequence
+            // Equal numbers happen when the server's counter sticks at 2^31 - 1: then nobody may hold.
+            && !ours.agrees_with(&other)
             && before.as_ref().is_none_or(|b| b.sequence < other.sequence)
         {
-            // Equal numbers happen when the server's counter sticks at 2^31 - 1: then nobody may hold.
             before = Some(other);
         }
     }
@@ -67,6 +89,15 @@ pub fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
         (true, None) => Place::First,
         (true, Some(before)) => Place::Behind(before.name),
     }
+}
+
+/// Does anybody wait for the node called `own` to go, or could not hold beside it?
+pub fn is_contended(children: &[String], own: &str) -> bool {
+    let Some(ours) = Contender::parse(own) else { return false };
+    children
+        .iter()
+        .filter_map(|name| Contender::parse(name))
+        .any(|other| other.name != own && !ours.agrees_with(&other))
 }
 
 /// The nodes that an attempt made, lowest first. More than one when a create was repeated below us.
@@ -85,40 +116,62 @@ mod tests {
     use super::*;
     use crate::randomness::SystemRandomness;
 
-    fn node(sequence: u32) -> String {
-        format!("{}{sequence:010}", requested(Guid::new(&SystemRandomness)))
+    fn writer(sequence: u32) -> String {
+        format!("{}{sequence:010}", requested(Guid::new(&SystemRandomness), Mode::Exclusive))
+    }
+
+    fn reader(sequence: u32) -> String {
+        format!("{}{sequence:010}", requested(Guid::new(&SystemRandomness), Mode::Shared))
+    }
+
+    #[test]
+    fn readers_hold_together_and_a_writer_between_them_is_not_overtaken() {
+        let nodes = [reader(1), reader(2), writer(3), reader(4), reader(5)];
+        assert_eq!(place(&nodes, &nodes[1]), Place::First);
+        assert_eq!(place(&nodes, &nodes[2]), Place::Behind(&nodes[1]));
+        assert_eq!(place(&nodes, &nodes[3]), Place::Behind(&nodes[2]));
+        assert_eq!(place(&nodes, &nodes[4]), Place::Behind(&nodes[2]));
+    }
+
+    #[test]
+    fn contention_is_who_cannot_hold_beside_us() {
+        let readers = [reader(1), reader(2)];
+        assert!(!is_contended(&readers, &readers[0]));
+        let mixed = [reader(1), writer(2)];
+        assert!(is_contended(&mixed, &mixed[0]) && is_contended(&mixed, &mixed[1]));
+        assert!(!is_contended(&mixed[1..], &mixed[1]));
     }
 
     #[test]
     fn a_node_waits_for_the_one_directly_before_it() {
-        let nodes = [node(12), node(3), node(7)];
+        let nodes = [writer(12), writer(3), writer(7)];
         assert_eq!(place(&nodes, &nodes[1]), Place::First);
         assert_eq!(place(&nodes, &nodes[2]), Place::Behind(&nodes[1]));
         assert_eq!(place(&nodes, &nodes[0]), Place::Behind(&nodes[2]));
-        assert_eq!(place(&nodes, &node(1)), Place::Gone);
+        assert_eq!(place(&nodes, &writer(1)), Place::Gone);
     }
 
     #[test]
     fn order_is_by_number_not_by_name() {
-        let low = format!("f{}", &node(1)[1..]);
-        let high = format!("0{}", &node(2)[1..]);
+        let low = format!("f{}", &writer(1)[1..]);
+        let high = format!("0{}", &writer(2)[1..]);
         let nodes = [low.clone(), high.clone()];
         assert_eq!(place(&nodes, &high), Place::Behind(&low));
     }
 
     #[test]
     fn equal_numbers_block_each_other() {
-        let nodes = [node(i32::MAX as u32), node(i32::MAX as u32)];
+        let nodes = [writer(i32::MAX as u32), writer(i32::MAX as u32)];
         assert_eq!(place(&nodes, &nodes[0]), Place::Behind(&nodes[1]));
         assert_eq!(place(&nodes, &nodes[1]), Place::Behind(&nodes[0]));
     }
 
     #[test]
     fn a_stranger_with_a_number_blocks_and_one_without_does_not() {
-        let own = node(5);
+        let own = writer(5);
         let plain = ["readme".to_owned(), own.clone()];
         assert_eq!(place(&plain, &own), Place::First);
-        for stranger in ["_c_1-lock-0000000001", "x-r-0000000001", "\u{e9}0000000001"] {
+        for stranger in ["_c_1-lock-0000000001", "x-s-0000000001", "\u{e9}0000000001"] {
             let queue = [stranger.to_owned(), own.clone()];
             assert_eq!(place(&queue, &own), Place::Behind(stranger));
         }
@@ -127,7 +180,7 @@ mod tests {
     #[test]
     fn an_attempt_finds_its_nodes_lowest_first() {
         let guid = Guid::new(&SystemRandomness);
-        let nodes = [format!("{guid}-w-0000000009"), node(1), format!("{guid}-w-0000000004")];
+        let nodes = [format!("{guid}-w-0000000009"), writer(1), format!("{guid}-w-0000000004")];
         assert_eq!(made_by(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
     }
 }

@@ -1,11 +1,22 @@
 //! The lock of a resource key: asked for on any worker, taken on the session's thread.
 //!
-//! [`keeper`] is what a worker sees, [`tenure`] what it gets. [`recipe`] is the life of one lock node, [`layout`] its
-//! name and order, [`janitor`] the net below, [`queues`] the bound on what may wait.
+//! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, [`slot`]
+//! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`], with one node
+//! ([`attempt`]) or several ([`set`]). [`site`] is what both do at one key, [`layout`] how nodes are named and ordered,
+//! [`registry`] and [`janitor`] see that none is forgotten, [`desk`] puts it on its thread.
 
+pub mod attempt;
+pub mod attend;
+pub mod desk;
+pub mod grant;
 pub mod janitor;
 pub mod keeper;
 pub mod layout;
+pub mod order;
+pub mod queue;
 pub mod queues;
-pub mod recipe;
+pub mod registry;
+pub mod set;
+pub mod site;
+pub mod slot;
 pub mod tenure;

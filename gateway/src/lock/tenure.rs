@@ -1,53 +1,87 @@
-//! Our hold of a key: what a dispatch is stamped with and proven by.
+//! Our hold of a key, in the hands of one request: what its dispatches are stamped with and proven by.
 
 use std::{cell::Cell, sync::Arc};
 
 use fencegate_policies::token::Token;
 use tokio::sync::oneshot;
 
-use super::{queues::Place, recipe::Grant};
-use crate::session::proof::Proof;
+use super::{grant::Grant, slot::Slot};
+use crate::session::evidence::Evidence;
 
-/// A granted lock. Dropping it ends the tenure: its node is removed by the task that owns it, and no dispatch can
-/// begin under it any more. Whoever writes bytes under it therefore keeps it until the last one.
+/// A granted lock. Dropping it ends this request's part in it. Whoever writes bytes under it therefore keeps it until
+/// the last one, and says with [`Tenure::known`] that nothing of it goes on upstream; without that word nothing is
+/// ever dispatched under the same lock node again.
 #[derive(Debug)]
 pub struct Tenure {
-    epoch: u64,
-    sequence: u32,
-    dispatches: Cell<u32>,
-    proof: Arc<Proof>,
-    contended: bool,
-    _over: oneshot::Sender<()>,
-    _place: Place,
+    grant: Grant,
+    /// G of the last dispatch that was given out.
+    number: Cell<u32>,
+    dispatched: Cell<bool>,
+    known: Cell<bool>,
+    end: End,
+}
+
+#[derive(Debug)]
+enum End {
+    /// A node for this request only: its task removes it when this is dropped.
+    Node { _over: oneshot::Sender<()> },
+    /// A cached tenure that others may use after us.
+    Slot(Arc<Slot>),
 }
 
 /// One sending of a request upstream under a tenure.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     pub token: Token,
-    pub proof: Arc<Proof>,
+    pub evidence: Arc<Evidence>,
 }
 
 impl Tenure {
-    pub(super) fn new(grant: Grant, place: Place) -> Self {
-        let Grant { epoch, sequence, proof, over, contended } = grant;
-        Self { epoch, sequence, dispatches: Cell::new(0), proof, contended, _over: over, _place: place }
+    pub(super) fn of_node(grant: Grant, over: oneshot::Sender<()>) -> Self {
+        Self::new(grant, 1, End::Node { _over: over })
     }
 
-    /// The next dispatch, with the next G. `None` after 2^32 - 1 of them, or for an epoch that fits no token.
+    /// `number`: G of the first dispatch, already counted.
+    pub(super) fn of_slot(grant: Grant, number: u32, slot: Arc<Slot>) -> Self {
+        Self::new(grant, number, End::Slot(slot))
+    }
+
+    fn new(grant: Grant, number: u32, end: End) -> Self {
+        Self { grant, number: Cell::new(number), dispatched: Cell::new(false), known: Cell::new(false), end }
+    }
+
+    /// The next dispatch, with the next G. `None` when the tenure is closed or its numbers are used up.
     pub fn dispatch(&self) -> Option<Dispatch> {
-        let number = self.dispatches.get().checked_add(1)?;
-        self.dispatches.set(number);
-        let token = Token::new(self.epoch, self.sequence, number).ok()?;
-        Some(Dispatch { token, proof: self.proof.clone() })
+        if self.dispatched.replace(true) {
+            let next = match &self.end {
+                End::Node { .. } => self.number.get().checked_add(1),
+                End::Slot(slot) => slot.next_number(),
+            };
+            self.number.set(next?);
+        }
+        let token = Token::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()?;
+        Some(Dispatch { token, evidence: self.grant.evidence.clone() })
     }
 
-    pub fn proof(&self) -> &Proof {
-        &self.proof
+    /// Nothing that was dispatched goes on: it was answered in full, or never left.
+    pub fn known(&self) {
+        self.known.set(true);
+    }
+
+    pub fn evidence(&self) -> &Evidence {
+        &self.grant.evidence
     }
 
     /// Another holder was before us.
     pub fn was_contended(&self) -> bool {
-        self.contended
+        self.grant.contended
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        if let End::Slot(slot) = &self.end {
+            slot.ended(self.known.get() || !self.dispatched.get());
+        }
     }
 }

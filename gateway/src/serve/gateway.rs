@@ -1,13 +1,16 @@
 //! Starts everything, waits for the signal, and stops everything in the order that keeps locks safe.
 
 use std::{
+    convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
-    sync::Arc,
+    rc::Rc,
+    sync::{Arc, OnceLock},
     thread,
 };
 
 use fencegate_policies::plan::Plan;
+use futures_util::future::join_all;
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::LocalSet,
@@ -18,12 +21,12 @@ use tracing::{error, info, warn};
 use super::worker::{self, Drained, Shared};
 use crate::{
     admin::{self, metrics::Metrics},
-    lock::keeper::{Desk, keeper},
+    lock::{desk::Desk, keeper::keeper},
     network::Tcp,
     randomness::SystemRandomness,
     session::{
         clock::{MachineClock, SharedClock},
-        era::{FORMAT, Member},
+        era::{FORMAT, Member, Meta},
         supervise::Settings,
         zookeeper::Servers,
     },
@@ -44,6 +47,8 @@ pub enum Trouble {
     Listen { listener: String, address: SocketAddr, source: io::Error },
     #[error("start a thread or runtime")]
     Start(#[from] io::Error),
+    #[error("the session's thread has panicked; locks go by the session timeout")]
+    SessionEnded,
     #[error("{0} requests were still at work when the drain was over")]
     NotDrained(usize),
 }
@@ -54,11 +59,19 @@ pub fn run(plan: Plan, options: Options) -> Result<(), Trouble> {
     let plan = Arc::new(plan);
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::new(&plan);
-    let (keeper, desk) = keeper(clock.clone());
+    let (keeper, desks) = keeper(clock.clone(), plan.zookeeper.sessions);
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let admin = bind_admin(plan.admin.address)?;
-    let session = start_session(desk, settings(&plan, options, &clock, &metrics), close.clone())?;
+    let installation = Arc::default();
+    let settings = (0..desks.len())
+        .map(|number| Settings {
+            metrics: metrics.session(number),
+            ..settings(&plan, options, &clock, &metrics, &installation)
+        })
+        .collect();
+    let (alive, session_ends) = tokio::sync::oneshot::channel::<Infallible>();
+    let session = start_sessions(desks, settings, close.clone(), alive)?;
     let workers = options.workers.max(1);
     let shared = Shared {
         plan: plan.clone(),
@@ -71,7 +84,13 @@ pub fn run(plan: Plan, options: Options) -> Result<(), Trouble> {
     let drain = shared.drain.clone();
     let threads = start_workers(&plan, workers, shared)?;
     admin::start(admin, admin::Seen { keeper, metrics, drain: drain.clone() })?;
-    signals.block_on(stopped())?;
+    signals.block_on(async {
+        tokio::select! {
+            stopped = stopped() => stopped.map_err(Trouble::Start),
+            // Closed without a word when the thread unwinds.
+            _ = session_ends => Err(Trouble::SessionEnded),
+        }
+    })?;
     info!("draining");
     drain.cancel();
     thread::spawn(move || signals.block_on(give_up_at_second_signal()));
@@ -89,7 +108,13 @@ pub fn run(plan: Plan, options: Options) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn settings(plan: &Plan, options: Options, clock: &SharedClock, metrics: &Metrics) -> Settings {
+fn settings(
+    plan: &Plan,
+    options: Options,
+    clock: &SharedClock,
+    metrics: &Metrics,
+    installation: &Arc<OnceLock<Meta>>,
+) -> Settings {
     let member = Member {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -102,7 +127,8 @@ fn settings(plan: &Plan, options: Options, clock: &SharedClock, metrics: &Metric
         init: options.init,
         clock: clock.clone(),
         randomness: Arc::new(SystemRandomness),
-        metrics: metrics.session(),
+        installation: installation.clone(),
+        metrics: metrics.session(0),
     }
 }
 
@@ -118,17 +144,21 @@ fn bind_admin(address: SocketAddr) -> Result<TcpListener, Trouble> {
     Ok(listener)
 }
 
-/// The session has a thread of its own: a worker that computes for long must not cost it its life.
-fn start_session(
-    desk: Desk,
-    settings: Settings,
+/// The sessions have a thread of their own: a worker that computes for long must not cost them their life.
+fn start_sessions(
+    desks: Vec<Desk>,
+    settings: Vec<Settings>,
     close: CancellationToken,
+    alive: tokio::sync::oneshot::Sender<Infallible>,
 ) -> io::Result<thread::JoinHandle<()>> {
-    let servers = Servers::of(&settings.policy);
     thread::Builder::new().name("session".into()).spawn(move || {
+        let _alive = alive;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime needs an epoll instance, and the process has just started");
-        LocalSet::new().block_on(&runtime, desk.run(servers, settings, close));
+        let all = desks.into_iter().zip(settings).map(|(desk, settings)| {
+            desk.run(Servers::of(&settings.policy), Rc::new(settings), close.clone())
+        });
+        LocalSet::new().block_on(&runtime, join_all(all));
     })
 }
 
@@ -189,8 +219,8 @@ fn left_behind(worker: thread::Result<Drained>) -> usize {
         Ok(Drained::Clean) => 0,
         Ok(Drained::Left { exchanges }) => {
             warn!(exchanges, "drain took too long");
-            // Connections without an exchange hold no lock, but the drain was not clean.
-            exchanges.max(1)
+            // A connection without an exchange holds no lock; it only did not take its answer.
+            exchanges
         }
         Err(_) => {
             error!("a worker panicked");

@@ -23,6 +23,13 @@ pub struct Meta {
     pub base: u64,
 }
 
+impl Meta {
+    /// The same installation as `known`, in the same era or a later one: tokens made under it are not smaller.
+    pub fn follows(&self, known: &Self) -> bool {
+        self.uuid == known.uuid && (self.era, self.base) >= (known.era, known.base)
+    }
+}
+
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = 1;
 

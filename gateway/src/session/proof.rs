@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::clock::{Boot, SharedClock};
+use super::clock::Boot;
 
 /// The proof of one session. A new session gets a new proof, so whoever holds this one can never be told "alive" by
 /// the heartbeat of a later session; one load decides.
@@ -34,17 +34,6 @@ impl Proof {
 
     pub fn deadline(&self) -> Boot {
         Boot::from_nanos(self.deadline.load(Ordering::Acquire))
-    }
-
-    /// Returns when the proof no longer holds; the deadline may move while it is waited for.
-    pub async fn lapsed(&self, clock: &SharedClock) {
-        loop {
-            let now = clock.now();
-            if !self.holds(now) {
-                return;
-            }
-            tokio::time::sleep(self.deadline().since(now)).await;
-        }
     }
 
     /// Moves the deadline forward, never back, and never after [`Proof::revoke`].

@@ -1,6 +1,11 @@
 //! Makes a session, registers it, keeps it proven, and begins anew when it is over.
 
-use std::{cell::RefCell, collections::HashSet, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use fencegate_policies::plan;
 use tokio::{
@@ -12,7 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{
     clock::SharedClock,
-    era::{self, Era, Init},
+    era::{self, Era, Init, Meta},
     heartbeat::{Beats, Rhythm},
     link::{Connect, Failed, Fault, Kind, Link, State, Step},
     paths::Paths,
@@ -20,8 +25,8 @@ use super::{
 };
 use crate::{
     admin::metrics::SessionMetrics,
-    lock::janitor,
-    randomness::{Guid, Randomness},
+    lock::{janitor, registry::Registry},
+    randomness::Randomness,
 };
 
 /// What a session is made with.
@@ -31,8 +36,11 @@ pub struct Settings {
     pub gateway: String,
     /// Data of the member node.
     pub member: Vec<u8>,
-    /// Make `meta` if there is none.
+    /// Make `meta` if there is none, before the first session of the process; never again: an ensemble that loses
+    /// `meta` while we run was wiped, and would count its tokens from the beginning.
     pub init: bool,
+    /// The installation that this process serves, from its first session on.
+    pub installation: Arc<OnceLock<Meta>>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,
@@ -45,12 +53,11 @@ pub struct Live<L> {
     pub proof: Arc<Proof>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
-    /// GUIDs of the attempts whose node exists or may: entered before a create is sent, left after the delete is
-    /// settled. The janitor removes every other node of ours.
-    pub registry: RefCell<HashSet<Guid>>,
+    pub registry: Registry,
     /// No new grant under this session: it is over, or about to be given up.
     pub over: CancellationToken,
     pub clock: SharedClock,
+    pub randomness: Arc<dyn Randomness>,
     beaten: Notify,
 }
 
@@ -82,17 +89,31 @@ impl View {
 }
 
 /// The session of the moment, on its own thread.
-pub struct Current<L>(RefCell<Option<Rc<Live<L>>>>);
+pub struct Current<L> {
+    live: RefCell<Option<Rc<Live<L>>>>,
+    made: Notify,
+}
 
 impl<L> Default for Current<L> {
     fn default() -> Self {
-        Self(RefCell::new(None))
+        Self { live: RefCell::new(None), made: Notify::new() }
     }
 }
 
 impl<L> Current<L> {
     pub fn live(&self) -> Option<Rc<Live<L>>> {
-        self.0.borrow().clone()
+        self.live.borrow().clone()
+    }
+
+    /// Returns when there is another session than before.
+    pub async fn changed(&self) {
+        self.made.notified().await;
+    }
+
+    fn set(&self, live: Option<Rc<Live<L>>>) -> Option<Rc<Live<L>>> {
+        let before = self.live.replace(live);
+        self.made.notify_waiters();
+        before
     }
 }
 
@@ -128,6 +149,11 @@ enum NotEstablished {
     Init(Fault),
     #[error(transparent)]
     Era(#[from] era::Unreadable),
+    #[error(
+        "FG0503: this gateway serves installation {known}, and ZooKeeper now has {found} or an older era of it: it was \
+         wiped or restored, and its tokens would go back; restart the gateways when that is meant"
+    )]
+    OtherInstallation { known: String, found: String },
     #[error("register: {0}")]
     Register(#[from] Failed),
     #[error(
@@ -155,7 +181,7 @@ pub async fn supervise<C: Connect>(
             Ok((live, registration)) => {
                 pause = PAUSE.start;
                 let live = Rc::new(live);
-                *current.0.borrow_mut() = Some(live.clone());
+                current.set(Some(live.clone()));
                 let ended = keep(&live, registration, &settings, &view, &stop).await;
                 if matches!(ended, Ended::Stopped) {
                     drop(live);
@@ -187,7 +213,7 @@ fn give_up<L: Link>(
 ) {
     live.proof.revoke();
     live.over.cancel();
-    current.0.borrow_mut().take();
+    current.set(None);
     settings.metrics.ended();
     error!(session = format_args!("{:#x}", live.link.id()), reason = %ended, "session.ended");
     view.send_replace(View::Away(ended.to_string().into()));
@@ -202,13 +228,20 @@ async fn establish<C: Connect>(
     let link = connect.connect().await.map_err(NotEstablished::Connect)?;
     let rhythm = rhythm(settings, &link)?;
     let paths = Paths::below(&settings.policy.root);
-    if settings.init {
+    if settings.init && settings.installation.get().is_none() {
         let init = era::init(&link, &paths, &*settings.randomness).await.map_err(NotEstablished::Init)?;
         if init == Init::Made {
             info!(path = %paths.meta(), "installation made");
         }
     }
     let era = era::read(&link, &paths).await?;
+    let known = settings.installation.get_or_init(|| era.meta.clone());
+    if !era.meta.follows(known) {
+        return Err(NotEstablished::OtherInstallation {
+            known: known.uuid.clone(),
+            found: era.meta.uuid.clone(),
+        });
+    }
     let member = paths.member(&settings.gateway, link.id());
     era::register(&link, &paths, &era, &member, &settings.member).await?;
     info!(
@@ -226,9 +259,10 @@ async fn establish<C: Connect>(
         paths,
         proof,
         base: era.meta.base,
-        registry: RefCell::default(),
+        registry: Registry::default(),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),
+        randomness: settings.randomness.clone(),
         beaten: Notify::new(),
     };
     Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting) }))
@@ -261,6 +295,8 @@ async fn keep<L: Link>(
         ended = beat(live, &mut registration, settings) => ended,
         ended = report(live, settings, view) => ended,
         never = janitor => match never {},
+        // Whoever found a node of another owner.
+        () = live.over.cancelled() => Ended::Swapped,
         () = stop.cancelled() => Ended::Stopped,
     }
 }
@@ -284,22 +320,29 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
 async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> Ended {
     let meta = live.paths.meta();
     let Registration { member, era, rhythm, beats } = registration;
-    let mut reconnects = live.link.reconnects();
+    // The connection that is known to speak for our session.
+    let mut ours = live.link.reconnects();
     let mut next = Instant::now();
+    let mut scheduled = live.clock.now();
     loop {
         sleep_until(next).await;
-        // From now, not from the last one: after a pause there is nothing to catch up.
-        next = Instant::now() + rhythm.period;
-        if reconnects != live.link.reconnects() {
-            reconnects = live.link.reconnects();
-            if !is_still_ours(live, member).await {
-                return Ended::Swapped;
-            }
-        }
-        if let Some(late) = beats.sending(live.clock.now()) {
+        let late = live.clock.now().since(scheduled);
+        if late > settings.policy.tick / 2 {
             warn!(?late, "process.paused");
             settings.metrics.paused(late);
         }
+        let connection = live.link.reconnects();
+        if connection != ours {
+            match is_still_ours(live, member).await {
+                Some(true) => ours = connection,
+                Some(false) => return Ended::Swapped,
+                None => {}
+            }
+        }
+        beats.sending(live.clock.now());
+        // From now, not from the last one: after a pause there is nothing to catch up.
+        next = Instant::now() + rhythm.period;
+        scheduled = live.clock.now() + rhythm.period;
         let sent = live.clock.now();
         let steps = [
             Step::Check { path: &meta, version: era.version },
@@ -309,7 +352,9 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         settings.metrics.beat(live.clock.now().since(sent), answer.is_ok());
         match answer {
             Ok(_) => {
-                if let Some(deadline) = beats.acknowledged() {
+                // Only over a connection that was known to be ours before and still is: the write may have waited and
+                // gone out over another one.
+                if let (Some(deadline), true) = (beats.acknowledged(), live.link.reconnects() == ours) {
                     live.proof.extend(deadline);
                     live.beaten.notify_waiters();
                 }
@@ -320,13 +365,14 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
             Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
         }
         settings.metrics.proof(live.proof.deadline().since(live.clock.now()));
+        settings.metrics.nodes(live.registry.nodes(), live.registry.bytes());
     }
 }
 
 /// After a reconnect: does this connection still speak for the session we think it does? A write to the member node
 /// would succeed from any session, and so "prove" one that nobody keeps alive. The owner of a node made now tells.
-/// What cannot be told counts as ours: the proof does not move without an acknowledged beat.
-async fn is_still_ours<L: Link>(live: &Live<L>, member: &str) -> bool {
+/// `None`: it could not be told.
+async fn is_still_ours<L: Link>(live: &Live<L>, member: &str) -> Option<bool> {
     let probe = format!("{member}-probe");
     let made = live.link.create(&probe, b"", Kind::Ephemeral).await;
     let owner = match made {
@@ -338,12 +384,12 @@ async fn is_still_ours<L: Link>(live: &Live<L>, member: &str) -> bool {
     if let Err(fault) = live.link.delete(&probe).await {
         debug!(%fault, "probe left behind until the session ends");
     }
-    owner.is_none_or(|owner| owner == live.link.id())
+    owner.map(|owner| owner == live.link.id())
 }
 
 /// Closes the session, so that its nodes go at once and not by its timeout.
 async fn farewell<L: Link>(current: &Current<L>) {
-    let Some(live) = current.0.borrow_mut().take() else { return };
+    let Some(live) = current.set(None) else { return };
     live.proof.revoke();
     live.over.cancel();
     match Rc::try_unwrap(live) {

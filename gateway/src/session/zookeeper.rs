@@ -1,10 +1,20 @@
 //! The session on a real ensemble, through `zookeeper-client`.
 
-use std::{cell::Cell, future::Future, pin::Pin, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    time::Duration,
+};
 
 use fencegate_policies::plan;
-use tokio::{sync::Notify, task::AbortHandle, time::timeout};
-use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, SessionState, Stat};
+use futures_util::FutureExt;
+use tokio::time::timeout;
+use zookeeper_client::{
+    Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, OneshotWatcher, SessionState, Stat,
+    StateWatcher,
+};
 
 use super::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
 
@@ -33,35 +43,19 @@ impl Connect for Servers {
     }
 }
 
-/// One session. The client library reports state changes through a channel that coalesces, so a task counts them.
+/// One session.
 pub struct Session {
     client: Client,
-    changes: Rc<Changes>,
-    counting: AbortHandle,
-}
-
-#[derive(Default)]
-struct Changes {
-    reconnects: Cell<u64>,
-    any: Notify,
+    /// Looked at without waiting, so that the count is never behind an answer that came over a new connection.
+    watcher: RefCell<StateWatcher>,
+    changes: Cell<u64>,
+    watches: Rc<Watches>,
 }
 
 impl Session {
     fn new(client: Client) -> Self {
-        let changes = Rc::<Changes>::default();
-        let (mut watcher, counted) = (client.state_watcher(), changes.clone());
-        let counting = tokio::task::spawn_local(async move {
-            loop {
-                let state = watcher.changed().await;
-                // Coalesced changes may show `SyncConnected` only: whatever changed, it was a new connection.
-                counted.reconnects.set(counted.reconnects.get() + 1);
-                counted.any.notify_waiters();
-                if state.is_terminated() {
-                    return;
-                }
-            }
-        });
-        Self { client, changes, counting: counting.abort_handle() }
+        let watcher = RefCell::new(client.state_watcher());
+        Self { client, watcher, changes: Cell::new(0), watches: Rc::default() }
     }
 
     fn fault(&self, error: Error) -> Fault {
@@ -128,11 +122,17 @@ impl Link for Session {
     }
 
     fn reconnects(&self) -> u64 {
-        self.changes.reconnects.get()
+        // Coalesced changes may show one state only: whatever changed, it may have been a new connection.
+        while self.watcher.borrow_mut().changed().now_or_never().is_some() {
+            self.changes.set(self.changes.get() + 1);
+        }
+        self.changes.get()
     }
 
     async fn state_changed(&self) {
-        self.changes.any.notified().await;
+        // A watcher of its own: one wait must not take the change from another.
+        let mut watcher = self.client.state_watcher();
+        watcher.changed().await;
     }
 
     // Each method below calls the client *before* it builds its future: that is when the request is sent.
@@ -173,20 +173,36 @@ impl Link for Session {
 
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>> {
         // A data watch on an existing node: an exists-watch on a missing one would stay at the server.
-        let sent = self.client.get_and_watch_data(path);
+        let room = self.watches.room(path);
+        let (watched, plain) = match room.is_some() {
+            true => (Some(self.client.get_and_watch_data(path)), None),
+            false => (None, Some(self.client.get_data(path))),
+        };
         async move {
-            let (_, _, watcher) = sent.await.map_err(|error| self.fault(error))?;
-            let watch: Self::Watch = Box::pin(async move { drop(watcher.changed().await) });
-            Ok(watch)
+            if let Some(plain) = plain {
+                plain.await.map_err(|error| self.fault(error))?;
+                return Ok(Box::pin(self.watches.clone().look()) as Self::Watch);
+            }
+            let watched = watched.expect("one of the two");
+            let (_, _, watcher) = watched.await.map_err(|error| self.fault(error))?;
+            Ok(fires_once(watcher, room))
         }
     }
 
     fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>> {
-        let sent = self.client.list_and_watch_children(path);
+        let room = self.watches.room(path);
+        let (watched, plain) = match room.is_some() {
+            true => (Some(self.client.list_and_watch_children(path)), None),
+            false => (None, Some(self.client.list_children(path))),
+        };
         async move {
-            let (children, watcher) = sent.await.map_err(|error| self.fault(error))?;
-            let watch: Self::Watch = Box::pin(async move { drop(watcher.changed().await) });
-            Ok((children, watch))
+            if let Some(plain) = plain {
+                let children = plain.await.map_err(|error| self.fault(error))?;
+                return Ok((children, Box::pin(self.watches.clone().look()) as Self::Watch));
+            }
+            let watched = watched.expect("one of the two");
+            let (children, watcher) = watched.await.map_err(|error| self.fault(error))?;
+            Ok((children, fires_once(watcher, room)))
         }
     }
 
@@ -241,11 +257,71 @@ impl Link for Session {
     }
 }
 
+fn fires_once(watcher: OneshotWatcher, room: Option<Room>) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        drop(watcher.changed().await);
+        drop(room);
+    })
+}
+
 /// How long a farewell to the server may take.
 const CLOSING: Duration = Duration::from_secs(2);
 
-impl Drop for Session {
+/// Live watches, and the bytes of their paths.
+///
+/// After a reconnect the client library sets all watches again, split into several requests where they are more than
+/// 128 KiB, all under one number; it then fails on the second answer, and so on every further reconnect until the
+/// session expires (`zookeeper-client` 0.11.2). So the bytes are bounded, and what does not fit is looked at instead.
+#[derive(Default)]
+struct Watches {
+    bytes: Cell<usize>,
+    /// How many look instead of watching.
+    looking: Cell<u32>,
+}
+
+/// Bytes of paths; well below the library's limit, because it adds to each.
+const WATCHED_BYTES: usize = 96 * 1024;
+/// All that look instead of watching, together, look this often per second at most.
+const LOOKS_PER_SECOND: u32 = 1000;
+const LEAST_LOOK: Duration = Duration::from_millis(50);
+
+/// A part of the bound, given back when the watch ends.
+struct Room {
+    watches: Rc<Watches>,
+    bytes: usize,
+}
+
+impl Watches {
+    fn room(self: &Rc<Self>, path: &str) -> Option<Room> {
+        let bytes = self.bytes.get() + path.len() + PER_WATCH;
+        (bytes <= WATCHED_BYTES).then(|| {
+            self.bytes.set(bytes);
+            Room { watches: self.clone(), bytes: path.len() + PER_WATCH }
+        })
+    }
+
+    /// Returns when it is time to look; the more there are, the later.
+    async fn look(self: Rc<Self>) {
+        let looking = Looking(self);
+        looking.0.looking.set(looking.0.looking.get() + 1);
+        let rest = Duration::from_secs(1) * looking.0.looking.get() / LOOKS_PER_SECOND;
+        tokio::time::sleep(rest.max(LEAST_LOOK)).await;
+    }
+}
+
+/// Length field of a path in the protocol.
+const PER_WATCH: usize = 4;
+
+struct Looking(Rc<Watches>);
+
+impl Drop for Looking {
     fn drop(&mut self) {
-        self.counting.abort();
+        self.0.looking.set(self.0.looking.get() - 1);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.watches.bytes.set(self.watches.bytes.get() - self.bytes);
     }
 }

@@ -31,6 +31,9 @@ pub async fn admit<S: Serve<Admitted>>(
     if http.uri().path() == "*" {
         return asterisk(http.method());
     }
+    if !http.uri().path().starts_with('/') {
+        return Err(malformed("a target that is not a path"));
+    }
     let path = CanonicalPath::parse(http.uri().path());
     next.serve(Admitted { http, notes, host, path }).await
 }

@@ -24,7 +24,7 @@ pub async fn buffer<S: Serve<Loaded>>(
     mut request: Routed,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    if request.fenced.is_some() {
+    if request.fence().is_some() {
         let (mut head, body) = request.http.into_parts();
         let most = plan.listener.limits.max_body;
         let limit = plan.listener.timeouts.request_body;

@@ -8,19 +8,19 @@ use tokio_util::task::TaskTracker;
 use crate::{
     body::Reply,
     refusal::{Reason, Refusal},
-    stage::{Detached, Loaded, presence},
+    stage::{Detached, Keyed, presence},
     step::Serve,
 };
 
 /// Unfenced requests stay attached: for them a client that goes away is a reason to stop working.
 pub async fn detach<S: Serve<Detached>>(
     running: &TaskTracker,
-    loaded: Loaded,
+    request: Keyed,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
     let (here, client) = presence();
-    let fenced = loaded.0.fenced.is_some();
-    let request = Detached { loaded, client };
+    let fenced = request.fenced.is_some();
+    let request = Detached { request, client };
     if !fenced {
         let reply = next.serve(request).await;
         drop(here);

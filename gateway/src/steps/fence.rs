@@ -3,10 +3,11 @@
 use std::{future::poll_fn, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_policies::plan::Level;
+use fencegate_policies::{plan::Level, prefer};
 use hyper::{
-    Response,
+    HeaderMap, Response,
     body::{Body as _, Frame},
+    header::HeaderValue,
 };
 use tokio::{
     sync::mpsc,
@@ -19,15 +20,15 @@ use crate::{
     admin::metrics::{Acquired, Holding, WorkerMetrics},
     body::{Body, BodyError, Piece, Reply},
     lock::{
-        keeper::{Keeper, Limits, Refused},
+        keeper::{Keeper, Refused, Wish},
         tenure::Tenure,
     },
     pieces::Pieces,
     refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
-    stage::{Client, Detached, Held, Hold, Loaded, Routed},
+    stage::{Client, Detached, Fenced, Held, Hold, Keyed, listed},
     step::Serve,
-    steps::forward::proof_needed,
+    steps::forward::evidence_needed,
 };
 
 /// What the step works with.
@@ -42,35 +43,45 @@ pub struct Fencing {
 }
 
 pub async fn fence<S: Serve<Held>>(fencing: &Fencing, request: Detached, next: &S) -> Result<Reply, Refusal> {
-    let Detached { loaded: Loaded(routed), mut client } = request;
-    let Some(key) = routed.fenced.as_ref().map(|fenced| fenced.key.clone()) else {
-        return next.serve(held(routed, None)).await;
+    let Detached { request, mut client } = request;
+    let Some(fenced) = &request.fenced else { return next.serve(held(request, None)).await };
+    let upstream = request.plan.upstream(request.upstream);
+    let (tenure, counted) = fencing.acquire(&request, fenced, &mut client).await?;
+    let hold = Hold {
+        tenure: Rc::new(tenure),
+        keys: fenced.keys.clone(),
+        mode: fenced.mode,
+        counted: Rc::new(counted),
     };
-    let (tenure, counted) = fencing.acquire(&routed, &mut client).await?;
     let answer = Answer {
-        most: routed.fence().expect("a fenced request has a fence").max_response,
-        idle: routed.upstream().response_body_idle,
-        level: routed.upstream().fencing,
+        most: fenced.fence(&request.plan).max_response,
+        idle: upstream.response_body_idle,
+        level: upstream.fencing,
         clock: fencing.clock.clone(),
-        hold: Hold { tenure: Rc::new(tenure), key, counted: Rc::new(counted) },
+        hold: hold.clone(),
     };
-    let (notes, hold) = (routed.notes.clone(), answer.hold.clone());
-    let reply = next.serve(held(routed, Some(hold.clone()))).await;
-    let taken = match reply {
+    let notes = request.notes.clone();
+    let taken = match next.serve(held(request, Some(hold.clone()))).await {
         Ok(reply) => answer.take(reply, &fencing.running).await,
         Err(refusal) => Err(refusal),
     };
-    notes.proof_lost.set(!hold.tenure.proof().holds(fencing.clock.now()));
-    if matches!(&taken, Err(refusal) if refusal.outcome() == Outcome::Unknown) {
-        // The upstream may still be at work under this token. Dropping the tenure retires it: nothing is dispatched
-        // under it again, and what comes next carries a larger one.
-        warn!(key = %hold.key, token = ?notes.token.get().map(|token| token.to_string()), "tenure.retired");
+    notes.proof_lost.set(!hold.tenure.evidence().holds(fencing.clock.now()));
+    match &taken {
+        Err(refusal) if refusal.outcome() == Outcome::Unknown => {
+            // The upstream may still be at work under this token. Without the word that all is known, dropping the
+            // tenure retires it: nothing is dispatched under it again, and what comes next carries a larger one.
+            let token = notes.token.get().map(|token| token.to_string());
+            warn!(keys = listed(&hold.keys), token, "tenure.retired");
+        }
+        Err(_) => hold.tenure.known(),
+        // Said by who has taken the answer to its end.
+        Ok(_) => {}
     }
     taken
 }
 
-fn held(routed: Routed, hold: Option<Hold>) -> Held {
-    let Routed { http, notes, plan, upstream, .. } = routed;
+fn held(request: Keyed, hold: Option<Hold>) -> Held {
+    let Keyed { http, notes, plan, upstream, .. } = request;
     Held { http, notes, plan, upstream, hold }
 }
 
@@ -81,37 +92,56 @@ impl Fencing {
         sleep(patience).await;
     }
 
-    async fn acquire(&self, routed: &Routed, client: &mut Client) -> Result<(Tenure, Holding), Refusal> {
-        let fenced = routed.fenced.as_ref().expect("asked for fenced requests only");
-        let fence = routed.fence().expect("asked for fenced requests only");
+    async fn acquire(
+        &self,
+        request: &Keyed,
+        fenced: &Fenced,
+        client: &mut Client,
+    ) -> Result<(Tenure, Holding), Refusal> {
         let metrics = self.metrics.route(fenced.route);
+        let fence = fenced.fence(&request.plan);
+        let wish = Wish {
+            keys: &fenced.keys,
+            mode: fenced.mode,
+            hold: fence.hold,
+            wait: asked_wait(request.http.headers()).map_or(fence.wait, |asked| asked.min(fence.wait)),
+            queue: fence.queue,
+        };
+        if let Some(tenure) = self.keeper.at_once(wish) {
+            request.notes.waited.set(Some(Duration::ZERO));
+            metrics.acquired(Acquired::Warm, fenced.mode, Duration::ZERO);
+            return Ok((tenure, metrics.holding(fenced.mode)));
+        }
         let (asked, waiting) = (Instant::now(), metrics.waiting());
-        let limits = Limits { wait: fence.wait, queue: fence.queue };
-        let drain = routed.plan.listener.timeouts.drain;
         let acquired = tokio::select! {
-            acquired = self.keeper.acquire(&fenced.key, limits) => acquired,
-            () = self.drained(drain / 2) => {
+            acquired = self.keeper.acquire(wish) => acquired,
+            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
                 return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
             }
             () = client.gone() => {
-                metrics.acquired(Acquired::ClientGone, asked.elapsed());
+                metrics.acquired(Acquired::ClientGone, fenced.mode, asked.elapsed());
                 // Nobody reads this.
                 return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
             }
         };
         drop(waiting);
-        routed.notes.waited.set(Some(asked.elapsed()));
+        request.notes.waited.set(Some(asked.elapsed()));
         let result = match &acquired {
             Ok(tenure) if tenure.was_contended() => Acquired::Waited,
             Ok(_) => Acquired::AtOnce,
             Err(refused) => Acquired::Refused(refused),
         };
-        metrics.acquired(result, asked.elapsed());
+        metrics.acquired(result, fenced.mode, asked.elapsed());
         match acquired {
-            Ok(tenure) => Ok((tenure, metrics.holding())),
+            Ok(tenure) => Ok((tenure, metrics.holding(fenced.mode))),
             Err(refused) => Err(refusal(&refused, fence.locked_status)),
         }
     }
+}
+
+/// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
+fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
+    prefer::wait(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
 }
 
 /// The answer to a fenced request, and what is kept until it is complete.
@@ -153,23 +183,31 @@ impl Answer {
                 return Ok(Response::from_parts(head, Body::piped(piped)));
             }
         }
+        body.settled().await;
+        self.hold.tenure.known();
         Ok(Response::from_parts(head, Body::collected(pieces.into_bytes(), trailers)))
     }
 
     /// Ends with the answer, with its breaking off, or with a client that takes nothing for `idle`. A client that goes
     /// away changes nothing: the rest is read and thrown away, because the upstream is at work until then.
     async fn pipe(self, begun: Pieces, mut rest: Body, feed: mpsc::Sender<Piece>) {
-        let key = &self.hold.key;
+        let keys = listed(&self.hold.keys);
         let mut frame = Some(Frame::data(begun.into_bytes()));
         while let Some(piece) = frame.take() {
-            if timeout(self.idle, feed.send(Piece::Frame(piece))).await.is_err() {
-                return debug!(%key, "client too slow for its answer");
+            let sent = tokio::select! {
+                sent = timeout(self.idle, feed.send(Piece::Frame(piece))) => sent,
+                () = self.evidence_needed() => return warn!(keys, why = %Broken::ProofLost, "the answer broke off"),
+            };
+            if sent.is_err() {
+                return debug!(keys, "client too slow for its answer");
             }
             frame = match self.next(&mut rest).await.transpose() {
                 Ok(next) => next,
-                Err(why) => return warn!(%key, %why, "the answer broke off"),
+                Err(why) => return warn!(keys, %why, "the answer broke off"),
             };
         }
+        rest.settled().await;
+        self.hold.tenure.known();
         // Fails when the client has gone.
         feed.send(Piece::End).await.ok();
     }
@@ -177,8 +215,12 @@ impl Answer {
     async fn next(&self, body: &mut Body) -> Option<Result<Frame<Bytes>, Broken>> {
         tokio::select! {
             frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
-            () = proof_needed(Some(self.hold.tenure.proof()), self.level, &self.clock) => Some(Err(Broken::ProofLost)),
+            () = self.evidence_needed() => Some(Err(Broken::ProofLost)),
         }
+    }
+
+    async fn evidence_needed(&self) {
+        evidence_needed(Some(self.hold.tenure.evidence()), self.level, &self.clock).await;
     }
 }
 
@@ -191,7 +233,7 @@ fn refusal(refused: &Refused, locked_status: u16) -> Refusal {
             return Refusal::new(Reason::Locked, refused.to_string()).with_status(locked_status);
         }
         Refused::QueueFull => (Reason::QueueFull, refused.to_string()),
-        Refused::KeyLimit => (Reason::KeyLimit, refused.to_string()),
+        Refused::KeyLimit(_) => (Reason::KeyLimit, refused.to_string()),
         Refused::Service(_) => (Reason::LockService, refused.to_string()),
     };
     Refusal::new(reason, detail)

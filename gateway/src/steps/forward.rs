@@ -23,8 +23,8 @@ use crate::{
     lock::tenure::Dispatch,
     network::Network,
     refusal::{Reason, Refusal},
-    session::{clock::SharedClock, proof::Proof},
-    stage::{Held, Hold},
+    session::{clock::SharedClock, evidence::Evidence},
+    stage::{Held, Hold, listed},
     step::Serve,
     upstream::{
         gate::{Gate, Why},
@@ -53,7 +53,7 @@ enum Failed {
 }
 
 /// How often a request that was not sent may meet a connection that had died in the pool.
-const FRESH_CONNECTIONS: usize = 3;
+const FRESH_CONNECTIONS: usize = 2;
 
 impl<N: Network> Serve<Held> for Forward<N> {
     async fn serve(&self, request: Held) -> Result<Reply, Refusal> {
@@ -61,8 +61,9 @@ impl<N: Network> Serve<Held> for Forward<N> {
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
         frame(&mut http);
-        for _ in 0..FRESH_CONNECTIONS {
-            let lend = self.pool.checkout(upstream).await.map_err(|error| {
+        for attempt in 0..FRESH_CONNECTIONS {
+            // After a dead idle connection the others are likely to be dead, too.
+            let lend = self.pool.checkout(upstream, attempt > 0).await.map_err(|error| {
                 self.metrics.upstream_error(&upstream.name, "connect");
                 let detail = format!("{error}: {}", error.source);
                 Refusal::new(Reason::UpstreamConnect, detail)
@@ -98,8 +99,8 @@ fn stamp(headers: &mut HeaderMap, hold: &Hold, upstream: &Upstream) -> Result<Di
     let named = |name: &str| HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names");
     headers.insert(named(&upstream.fields.token), value(&dispatch.token.to_string()));
     headers.insert(named(&upstream.fields.number), HeaderValue::from(dispatch.token.number()));
-    headers.insert(FENCING_KEY, value(hold.key.as_str()));
-    headers.insert(FENCING_MODE, HeaderValue::from_static("exclusive"));
+    headers.insert(FENCING_KEY, value(&listed(&hold.keys)));
+    headers.insert(FENCING_MODE, HeaderValue::from_static(hold.mode.word()));
     Ok(dispatch)
 }
 
@@ -113,23 +114,28 @@ impl<N: Network> Forward<N> {
         plan: &Arc<Plan>,
     ) -> Result<Reply, Failed> {
         let began = Instant::now();
-        let proof = dispatch.as_ref().map(|dispatch| dispatch.proof.clone());
-        lend.gate().arm(proof.clone());
+        let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
+        lend.gate().arm(evidence.clone());
         let answer = lend.link().sender.try_send_request(http);
         let limit = upstream.response_timeout;
         let answered = tokio::select! {
             answered = answer => answered,
-            () = too_late(lend.gate(), limit, proof.is_some()) => {
+            () = too_late(lend.gate(), limit, evidence.is_some()) => {
                 self.metrics.upstream_error(&upstream.name, "timeout");
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, format!("no answer within {limit:?}"))));
             }
-            () = proof_needed(proof.as_deref(), upstream.fencing, &self.clock) => {
+            () = evidence_needed(evidence.as_deref(), upstream.fencing, &self.clock) => {
                 self.metrics.upstream_error(&upstream.name, "proof");
                 let why = "the session could not be proven any more".to_owned();
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeUnknown, why)));
             }
         };
         match answered {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                self.metrics.upstream_error(&upstream.name, "protocol");
+                let why = format!("{} switched protocols unasked", lend.endpoint());
+                Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, why)))
+            }
             Ok(response) => {
                 self.metrics.upstream_answered(&upstream.name, response.status(), began.elapsed());
                 Ok(reply(response, lend, dispatch.map(|dispatch| dispatch.token), upstream, plan))
@@ -162,9 +168,9 @@ impl<N: Network> Forward<N> {
 
 /// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what
 /// was written in full is waited for: its answer is the truth.
-pub async fn proof_needed(proof: Option<&Proof>, level: Level, clock: &SharedClock) {
-    match (proof, level) {
-        (Some(proof), Level::None) => proof.lapsed(clock).await,
+pub async fn evidence_needed(evidence: Option<&Evidence>, level: Level, clock: &SharedClock) {
+    match (evidence, level) {
+        (Some(evidence), Level::None) => evidence.lapsed(clock).await,
         (None, _) | (_, Level::Upstream) => std::future::pending().await,
     }
 }
@@ -196,9 +202,16 @@ fn too_late(gate: &Gate, limit: Duration, fenced: bool) -> impl Future<Output = 
     }
 }
 
+/// `Keep-Alive: timeout=N`: how long the upstream keeps an idle connection.
+fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("keep-alive")?.to_str().ok()?;
+    let timeout = text.split(',').find_map(|parameter| parameter.trim().strip_prefix("timeout="))?;
+    timeout.parse().ok().map(Duration::from_secs)
+}
+
 fn reply(
     response: Response<Incoming>,
-    lend: Lend,
+    mut lend: Lend,
     token: Option<Token>,
     upstream: &Upstream,
     plan: &Arc<Plan>,
@@ -214,8 +227,16 @@ fn reply(
             (None, _) => {}
         }
     }
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        // The library took the coding; a length beside it would be believed by the client (RFC 9112, 6.3).
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    if let Some(longest) = keep_alive(&head.headers) {
+        lend.keep_at_most(longest);
+    }
     hygiene::clean(&mut head.headers, &plan.fields);
-    let body =
-        Body::from_upstream(incoming, Trailers::Clean(plan.clone()), upstream.response_body_idle, lend);
-    Response::from_parts(head, body)
+    // Of this hop: an answer of unknown length to HTTP/1.0 would look complete when it breaks.
+    head.version = Version::HTTP_11;
+    let (trailers, idle) = (Trailers::Clean(plan.clone()), upstream.response_body_idle);
+    Response::from_parts(head, Body::from_upstream(incoming, trailers, idle, lend, token.is_some()))
 }

@@ -48,6 +48,9 @@ pub async fn limit<S: Serve<Arrived>>(
     let Some(permit) = limit.enter() else {
         return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker"));
     };
+    // The exchange may go on when its client has gone: it counts as long as anything of it does.
+    let permit = Rc::new(permit);
+    request.notes.permit.get_or_init(|| permit.clone());
     let reply = next.serve(request).await?;
     Ok(reply.map(|body: Body| body.holding(permit)))
 }

@@ -6,5 +6,6 @@ pub mod detach;
 pub mod fence;
 pub mod forward;
 pub mod hygiene;
+pub mod key;
 pub mod limit;
 pub mod route;

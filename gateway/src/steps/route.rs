@@ -1,15 +1,10 @@
-//! Fixes the upstream and the key of a request. Below it nothing changes host, path, or key.
+//! Fixes the route and the upstream of a request. Below it nothing changes host or path.
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::{
-    key::{BadKey, Field, Values},
-    path::Bound,
-    plan::{Plan, Unmatched, Upstream},
-    route::Found,
-};
+use fencegate_policies::plan::{Plan, Unmatched, Upstream};
 use hyper::{
-    HeaderMap, Request, Uri,
+    Request, Uri,
     http::uri::{Parts, PathAndQuery},
 };
 
@@ -17,7 +12,7 @@ use crate::{
     admin::metrics::WorkerMetrics,
     body::{Body, Reply},
     refusal::{Reason, Refusal},
-    stage::{Admitted, Clean, Fenced, Routed},
+    stage::{Admitted, Clean, Routed},
     step::Serve,
 };
 
@@ -48,13 +43,10 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
         // No route names it, but the service may take `post` for `POST`.
         unfenced_only(plan.upstream(upstream), Reason::Method, || "a method in lower case".to_owned())?;
     }
-    let fenced = found.as_ref().map(|found| fenced(found, &http, host.name())).transpose()?.flatten();
-    if let Some(fenced) = &fenced {
-        notes.fenced.set(true);
-        notes.key.get_or_init(|| fenced.key.clone());
-    }
+    let route = found.map(|found| found.route.id);
+    notes.fenced.set(route.is_some_and(|route| plan.routes.get(route).fence.is_some()));
     origin_form(&mut http, path.as_str());
-    next.serve(Routed { http, notes, plan: plan.clone(), upstream, fenced }).await
+    next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream }).await
 }
 
 /// A request that could be read in two ways might be, at the upstream, one that a fenced route is meant for. It never
@@ -64,50 +56,6 @@ fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> Stri
         return Err(Refusal::new(reason, why()));
     }
     Ok(())
-}
-
-fn fenced(found: &Found<'_>, http: &Request<Body>, host: &str) -> Result<Option<Fenced>, Refusal> {
-    let Some(fence) = &found.route.fence else { return Ok(None) };
-    let values = Parameters { bound: found.bound, query: http.uri().query(), headers: http.headers(), host };
-    let key = fence.key.expand(&values).map_err(|bad| {
-        let reason = match bad {
-            BadKey::Missing { .. } => Reason::KeyMissing,
-            BadKey::Invalid { .. } | BadKey::TooLong => Reason::KeyInvalid,
-        };
-        Refusal::new(reason, bad.to_string())
-    })?;
-    Ok(Some(Fenced { route: found.route.id, key }))
-}
-
-/// What a key template may ask of a request.
-struct Parameters<'a> {
-    bound: Bound<'a>,
-    query: Option<&'a str>,
-    headers: &'a HeaderMap,
-    host: &'a str,
-}
-
-impl Values for Parameters<'_> {
-    fn path(&self, name: &str) -> Option<&str> {
-        self.bound.get(name)
-    }
-
-    fn query(&self) -> Option<&str> {
-        self.query
-    }
-
-    fn header<'a>(&'a self, name: &str) -> Field<'a> {
-        let mut values = self.headers.get_all(name).iter();
-        match (values.next(), values.next()) {
-            (None, _) => Field::Absent,
-            (Some(one), None) => Field::One(one.as_bytes()),
-            (Some(_), Some(_)) => Field::Several,
-        }
-    }
-
-    fn host(&self) -> Option<&str> {
-        Some(self.host)
-    }
 }
 
 /// Exactly the path that the key was derived from is forwarded.

@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     failpoint,
     network::Reset,
-    session::{clock::SharedClock, proof::Proof},
+    session::{clock::SharedClock, evidence::Evidence},
 };
 
 /// A connection to an upstream, with its gate.
@@ -37,6 +37,9 @@ pub struct Gate {
     clock: SharedClock,
     state: RefCell<State>,
     written: Cell<u64>,
+    /// Written since the last complete flush. The HTTP library flushes when its own buffer is empty, so what is not
+    /// flushed may have more behind it.
+    unflushed: Cell<bool>,
     last_write: Cell<Instant>,
 }
 
@@ -44,8 +47,8 @@ pub struct Gate {
 enum State {
     /// Unfenced requests and health checks pass.
     Open,
-    /// Only while this proof holds.
-    Armed(Arc<Proof>),
+    /// Only while this holds.
+    Armed(Arc<Evidence>),
     /// Never again.
     Shut(Why),
 }
@@ -70,22 +73,30 @@ impl Gate {
             clock,
             state: RefCell::new(State::Open),
             written: Cell::new(0),
+            unflushed: Cell::new(false),
             last_write: Cell::new(Instant::now()),
         }
     }
 
-    /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `proof`.
-    pub fn arm(&self, proof: Option<Arc<Proof>>) {
+    /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `evidence`.
+    pub fn arm(&self, evidence: Option<Arc<Evidence>>) {
         self.written.set(0);
         let mut state = self.state.borrow_mut();
         if !matches!(*state, State::Shut(_)) {
-            *state = proof.map_or(State::Open, State::Armed);
+            *state = evidence.map_or(State::Open, State::Armed);
         }
     }
 
     /// When the exchange is complete in both directions.
     pub fn disarm(&self) {
         self.arm(None);
+    }
+
+    /// The connection ends. An exchange that was under way ends with a reset.
+    pub fn end(&self) {
+        if !self.is_open() {
+            self.shut(Why::Abandoned);
+        }
     }
 
     /// For ever. The first reason stays.
@@ -99,6 +110,11 @@ impl Gate {
     /// Bytes given to the kernel since the gate was armed.
     pub fn written(&self) -> u64 {
         self.written.get()
+    }
+
+    /// Everything that the HTTP library had to write has been given to the kernel.
+    pub fn is_flushed(&self) -> bool {
+        !self.unflushed.get()
     }
 
     /// When the last byte was given to the kernel.
@@ -119,9 +135,9 @@ impl Gate {
         match &*self.state.borrow() {
             State::Open => return Ok(()),
             State::Shut(_) => return Err(io::Error::other(GateShut)),
-            State::Armed(proof) => {
+            State::Armed(evidence) => {
                 failpoint::pass("before_upstream_write");
-                if proof.holds(self.clock.now()) {
+                if evidence.holds(self.clock.now()) {
                     failpoint::pass("after_proof_check");
                     return Ok(());
                 }
@@ -167,6 +183,7 @@ impl<S: AsyncRead + Reset + Unpin> AsyncRead for Gated<S> {
 impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.gate.check()?;
+        self.gate.unflushed.set(true);
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
         self.gate.count(&polled);
         polled
@@ -178,6 +195,7 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.gate.check()?;
+        self.gate.unflushed.set(true);
         let polled = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         self.gate.count(&polled);
         polled
@@ -188,7 +206,11 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.gate.unflushed.set(false);
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -207,7 +229,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
-    use crate::session::clock::{Boot, fake::FakeClock};
+    use crate::session::{
+        clock::{Boot, fake::FakeClock},
+        proof::Proof,
+    };
 
     impl Reset for DuplexStream {
         fn reset_on_close(&self) {}
@@ -219,8 +244,8 @@ mod tests {
         (Gated::new(near, gate.clone()), gate, far)
     }
 
-    fn proof(seconds: u64) -> Arc<Proof> {
-        Arc::new(Proof::until(1, Boot::from_nanos(0) + Duration::from_secs(seconds)))
+    fn proof(seconds: u64) -> Arc<Evidence> {
+        Arc::new(Evidence::of(Arc::new(Proof::until(1, Boot::from_nanos(0) + Duration::from_secs(seconds)))))
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -11,7 +11,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::gate::{Gate, Gated, Why};
+use super::gate::{Gate, Gated};
 use crate::{body::Body, network::Network, session::clock::SharedClock};
 
 /// The connections of one worker.
@@ -33,7 +33,8 @@ impl Idle {
     }
 }
 
-/// A connection that may carry one exchange at a time.
+/// A connection that may carry one exchange at a time. Dropping it ends it at once: what is queued on it is never sent,
+/// and an exchange that was not complete ends with a reset.
 pub struct Link {
     pub sender: SendRequest<Body>,
     pub gate: Rc<Gate>,
@@ -58,14 +59,16 @@ impl<N: Network> Pool<N> {
 
     /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint that answers,
     /// beginning one further each time.
-    pub async fn checkout(&self, upstream: &plan::Upstream) -> Result<Lend, NotConnected> {
+    ///
+    /// `fresh`: not an idle one.
+    pub async fn checkout(&self, upstream: &plan::Upstream, fresh: bool) -> Result<Lend, NotConnected> {
         let order: Vec<usize> = {
             let mut picks = self.picks.borrow_mut();
             picks.entry(upstream.name.clone()).or_default().order(upstream.endpoints.len()).collect()
         };
         let mut failed = None;
         for endpoint in order.into_iter().map(|at| &upstream.endpoints[at]) {
-            if let Some(link) = self.take_idle(endpoint) {
+            if !fresh && let Some(link) = self.take_idle(endpoint) {
                 return Ok(self.lend(link, upstream.idle));
             }
             match self.connect(endpoint, upstream.connect_timeout).await {
@@ -101,7 +104,6 @@ impl<N: Network> Pool<N> {
         links.retain(|idle| idle.is_usable(now));
         let ready = links.iter().rposition(|idle| idle.link.sender.is_ready())?;
         let Idle { link, .. } = links.swap_remove(ready);
-        link.gate.disarm();
         Some(link)
     }
 
@@ -121,8 +123,15 @@ impl<N: Network> Pool<N> {
     }
 }
 
-/// A connection while it carries an exchange. Dropped before [`Lend::give_back`], it is closed with a reset and its
-/// gate shut at once: what was queued on it is never sent.
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Not left to the task's own end: it would go on writing, with nobody to answer for it.
+        self.gate.end();
+        self.task.abort();
+    }
+}
+
+/// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
 pub struct Lend {
     link: Option<Link>,
     idle: Rc<RefCell<HashMap<Arc<str>, Vec<Idle>>>>,
@@ -143,21 +152,27 @@ impl Lend {
         &self.link.as_ref().expect("taken only when the lend ends").endpoint
     }
 
-    /// The answer is complete: the connection may be used again once it is ready.
-    pub fn give_back(mut self) {
-        if let Some(mut link) = self.link.take().filter(|link| !link.sender.is_closed()) {
-            link.reused = true;
-            let until = Instant::now() + self.keep;
-            self.idle.borrow_mut().entry(link.endpoint.clone()).or_default().push(Idle { link, until });
+    /// Waits until the exchange is over in both directions, and keeps the connection for another one. An upstream may
+    /// answer before it has read the whole request: then the rest of the request is not worth the connection, and after
+    /// `patience` no byte of it leaves any more.
+    pub async fn give_back(mut self, patience: Duration) {
+        let Some(mut link) = self.link.take() else { return };
+        let ready = timeout(patience, link.sender.ready()).await;
+        if !matches!(ready, Ok(Ok(()))) || !link.gate.is_flushed() {
+            return;
         }
+        link.gate.disarm();
+        link.reused = true;
+        let until = Instant::now() + self.keep;
+        self.idle.borrow_mut().entry(link.endpoint.clone()).or_default().push(Idle { link, until });
+    }
+
+    /// The upstream says how long it keeps an idle connection: never longer than that, or the next request would meet
+    /// its end on the way.
+    pub fn keep_at_most(&mut self, longest: Duration) {
+        self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
     }
 }
 
-impl Drop for Lend {
-    fn drop(&mut self) {
-        if let Some(link) = self.link.take() {
-            link.gate.shut(Why::Abandoned);
-            link.task.abort();
-        }
-    }
-}
+/// Before the other side would close an idle connection, we do.
+const KEEP_MARGIN: Duration = Duration::from_secs(1);

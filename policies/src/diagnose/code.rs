@@ -75,10 +75,16 @@ codes! {
     EmptyQueue        "FG0212" Error "a queue has no place"
     UnfitField        "FG0213" Error "a key uses a header field that cannot name a resource"
     KeyTooLong        "FG0214" Error "a key is too long whatever its values"
+    KeyAndKeys        "FG0215" Error "a fence has both one key and a set of keys"
+    TooManyKeys       "FG0216" Error "a set has more than 16 keys"
+    CachedSet         "FG0217" Error "a set of keys is to be kept between requests"
+    NoEffect          "FG0218" Error "a field is set that has no effect beside another one"
+    UnlikeHold        "FG0219" Error "two routes keep one key in unlike ways"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
     ShortSession      "FG0303" Error "the session is too short to be proved alive twice"
+    BeyondTenure      "FG0304" Error "a key is kept for longer than its tenure may last"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"

@@ -75,6 +75,10 @@ impl<'n> Block<'n> {
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
                 let fault = match other {
+                    // Within a list these mean something else.
+                    Value::Scalar(one) if one.text.contains(['{', '}', '[', ']', ',']) => {
+                        fault.remedy(format!("write `[\"{}\"]`", one.text))
+                    }
                     Value::Scalar(one) => fault.remedy(format!("write `[{}]`", one.text)),
                     _ => fault,
                 };

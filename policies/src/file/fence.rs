@@ -4,36 +4,52 @@ use std::time::Duration;
 
 use super::{
     block::Block,
+    hold::{self, Of},
     key::{self, Naming},
     scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic},
-    plan::{Fence, Hold, Mode},
+    diagnose::{Code, Diagnostic, Place},
+    plan::{Fence, ModeRule},
 };
+
+/// A fence that has been read.
+pub(super) struct Fenced {
+    pub(super) fence: Fence,
+    /// Where it says how its key is kept; else its key.
+    pub(super) place: Place,
+}
 
 /// What `defaults` can set for every fence.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Terms {
     wait: Option<Duration>,
     queue: Option<usize>,
-    hold: Option<Hold>,
-    mode: Option<Mode>,
+    hold: hold::Written,
+    mode: Option<ModeRule>,
 }
 
+const MODES: [(&str, ModeRule); 3] =
+    [("exclusive", ModeRule::Exclusive), ("shared", ModeRule::Shared), ("by-method", ModeRule::ByMethod)];
+
 impl Terms {
-    pub(super) fn read(block: &mut Block) -> Self {
+    pub(super) fn defaults(block: &mut Block) -> Self {
+        Self::read(block, &Self::default(), Of::OneKey)
+    }
+
+    /// What `block` does not say is inherited.
+    fn read(block: &mut Block, inherited: &Self, of: Of) -> Self {
         Self {
-            wait: block.value("wait", scalar::duration),
-            queue: block.value("queue", queue),
-            hold: block.inner("hold", |block| block.word("mode", &[("strict", Hold::Strict)])).flatten(),
-            mode: block.word("mode", &[("exclusive", Mode::Exclusive)]),
+            wait: block.value("wait", scalar::duration).or(inherited.wait),
+            queue: block.value("queue", queue).or(inherited.queue),
+            hold: hold::Written::read(block, &inherited.hold, of),
+            mode: block.word("mode", &MODES).or(inherited.mode),
         }
     }
 }
 
 /// `Some(None)` for the word `none`; `None` where the field is absent or bad.
-pub(super) fn fence(route: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Option<Fence>> {
+pub(super) fn fence(route: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Option<Fenced>> {
     // A route is not unfenced by forgetting a line.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
@@ -46,20 +62,25 @@ pub(super) fn fence(route: &mut Block, naming: &Naming, defaults: &Terms) -> Opt
     })
 }
 
-fn fenced(block: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Fence> {
-    let key = key::key(block, naming);
-    let terms = Terms::read(block);
+fn fenced(block: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Fenced> {
+    let of = if block.is_present("keys") { Of::Set } else { Of::OneKey };
+    let keys = key::keys(block, naming);
+    let terms = Terms::read(block, defaults, of);
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
-    Some(Fence {
-        key: key?,
-        mode: terms.mode.or(defaults.mode).unwrap_or(Mode::Exclusive),
-        wait: terms.wait.or(defaults.wait).unwrap_or(Duration::from_secs(5)),
-        queue: terms.queue.or(defaults.queue).unwrap_or(100),
-        hold: terms.hold.or(defaults.hold).unwrap_or(Hold::Strict),
+    let field = if block.is_present("hold") { "hold" } else { "key" };
+    let place = block.place_of(field);
+    let fence = Fence {
+        keys: keys?,
+        set: of == Of::Set,
+        mode: terms.mode.unwrap_or(ModeRule::Exclusive),
+        wait: terms.wait.unwrap_or(Duration::from_secs(5)),
+        queue: terms.queue.unwrap_or(100),
+        hold: terms.hold.settled(of),
         locked_status,
         max_response,
-    })
+    };
+    Some(Fenced { fence, place })
 }
 
 fn queue(text: &str) -> Result<usize, Diagnostic> {

@@ -1,11 +1,15 @@
-//! Reads the key of a fence, and points at the variable that has no value.
+//! Reads the keys of a fence, and points at the variable that has no value.
 
-use super::{block::Block, yaml::Scalar};
+use super::{
+    Faults,
+    block::Block,
+    yaml::{Node, Scalar, Value},
+};
 use crate::{
     diagnose::{Code, Diagnostic},
     key::{BadKeyTemplate, Filter, KeyTemplate, Source, Variable, Why},
     path::PathTemplate,
-    plan::ReservedFields,
+    plan::{Fence, ReservedFields},
 };
 
 /// What the key of a route may use.
@@ -31,10 +35,52 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-pub(super) fn key(block: &mut Block, naming: &Naming) -> Option<KeyTemplate> {
-    block.require("key", "key: \"order/{path.order_id}\"");
+/// One for `key`, or those of the list `keys`; `None` where one of them is bad, and never none at all.
+pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
+    if !block.is_present("keys") {
+        block.require("key", "key: \"order/{path.order_id}\"` or `keys: [...]");
+        return one(block, naming).map(|key| vec![key]);
+    }
+    if block.is_present("key") {
+        let message = format!("the fence of {} has both `key` and `keys`", naming.route);
+        let fault = Diagnostic::new(Code::KeyAndKeys, message);
+        block.fault("keys", fault.remedy("write all of them into `keys`"));
+        // Its own mistakes are shown in the same run.
+        one(block, naming);
+    }
+    set(block, naming)
+}
+
+fn one(block: &mut Block, naming: &Naming) -> Option<KeyTemplate> {
     let faults = block.faults();
-    let scalar = block.scalar("key")?;
+    template(block.scalar("key")?, naming, faults)
+}
+
+fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
+    let (faults, nodes) = (block.faults(), block.list("keys")?);
+    if nodes.is_empty() {
+        let fault = Diagnostic::new(Code::MissingField, "the list of keys is empty");
+        block.fault("keys", fault.remedy("write `[\"account/{body:/from}\", \"account/{body:/to}\"]`"));
+    }
+    if nodes.len() > Fence::MOST_KEYS {
+        let message = format!("a set of {} keys is too large", nodes.len());
+        let fault = Diagnostic::new(Code::TooManyKeys, message);
+        block.fault("keys", fault.remedy(format!("there may be up to {}", Fence::MOST_KEYS)));
+    }
+    let read = |node: &Node| match &node.value {
+        Value::Scalar(scalar) => template(scalar, naming, faults),
+        _ => {
+            let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
+            faults.push(fault.at(node.place));
+            None
+        }
+    };
+    // All of them are read before the first bad one ends it.
+    let keys: Vec<Option<KeyTemplate>> = nodes.iter().map(read).collect();
+    keys.into_iter().collect()
+}
+
+fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate> {
     let template =
         KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
     for variable in template.variables() {
@@ -43,11 +89,9 @@ pub(super) fn key(block: &mut Block, naming: &Naming) -> Option<KeyTemplate> {
         }
     }
     if !template.can_fit() {
-        let fault = Diagnostic::new(
-            Code::KeyTooLong,
-            format!("the key of {} is too long for any values", naming.route),
-        );
-        block.fault("key", fault.remedy("a key has at most 512 bytes, and a `/` counts as three"));
+        let message = format!("the key of {} is too long for any values", naming.route);
+        let fault = Diagnostic::new(Code::KeyTooLong, message).at(scalar.place);
+        faults.push(fault.remedy("a key has at most 512 bytes, and a `/` counts as three"));
     }
     Some(template)
 }

@@ -3,8 +3,9 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
+    agree,
     block::Block,
-    fence::{self, Terms},
+    fence::{self, Fenced, Terms},
     key::Naming,
     reach::{self, Pattern},
     scalar,
@@ -15,7 +16,7 @@ use crate::{
     diagnose::{Code, Diagnostic, Place},
     key::is_token,
     path::PathTemplate,
-    plan::{Fence, Route, RouteId, UpstreamId},
+    plan::{Route, RouteId, UpstreamId},
 };
 
 /// A route as far as it could be read.
@@ -24,7 +25,7 @@ pub(super) struct Written {
     upstream: Option<UpstreamId>,
     matching: Option<Matching>,
     /// `Some(None)` is a route without a fence.
-    fence: Option<Option<Fence>>,
+    fence: Option<Option<Fenced>>,
 }
 
 struct Matching {
@@ -44,7 +45,7 @@ impl Written {
             upstream: self.upstream?,
             methods: methods?,
             path: path?,
-            fence: self.fence?,
+            fence: self.fence?.map(|fenced| fenced.fence),
         })
     }
 
@@ -53,6 +54,10 @@ impl Written {
         let Matching { methods, path, place } = self.matching.as_ref()?;
         let name = self.name.as_deref().unwrap_or("?");
         Some(Pattern { name, methods: methods.as_ref()?, path: path.as_ref()?, place: *place })
+    }
+
+    fn fenced(&self) -> Option<(&str, &Fenced)> {
+        Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
     }
 
     pub(super) fn fenced_upstream(&self) -> Option<UpstreamId> {
@@ -79,6 +84,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     };
     let routes: Vec<Written> = policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
     reach::check(&routes.iter().filter_map(Written::pattern).collect::<Vec<_>>(), faults);
+    agree::check(routes.iter().filter_map(Written::fenced), faults);
     routes
 }
 

@@ -158,7 +158,7 @@ fn is_bare_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
+pub(super) fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
     Diagnostic::new(Code::OutOfRange, format!("`{text}` is out of range")).remedy(remedy)
 }
 

@@ -25,6 +25,7 @@ fn settings(block: &mut Block) -> ZooKeeper {
             .unwrap_or(Duration::from_secs(12)),
         tick: block.value("tick", scalar::time_limit).unwrap_or(Duration::from_secs(2)),
         safety_margin: block.value("safety_margin", scalar::duration),
+        sessions: block.value("sessions", sessions).unwrap_or(4),
     };
     thin_margin(block, &zookeeper);
     short_session(block, &zookeeper);
@@ -39,6 +40,13 @@ fn servers(block: &mut Block) -> Option<Vec<String>> {
         block.fault("servers", fault.remedy("write `[zk1:2181, zk2:2181, zk3:2181]`"));
     }
     Some(servers)
+}
+
+fn sessions(text: &str) -> Result<usize, Diagnostic> {
+    match scalar::count(text)? {
+        sessions @ 1..=ZooKeeper::MOST_SESSIONS => Ok(sessions),
+        _ => Err(scalar::out_of_range(text, &format!("there may be 1 to {}", ZooKeeper::MOST_SESSIONS))),
+    }
 }
 
 /// A follower may expire a session a tick early, and a heartbeat may be late by its own period.

@@ -2,6 +2,7 @@
 
 use super::{
     ResourceKey,
+    json::{Body, Leaf},
     template::{Filter, KeyTemplate, Part, Source, Variable},
 };
 use crate::path::{escape, is_unreserved, percent_encoded};
@@ -16,6 +17,8 @@ pub trait Values {
     fn header<'a>(&'a self, name: &str) -> Field<'a>;
     /// The canonical host without its port.
     fn host(&self) -> Option<&str>;
+    /// The body, read for the fence that the key belongs to; `None` where no key of it asks for one.
+    fn body(&self) -> Option<&Body>;
 }
 
 /// One header field name in a request.
@@ -85,6 +88,11 @@ impl Source {
                 Field::One(bytes) => text(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(BadValue::Missing)?.to_owned(),
+            Self::Body(pointer) => match values.body().and_then(|body| body.at(pointer)) {
+                None | Some(Leaf::Null) => return Err(BadValue::Missing),
+                Some(Leaf::Value(value)) => value.clone(),
+                Some(Leaf::Unfit(why)) => return Err(BadValue::Invalid(why)),
+            },
         };
         if value.chars().any(char::is_control) {
             return Err(BadValue::Invalid("has a control character"));
@@ -177,6 +185,7 @@ mod tests {
         query: Option<String>,
         headers: Vec<(String, Vec<u8>)>,
         host: Option<String>,
+        body: Option<Body>,
     }
 
     impl Values for Request {
@@ -196,6 +205,9 @@ mod tests {
         }
         fn host(&self) -> Option<&str> {
             self.host.as_deref()
+        }
+        fn body(&self) -> Option<&Body> {
+            self.body.as_ref()
         }
     }
 
@@ -292,6 +304,45 @@ mod tests {
         assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
     }
 
+    fn from_body(template: &str, json: &str) -> Result<String, BadKey> {
+        let pointers = KeyTemplate::parse(template).expect(template);
+        let body = Body::parse(json.as_bytes(), pointers.pointers()).expect(json);
+        expand(template, &Request { body: Some(body), ..Request::default() })
+    }
+
+    #[test]
+    fn a_value_of_the_body_is_a_string_an_integer_or_a_boolean() {
+        for (json, outcome) in [
+            (r#"{"id": "a/b"}"#, Ok("a%2Fb")),
+            (r#"{"id": "ABC"}"#, Ok("abc")),
+            (r#"{"id": 42}"#, Ok("42")),
+            (r#"{"id": "42"}"#, Ok("42")),
+            (r#"{"id": -1}"#, Ok("-1")),
+            (r#"{"id": true}"#, Ok("true")),
+            (r#"{"id": null}"#, Err(None)),
+            (r#"{"id": ""}"#, Err(None)),
+            ("{}", Err(None)),
+            ("[1]", Err(None)),
+            ("7", Err(None)),
+            (
+                r#"{"id": 1.0}"#,
+                Err(Some("is a number that not every reader of JSON takes for the same integer")),
+            ),
+            (r#"{"id": {}}"#, Err(Some("is an object or a list"))),
+            (r#"{"id": [1]}"#, Err(Some("is an object or a list"))),
+            (r#"{"id": "a\u0000"}"#, Err(Some("has a control character"))),
+        ] {
+            let variable = || "body:/id".to_owned();
+            let outcome = outcome.map(str::to_owned).map_err(|why| match why {
+                None => BadKey::Missing { variable: variable() },
+                Some(why) => BadKey::Invalid { variable: variable(), why },
+            });
+            assert_eq!(from_body("{body:/id | lower}", json), outcome, "{json}");
+        }
+        let missing = BadKey::Missing { variable: "body:/id".into() };
+        assert_eq!(expand("{body:/id}", &Request::default()), Err(missing));
+    }
+
     #[test]
     fn a_key_that_does_not_fit_is_refused() {
         assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(BadKey::TooLong));
@@ -330,6 +381,30 @@ mod tests {
             let (one, other) = (template.expand(&request(&a)), template.expand(&request(&b)));
             prop_assert!(one.is_ok() && other.is_ok());
             prop_assert_eq!(one == other, a[..used] == b[..used], "{}", template);
+        }
+
+        /// How a body is spelt, and what else is in it, means nothing.
+        #[test]
+        fn bodies_with_the_same_values_give_one_key(
+            (from, to) in ("[aB1/\"\\\\é]{1,4}", -99_i32..99),
+            rest in prop::collection::btree_map("[g-z]{1,3}", any::<Option<i8>>(), 0..4),
+            (first, pretty) in any::<(bool, bool)>(),
+        ) {
+            let mut members = vec![format!("\"from\": {}", serde_json::Value::from(from.as_str()))];
+            members.push(format!("\"to\": {to}"));
+            let plain = format!("{{{}}}", members.join(","));
+            let escaped: String = from.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
+            members[0] = format!("\"fr\\u006fm\" : \"{escaped}\"");
+            let extra = rest.iter().filter(|(name, _)| *name != "to").map(|(name, value)| {
+                format!("\"{name}\": [{{}}, {}]", value.map_or("null".into(), |value| value.to_string()))
+            });
+            let at = if first { 0 } else { members.len() };
+            members.splice(at..at, extra);
+            let other = format!("{{{}}}", members.join(if pretty { ",\r\n\t" } else { "," }));
+            let template = "{body:/from}/{body:/to}";
+            let key = from_body(template, &plain);
+            prop_assert!(key.is_ok());
+            prop_assert_eq!(key, from_body(template, &other), "{}", other);
         }
 
         #[test]

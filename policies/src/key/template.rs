@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use super::ResourceKey;
+use super::{Pointer, ResourceKey};
 use crate::path::{is_name, is_unreserved};
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`].
@@ -38,6 +38,8 @@ pub enum Source {
     Header(Box<str>),
     /// The host without its port.
     Host,
+    /// A string, an integer or a boolean in a JSON body.
+    Body(Pointer),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +104,15 @@ impl KeyTemplate {
         ResourceKey::new(shortest.collect()).is_some()
     }
 
+    /// The same for two templates that some values give one key, as far as that can be seen without the values.
+    pub(crate) fn shape(&self) -> String {
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Literal(literal) => literal,
+            Part::Variable(_) => "{}",
+        });
+        parts.collect()
+    }
+
     /// Left to right.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.parts.iter().filter_map(|part| match part {
@@ -109,11 +120,19 @@ impl KeyTemplate {
             Part::Variable(variable) => Some(variable),
         })
     }
+
+    /// What the key takes from a JSON body.
+    pub fn pointers(&self) -> impl Iterator<Item = &Pointer> {
+        self.variables().filter_map(|variable| match &variable.source {
+            Source::Body(pointer) => Some(pointer),
+            _ => None,
+        })
+    }
 }
 
 impl Source {
-    /// The words before the dot.
-    pub const WORDS: [&str; 4] = ["path", "query", "header", "host"];
+    /// The words before the dot or colon.
+    pub const WORDS: [&str; 5] = ["path", "query", "header", "host", "body"];
 }
 
 impl Filter {
@@ -180,17 +199,19 @@ fn trimmed_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
 }
 
 fn source(word: &str, span: Span) -> Result<Source, BadKeyTemplate> {
-    let (kind, name) = match word.split_once('.') {
-        Some((kind, name)) => (kind, Some(name)),
-        None => (word, None),
-    };
+    let end = word.find(['.', ':']).unwrap_or(word.len());
+    let (kind, name) = word.split_at(end);
     if !Source::WORDS.contains(&kind) {
         let kind_span = span.start..span.start + kind.len().max(1);
         return Err(BadKeyTemplate { span: kind_span, why: Why::UnknownSource(kind.to_owned()) });
     }
-    match (kind, name) {
-        ("host", None) => Ok(Source::Host),
-        ("host", Some(_)) => Err(syntax(span, "`host` has no parts")),
+    if kind == "body" {
+        let pointer = name.strip_prefix(':').unwrap_or_default();
+        return Pointer::parse(pointer).map(Source::Body).map_err(|why| syntax(span, why));
+    }
+    match (kind, name.strip_prefix('.')) {
+        ("host", _) if name.is_empty() => Ok(Source::Host),
+        ("host", _) => Err(syntax(span, "`host` has no parts")),
         ("path", Some(name)) if is_name(name) => Ok(Source::Path(name.into())),
         ("query", Some(name)) if is_parameter(name) => Ok(Source::Query(name.into())),
         ("header", Some(name)) if is_token(name) => Ok(Source::Header(name.to_ascii_lowercase().into())),
@@ -238,6 +259,7 @@ impl fmt::Display for Source {
             Self::Query(name) => write!(f, "query.{name}"),
             Self::Header(name) => write!(f, "header.{name}"),
             Self::Host => f.write_str("host"),
+            Self::Body(pointer) => write!(f, "body:{pointer}"),
         }
     }
 }
@@ -264,6 +286,7 @@ mod tests {
             ("{query.account-id | int}", "{query.account-id | int}"),
             ("the-one-lock", "the-one-lock"),
             ("a{path.a}-x:y-{path.b}z", "a{path.a}-x:y-{path.b}z"),
+            ("{body:/a.b/0/c:d e~1f|int}/{body:/}", "{body:/a.b/0/c:d e~1f | int}/{body:/}"),
         ] {
             assert_eq!(KeyTemplate::parse(text).expect(text).to_string(), written);
         }
@@ -291,7 +314,13 @@ mod tests {
             ("{path.}", 1..6, "a source has a name after a dot, such as `path.order_id`"),
             ("{path.a b}", 1..9, "a source has a name after a dot, such as `path.order_id`"),
             ("{header.a:b}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
+            ("{query:a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
             ("{host.x}", 1..7, "`host` has no parts"),
+            ("{host:80}", 1..8, "`host` has no parts"),
+            ("{body}", 1..5, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body.id}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body:id | int}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body:/~}", 1..8, "within a pointer `~` is written `~0`, and a slash of a name `~1`"),
         ] {
             let bad = KeyTemplate::parse(text).expect_err(text);
             assert_eq!((bad.span, bad.why), (span, Syntax(why)), "{text}");
@@ -299,7 +328,8 @@ mod tests {
         for (text, span, why) in [
             ("{}", 0..1, UnknownSource("".into())),
             ("{paht.x}", 1..5, UnknownSource("paht".into())),
-            ("{body:/a}", 1..8, UnknownSource("body:/a".into())),
+            ("{bdy:/a}", 1..4, UnknownSource("bdy".into())),
+            ("{:/a}", 1..2, UnknownSource("".into())),
             ("{path.a|upper}", 8..13, UnknownFilter("upper".into())),
             ("{path.a|}", 8..9, UnknownFilter("".into())),
             ("{path.a}{path.b}", 8..16, Unseparated),

@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# Installs the Debian packages that are missing on this machine, and touches nothing when all is there. To be sourced.
+
+# need PACKAGE CHECK...: the package is missing when the check fails.
+missing=()
+need() {
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+install_missing() {
+    # The linker, and the compiler of SQLite.
+    need gcc command -v cc
+    need libc6-dev test -e /usr/include/stdio.h
+    # Cargo fetches crates over TLS.
+    need ca-certificates test -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}"
+    # A real ZooKeeper: `libzookeeper-java` is the server too, without the X11 that the package `zookeeper` brings.
+    need default-jre-headless command -v java
+    need libzookeeper-java test -e /usr/share/java/zookeeper.jar
+    need libslf4j-java test -e /usr/share/java/slf4j-simple.jar
+    # Children that end with their parent.
+    need util-linux command -v setpriv
+    [ ${#missing[@]} -gt 0 ] || return 0
+
+    local become_root=()
+    [ "$(id -u)" -eq 0 ] || become_root=(sudo)
+    if ! command -v apt-get >/dev/null || ! command -v "${become_root[@]:-true}" >/dev/null; then
+        echo "missing: ${missing[*]} (Debian's names); install them and try again" >&2
+        return 1
+    fi
+    echo "installing: ${missing[*]}" >&2
+    # Standard output belongs to whoever called us.
+    "${become_root[@]}" apt-get update -qq >&2 &&
+        "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+}
+
+find_cargo() {
+    command -v cargo >/dev/null || PATH="$HOME/.cargo/bin:$PATH"
+    command -v cargo >/dev/null || {
+        echo "cargo is missing: install Rust 1.95 or newer and try again" >&2
+        return 1
+    }
+}

@@ -1,0 +1,215 @@
+//! What really happened, found in the ledger's own record, against what the clients were told.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::payer::{Receipt, Told};
+
+/// One execution as the ledger tells it.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Execution {
+    pub(super) sequence: i64,
+    pub(super) operation: String,
+    pub(super) key: String,
+    pub(super) token: Option<String>,
+    pub(super) change: i64,
+    /// Nanoseconds of one clock.
+    pub(super) begin_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) effective: bool,
+}
+
+/// An account as the ledger tells it: cents.
+pub(super) type Balances = BTreeMap<String, i64>;
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Findings {
+    /// Payments that a client was told to be done.
+    pub(super) payments: usize,
+    /// Payments of which a client cannot know; a machine that is too busy for its ZooKeeper session has some.
+    pub(super) unknown: usize,
+    /// Operations that had their effect more than once.
+    pub(super) executed_twice: usize,
+    /// Executions that began before another one of the same key had ended.
+    pub(super) overlaps: usize,
+    /// Executions after one with a newer token, on the same key.
+    pub(super) stale_executed: usize,
+    /// Every account is, to the cent, what its acknowledged payments make it.
+    pub(super) balance_ok: bool,
+}
+
+/// What an account of the ledger begins with.
+const INITIAL: i64 = 1_000_000;
+
+impl Findings {
+    pub(super) fn of(executions: &[Execution], receipts: &[Receipt], balances: &Balances) -> Self {
+        let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
+        let count =
+            |wanted: fn(&Told) -> bool| receipts.iter().filter(|receipt| wanted(&receipt.told)).count();
+        Self {
+            payments: count(|told| matches!(told, Told::Done { .. })),
+            unknown: count(|told| matches!(told, Told::Unknown(_))),
+            executed_twice: executed_twice(&effective),
+            overlaps: by_key(&effective).values().map(|of_key| overlaps(of_key)).sum(),
+            stale_executed: by_key(&effective).values().map(|of_key| stale(of_key)).sum(),
+            balance_ok: balances
+                .iter()
+                .all(|(account, cents)| *cents == expected(account, receipts, &effective)),
+        }
+    }
+}
+
+/// A few tokens of one key in the order of their executions, with the first and the last.
+pub(super) fn sample_of_tokens(executions: &[Execution], key: &str) -> Vec<String> {
+    const SIZE: usize = 6;
+    let of_key = executions.iter().filter(|execution| execution.effective && execution.key == key);
+    let tokens: Vec<&String> = of_key.filter_map(|execution| execution.token.as_ref()).collect();
+    let last = tokens.len().saturating_sub(1);
+    let places = (0..SIZE).map(|place| place * last / (SIZE - 1));
+    let mut sample: Vec<String> =
+        places.filter_map(|place| tokens.get(place)).map(|token| (*token).clone()).collect();
+    sample.dedup();
+    sample
+}
+
+fn by_key<'a>(executions: &[&'a Execution]) -> BTreeMap<&'a str, Vec<&'a Execution>> {
+    let mut keys = BTreeMap::<_, Vec<_>>::new();
+    for execution in executions {
+        keys.entry(execution.key.as_str()).or_default().push(*execution);
+    }
+    keys
+}
+
+fn executed_twice(executions: &[&Execution]) -> usize {
+    let mut times = BTreeMap::<_, usize>::new();
+    for execution in executions {
+        *times.entry(&execution.operation).or_default() += 1;
+    }
+    times.values().filter(|times| **times > 1).count()
+}
+
+fn overlaps(of_key: &[&Execution]) -> usize {
+    let mut intervals: Vec<_> =
+        of_key.iter().map(|execution| (execution.begin_ns, execution.end_ns)).collect();
+    intervals.sort_unstable();
+    let mut end = i64::MIN;
+    let mut overlaps = 0;
+    for (begins, ends) in intervals {
+        overlaps += usize::from(begins < end);
+        end = end.max(ends);
+    }
+    overlaps
+}
+
+/// Tokens compare as text. An execution without one is not counted here.
+fn stale(of_key: &[&Execution]) -> usize {
+    let mut in_order: Vec<&&Execution> = of_key.iter().collect();
+    in_order.sort_by_key(|execution| execution.sequence);
+    let mut newest = None;
+    let mut stale = 0;
+    for token in in_order.iter().filter_map(|execution| execution.token.as_deref()) {
+        stale += usize::from(Some(token) < newest);
+        newest = newest.max(Some(token));
+    }
+    stale
+}
+
+/// What a client may expect; of a payment with an unknown outcome, what the ledger says that it did.
+fn expected(account: &str, receipts: &[Receipt], effective: &[&Execution]) -> i64 {
+    let of_account = receipts.iter().filter(|receipt| receipt.payment.account == account);
+    let changes = of_account.map(|Receipt { payment, told }| match told {
+        Told::Done { .. } => payment.change,
+        Told::Refused(_) => 0,
+        Told::Unknown(_) => {
+            let executed = effective.iter().find(|execution| execution.operation == payment.operation);
+            executed.map_or(0, |execution| execution.change)
+        }
+    });
+    INITIAL + changes.sum::<i64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::payer::Payment;
+    use super::*;
+
+    fn execution(sequence: i64, operation: &str, token: &str, times: (i64, i64)) -> Execution {
+        Execution {
+            sequence,
+            operation: operation.to_owned(),
+            key: "account/alice".to_owned(),
+            token: Some(token.to_owned()),
+            change: -10,
+            begin_ns: times.0,
+            end_ns: times.1,
+            effective: true,
+        }
+    }
+
+    fn receipt(operation: &str, told: Told) -> Receipt {
+        let payment = Payment { operation: operation.to_owned(), account: "alice".to_owned(), change: -10 };
+        Receipt { payment, told }
+    }
+
+    fn balance(cents: i64) -> Balances {
+        [("alice".to_owned(), cents)].into()
+    }
+
+    const DONE: Told = Told::Done { token: None };
+
+    #[test]
+    fn a_clean_history_has_nothing_to_find() {
+        let executions = [execution(1, "a", "v1-1", (0, 5)), execution(2, "b", "v1-2", (5, 9))];
+        let receipts = [receipt("a", DONE), receipt("b", DONE), receipt("c", Told::Refused(String::new()))];
+        let expected = Findings { payments: 2, balance_ok: true, ..Findings::default() };
+        assert_eq!(Findings::of(&executions, &receipts, &balance(999_980)), expected);
+        assert_eq!(sample_of_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
+    }
+
+    #[test]
+    fn the_accident_is_found_from_every_side() {
+        let executions = [
+            execution(1, "new", "v1-2", (10, 20)),
+            execution(2, "retried", "v1-3", (20, 30)),
+            execution(3, "retried", "v1-1", (15, 35)),
+        ];
+        let receipts = [receipt("new", DONE), receipt("retried", DONE)];
+        let expected = Findings {
+            payments: 2,
+            executed_twice: 1,
+            overlaps: 2,
+            stale_executed: 1,
+            balance_ok: false,
+            ..Findings::default()
+        };
+        assert_eq!(Findings::of(&executions, &receipts, &balance(999_970)), expected);
+    }
+
+    #[test]
+    fn an_execution_without_an_effect_is_none() {
+        let mut without = execution(2, "a", "v1-1", (0, 5));
+        without.effective = false;
+        let executions = [execution(1, "a", "v1-2", (0, 5)), without];
+        let found = Findings::of(&executions, &[receipt("a", DONE)], &balance(999_990));
+        assert_eq!(found, Findings { payments: 1, balance_ok: true, ..Findings::default() });
+    }
+
+    #[test]
+    fn an_unknown_payment_counts_as_the_ledger_says() {
+        let executions = [execution(1, "a", "v1-1", (0, 5))];
+        let receipts = ["a", "b"].map(|operation| receipt(operation, Told::Unknown(String::new())));
+        let found = Findings::of(&executions, &receipts, &balance(999_990));
+        assert_eq!(found, Findings { unknown: 2, balance_ok: true, ..Findings::default() });
+    }
+
+    #[test]
+    fn a_sample_of_tokens_keeps_their_order_and_both_ends() {
+        let executions: Vec<_> =
+            (1..=100).map(|n| execution(n, "a", &format!("v1-{n:03}"), (0, 0))).collect();
+        let sample = sample_of_tokens(&executions, "account/alice");
+        assert_eq!((sample.len(), sample[0].as_str(), sample[5].as_str()), (6, "v1-001", "v1-100"));
+        assert!(sample.is_sorted());
+        assert!(sample_of_tokens(&executions, "account/bob").is_empty());
+    }
+}

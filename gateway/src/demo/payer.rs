@@ -1,0 +1,138 @@
+//! What a client does: it pays, repeats what was surely not dispatched, and remembers what it was told.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::http::{Answer, Client, Unanswered};
+
+/// A change of one account that a client wants, under a name of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Payment {
+    pub(super) operation: String,
+    pub(super) account: String,
+    /// Cents; negative for a debit, never 0.
+    pub(super) change: i64,
+}
+
+/// What became of a payment, as its client knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Receipt {
+    pub(super) payment: Payment,
+    pub(super) told: Told,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    Done {
+        token: Option<String>,
+    },
+    /// It had no effect.
+    Refused(String),
+    /// It may have had an effect.
+    Unknown(String),
+}
+
+/// Many clients at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Crowd<'a> {
+    /// Gateways, which the clients share out among themselves.
+    pub(super) doors: &'a [SocketAddr],
+    pub(super) accounts: &'a [&'a str],
+    pub(super) clients: usize,
+    /// One after another, per client.
+    pub(super) payments: usize,
+}
+
+/// For one answer: more than a gateway waits for a lock and for the ledger together.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// For a payment with its repetitions.
+const PERSISTENCE: Duration = Duration::from_secs(30);
+
+impl Crowd<'_> {
+    /// Returns when every client has made its payments.
+    pub(super) async fn pay(self) -> Vec<Receipt> {
+        let mut clients = JoinSet::new();
+        for client in 0..self.clients {
+            let mut client_of = Client::of(self.doors[client % self.doors.len()]);
+            let payments: Vec<_> = (0..self.payments).map(|_| Payment::random(self.accounts)).collect();
+            clients.spawn(async move {
+                let mut receipts = Vec::new();
+                for payment in payments {
+                    receipts.push(pay(&mut client_of, payment).await);
+                }
+                receipts
+            });
+        }
+        clients.join_all().await.into_iter().flatten().collect()
+    }
+}
+
+/// Pays once. It is repeated only while the answer says that nothing was dispatched.
+pub(super) async fn pay(client: &mut Client, payment: Payment) -> Receipt {
+    let deadline = Instant::now() + PERSISTENCE;
+    loop {
+        let answer = attempt(client, &payment).await;
+        let again = match &answer {
+            Ok(answer) => answer.outcome.as_deref() == Some("not-dispatched") && is_temporary(answer.status),
+            Err(unanswered) => matches!(unanswered, Unanswered::Connect(_)),
+        };
+        if !again || Instant::now() > deadline {
+            return Receipt { payment, told: Told::of(answer) };
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Sends it once.
+pub(super) async fn attempt(client: &mut Client, payment: &Payment) -> Result<Answer, Unanswered> {
+    let direction = if payment.change < 0 { "debit" } else { "credit" };
+    let path = format!("/v1/accounts/{}/{direction}", payment.account);
+    let body = json!({ "operation": payment.operation, "amount": payment.change.abs() });
+    client.post(&path, &body, PATIENCE).await
+}
+
+fn is_temporary(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 423 | 429 | 502 | 503)
+}
+
+impl Payment {
+    pub(super) fn of(account: &str, change: i64) -> Self {
+        Self { operation: format!("pay-{:016x}", random()), account: account.to_owned(), change }
+    }
+
+    /// A debit or credit of up to 5.00 on one of the accounts.
+    fn random(accounts: &[&str]) -> Self {
+        let random = random();
+        let account = accounts[usize::try_from(random % 64).expect("below 64") % accounts.len()];
+        let cents = 1 + i64::try_from((random >> 8) % 500).expect("below 500");
+        Self::of(account, if random & 1 << 63 == 0 { cents } else { -cents })
+    }
+}
+
+impl Told {
+    pub(super) fn of(answer: Result<Answer, Unanswered>) -> Self {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(unanswered @ Unanswered::Connect(_)) => return Self::Refused(unanswered.to_string()),
+            Err(unanswered) => return Self::Unknown(unanswered.to_string()),
+        };
+        let said = || {
+            let reason = answer.body["reason"].as_str().unwrap_or("without a reason");
+            format!("{} {reason}", answer.status.as_u16())
+        };
+        match answer.outcome.as_deref() {
+            Some("done") if answer.status.is_success() => Self::Done { token: answer.token },
+            Some("done" | "not-dispatched") => Self::Refused(said()),
+            _ => Self::Unknown(said()),
+        }
+    }
+}
+
+fn random() -> u64 {
+    getrandom::u64().expect("the kernel has random numbers after its start")
+}

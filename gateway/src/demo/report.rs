@@ -1,0 +1,221 @@
+//! How the story is told: line by line to people, and in one object to machines.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::audit::Findings;
+use super::fleet::Fleet;
+use super::payer::{Receipt, Told};
+use super::story::Late;
+use super::{Format, Level};
+
+/// Tells what happens while it happens.
+pub(super) struct Narrator {
+    format: Format,
+    began: Instant,
+}
+
+/// What was claimed and what was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    pub(super) level: Level,
+    #[serde(flatten)]
+    pub(super) findings: Findings,
+    /// Late requests that the ledger turned away.
+    pub(super) stale_refused: u64,
+    /// Some tokens of the account of the accident, in the order of execution.
+    pub(super) tokens: Vec<String>,
+    /// Its version.
+    pub(super) zookeeper: String,
+}
+
+/// A statement about the run, and whether it is true.
+struct Claim {
+    text: String,
+    holds: bool,
+}
+
+impl Summary {
+    /// Every claim held; without a fence: the accident could be shown.
+    pub(super) fn holds(&self) -> bool {
+        self.claims().iter().all(|claim| claim.holds)
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let found = &self.findings;
+        let claim = |text: String, holds| Claim { text, holds };
+        match self.level {
+            Level::Upstream => vec![
+                claim(
+                    format!("{} payments acknowledged, at least 200", found.payments),
+                    found.payments >= 200,
+                ),
+                claim(
+                    format!("{} operations executed twice", found.executed_twice),
+                    found.executed_twice == 0,
+                ),
+                claim(format!("{} executions of one account overlap", found.overlaps), found.overlaps == 0),
+                claim(format!("{} stale requests executed", found.stale_executed), found.stale_executed == 0),
+                claim(
+                    format!("{} stale requests refused, at least 1", self.stale_refused),
+                    self.stale_refused > 0,
+                ),
+                claim("every balance is exact to the cent".to_owned(), found.balance_ok),
+                claim(
+                    "tokens of an account grow".to_owned(),
+                    self.tokens.len() > 1 && self.tokens.is_sorted_by(|a, b| a < b),
+                ),
+            ],
+            Level::None => {
+                let accidents = found.executed_twice + found.stale_executed;
+                let text = format!(
+                    "the accident is shown: {} operations executed twice, {} stale requests executed",
+                    found.executed_twice, found.stale_executed
+                );
+                vec![claim(text, accidents > 0)]
+            }
+        }
+    }
+}
+
+impl Narrator {
+    pub(super) fn of(format: Format) -> Self {
+        Self { format, began: Instant::now() }
+    }
+
+    pub(super) fn title(&self, level: Level) {
+        self.raw(match level {
+            Level::Upstream => {
+                "One frozen gateway, one late debit, and a service that compares fencing tokens."
+            }
+            Level::None => {
+                "One frozen gateway, one late debit, and nobody who compares: the lock is all there is."
+            }
+        });
+    }
+
+    pub(super) fn introduce(&self, fleet: &Fleet) {
+        self.raw("");
+        self.line(&format!("ZooKeeper {} at {}", fleet.version, fleet.zookeeper.address()));
+        let ledger = &fleet.ledger;
+        self.line(&format!("ledger at http://{} (process {})", ledger.address, ledger.process.pid()));
+        for gateway in &fleet.gateways {
+            let (name, public, admin) = (gateway.name, gateway.public, gateway.admin);
+            let pid = gateway.process.pid();
+            self.line(&format!(
+                "{name} at http://{public}, metrics at http://{admin}/metrics (process {pid})"
+            ));
+        }
+    }
+
+    pub(super) fn chapter(&self, title: &str) {
+        self.raw(&format!("\n{title}"));
+    }
+
+    pub(super) fn line(&self, text: &str) {
+        self.raw(&format!("  {:5.1} s  {text}", self.began.elapsed().as_secs_f64()));
+    }
+
+    pub(super) fn paid(&self, receipts: &[Receipt], how: &str) {
+        let done = receipts.iter().filter(|receipt| matches!(receipt.told, Told::Done { .. })).count();
+        self.line(&format!("{done} of {} payments done {how}", receipts.len()));
+        for Receipt { payment, told } in
+            receipts.iter().filter(|receipt| !matches!(receipt.told, Told::Done { .. }))
+        {
+            self.line(&format!("not done: {} of {}: {told:?}", payment.operation, payment.account));
+        }
+    }
+
+    /// `after` the freeze.
+    pub(super) fn taken_over(&self, receipt: &Receipt, after: Duration) {
+        match &receipt.told {
+            Told::Done { token } => {
+                let (token, after) = (token.as_deref().unwrap_or("none"), after.as_secs_f64());
+                self.line(&format!(
+                    "{after:.1} s after the freeze the lock is free: gateway-2 gets it, the debit is done"
+                ));
+                self.line(&format!("         with token {token}"));
+            }
+            other => self.line(&format!("gateway-2 could not do it: {other:?}")),
+        }
+    }
+
+    pub(super) fn arrived(&self, level: Level, late: &Late) {
+        self.line("the network delivers the old bytes of gateway-1");
+        match late {
+            Late::Refused { presented, newest } => {
+                self.line(&format!("     their token {presented} is older than"));
+                self.line(&format!("          the last {newest}: REFUSED, nothing was debited"));
+            }
+            Late::Executed { token } => {
+                self.line(&format!("         with token {token}: EXECUTED, the account is debited twice"));
+            }
+            Late::Nowhere if level == Level::Upstream => self.line("the ledger saw nothing of them"),
+            Late::Nowhere => self.line("the ledger did not execute them"),
+        }
+    }
+
+    pub(super) fn woken(&self, told: &Told) {
+        let told = match told {
+            Told::Done { .. } => "done".to_owned(),
+            Told::Refused(why) => format!("refused ({why})"),
+            Told::Unknown(why) => format!("outcome unknown ({why})"),
+        };
+        self.line(&format!("gateway-1 wakes up and tells the client of long ago: {told}"));
+    }
+
+    pub(super) fn sum_up(&self, summary: &Summary) {
+        for Claim { text, holds } in summary.claims() {
+            self.raw(&format!("  {} {text}", if holds { "yes" } else { "NO " }));
+        }
+        for token in &summary.tokens {
+            self.raw(&format!("      {token}"));
+        }
+        if self.format == Format::Json {
+            let line = serde_json::to_string(summary).expect("numbers and text");
+            write(&mut io::stdout(), &line);
+        }
+    }
+
+    /// What the processes said last, when a claim did not hold.
+    pub(super) fn show_logs(&self, fleet: &Fleet) {
+        let gateways = fleet.gateways.iter().map(|gateway| (gateway.name, &gateway.process));
+        for (name, process) in gateways.chain([("ledger", &fleet.ledger.process)]) {
+            let log = process.log();
+            let lines: Vec<&str> = log.lines().collect();
+            write(
+                &mut io::stderr(),
+                &format!("--- {name}, last lines\n{}", lines[lines.len().saturating_sub(20)..].join("\n")),
+            );
+        }
+    }
+
+    pub(super) fn invite(&self, fleet: &Fleet) {
+        self.raw("\nEverything keeps running until Ctrl-C. Try:");
+        let [first, second] = &fleet.gateways;
+        self.raw(&format!(
+            "  curl -i http://{}/v1/accounts/alice/debit -d '{{\"operation\":\"mine-1\",\"amount\":500}}'",
+            first.public
+        ));
+        self.raw(&format!("  curl http://{}/v1/accounts/alice", second.public));
+        self.raw(&format!("  curl http://{}/v1/executions", fleet.ledger.address));
+        for gateway in [first, second] {
+            self.raw(&format!("  curl http://{}/metrics          {}", gateway.admin, gateway.name));
+        }
+        self.raw(&format!("  kill -STOP {}; sleep 3; kill -CONT {0}", first.process.pid()));
+    }
+
+    fn raw(&self, line: &str) {
+        match self.format {
+            Format::Text => write(&mut io::stdout(), line),
+            Format::Json => write(&mut io::stderr(), line),
+        }
+    }
+}
+
+/// Whoever has stopped reading has seen enough; the exit code still tells.
+fn write(out: &mut dyn Write, line: &str) {
+    let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
+}

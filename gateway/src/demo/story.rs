@@ -1,0 +1,173 @@
+//! The story: calm, the accident, calm again, and what the ledger says about it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::audit::{Balances, Execution, Findings, sample_of_tokens};
+use super::child::Signal;
+use super::fleet::{Fleet, Gateway};
+use super::http::Client;
+use super::payer::{Crowd, Payment, Receipt, Told, attempt, pay};
+use super::report::{Narrator, Summary};
+use super::{Level, Trouble, policy};
+
+/// The account on which the accident happens, and the others.
+const VICTIM: &str = "alice";
+const OTHERS: [&str; 3] = ["bob", "carol", "dave"];
+
+/// For what takes milliseconds, on a machine that may have other things to do.
+const SOON: Duration = Duration::from_secs(15);
+
+pub(super) async fn play(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Summary, Trouble> {
+    for gateway in &fleet.gateways {
+        until_ready(gateway).await?;
+    }
+    let everyone = [&[VICTIM], &OTHERS[..]].concat();
+    let over_both = Crowd { doors: &fleet.doors(), accounts: &everyone, clients: 40, payments: 6 };
+
+    tell.chapter("Calm");
+    let mut receipts = over_both.pay().await;
+    tell.paid(&receipts, "over both gateways, 40 at a time, on 4 accounts");
+
+    tell.chapter("The accident");
+    receipts.extend(accident(fleet, level, tell).await?);
+
+    tell.chapter("Calm again");
+    until_ready(&fleet.gateways[0]).await?;
+    tell.line("gateway-1 has a new ZooKeeper session and grants locks again");
+    let once_more = Crowd { payments: 3, ..over_both }.pay().await;
+    tell.paid(&once_more, "over both gateways");
+    receipts.extend(once_more);
+
+    tell.chapter("The audit: the ledger's own record against what the clients were told");
+    examine(fleet, level, &receipts, &everyone).await
+}
+
+/// One payment is on its way when its gateway freezes; its client tries again elsewhere; then the old bytes arrive.
+async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Receipt>, Trouble> {
+    let [frozen, healthy] = &fleet.gateways;
+    let mut ledger = Client::of(fleet.ledger.address);
+    let payment = Payment::of(VICTIM, -2_500);
+    let operation = payment.operation.clone();
+
+    let hold = fleet.relay.hold_containing(operation.as_str());
+    let mut first_client = Client::of(frozen.public);
+    let first = payment.clone();
+    let first = tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) });
+    timeout(SOON, hold.captured()).await.map_err(|_| Trouble::Late("the dispatch of the payment"))?;
+    tell.line(&format!("gateway-1 has the lock of account/{VICTIM} and sends debit {operation} of 25.00"));
+    tell.line("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
+
+    frozen.process.signal(Signal::STOP)?;
+    let stopped = Instant::now();
+    let session = policy::SESSION.as_secs();
+    tell.line(&format!("gateway-1 freezes (SIGSTOP); its ZooKeeper session lasts {session} s"));
+
+    tell.line(
+        "the client gives up waiting and sends the same debit through gateway-2, which waits for the lock",
+    );
+    let elsewhere = Crowd { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
+    let mut second_client = Client::of(healthy.public);
+    let (receipt, mut receipts) = tokio::join!(
+        async {
+            let receipt = pay(&mut second_client, payment).await;
+            tell.taken_over(&receipt, stopped.elapsed());
+            receipt
+        },
+        elsewhere.pay()
+    );
+    tell.paid(&receipts, "meanwhile on the other accounts, through gateway-2");
+    receipts.push(receipt);
+
+    hold.release();
+    let late = arrival(&mut ledger, &operation).await?;
+    tell.arrived(level, &late);
+    frozen.process.signal(Signal::CONT)?;
+    let told = timeout(SOON, first).await.map_err(|_| Trouble::Late("the answer of the woken gateway"))?;
+    tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
+    Ok(receipts)
+}
+
+/// What became of the late bytes.
+#[derive(Debug)]
+pub(super) enum Late {
+    Refused { presented: String, newest: String },
+    Executed { token: String },
+    Nowhere,
+}
+
+async fn arrival(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
+        let latest = ledger.get("/v1/refusals").await?["latest"].take();
+        if latest["operation"] == operation {
+            return Ok(Late::Refused {
+                presented: text(&latest["presented"]),
+                newest: text(&latest["newest"]),
+            });
+        }
+        let executions = executions(ledger).await?;
+        let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
+        if let Some(second) = of_operation.next() {
+            return Ok(Late::Executed { token: second.token.clone().unwrap_or_default() });
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(Late::Nowhere)
+}
+
+async fn examine(
+    fleet: &Fleet,
+    level: Level,
+    receipts: &[Receipt],
+    accounts: &[&str],
+) -> Result<Summary, Trouble> {
+    let mut ledger = Client::of(fleet.ledger.address);
+    let executions = executions(&mut ledger).await?;
+    let mut balances = Balances::new();
+    for account in accounts {
+        let told = ledger.get(&format!("/v1/accounts/{account}")).await?;
+        balances.insert((*account).to_owned(), told["balance"].as_i64().unwrap_or_default());
+    }
+    let refusals = ledger.get("/v1/refusals").await?;
+    Ok(Summary {
+        level,
+        findings: Findings::of(&executions, receipts, &balances),
+        stale_refused: refusals["stale"].as_u64().unwrap_or_default(),
+        tokens: sample_of_tokens(&executions, &format!("account/{VICTIM}")),
+        zookeeper: fleet.version.clone(),
+    })
+}
+
+/// All of them; the ledger tells them in pages.
+async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
+    let mut executions: Vec<Execution> = Vec::new();
+    loop {
+        let after = executions.last().map_or(0, |execution| execution.sequence);
+        let page = ledger.get(&format!("/v1/executions?after={after}")).await?["executions"].take();
+        let page: Vec<Execution> = serde_json::from_value(page).expect("the ledger is built with us");
+        if page.is_empty() {
+            return Ok(executions);
+        }
+        executions.extend(page);
+    }
+}
+
+/// A woken gateway first has to find out that its session is over, and to get a new one.
+async fn until_ready(gateway: &Gateway) -> Result<(), Trouble> {
+    let deadline = Instant::now() + 2 * SOON;
+    let mut admin = Client::of(gateway.admin);
+    loop {
+        match admin.get("/ready").await {
+            Ok(_) => return Ok(()),
+            Err(not_ready) if Instant::now() > deadline => return Err(not_ready),
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,200 @@
+//! The life of the lock node of one key, from its creation to its proven removal.
+//!
+//! The task that runs an attempt owns the node. Whoever asked for it may go away at any moment: the task notices at
+//! its next step and removes the node. No operation is abandoned half way, because one that was sent may still take
+//! effect. Whatever happens, [`Attempt::clear`] has to be the last call.
+
+use std::{
+    cell::{Cell, OnceCell},
+    rc::Rc,
+    sync::Arc,
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode};
+
+use super::{
+    grant::{Caller, Grant, NotGranted, Stop, epoch},
+    layout,
+    registry::Registered,
+    site::{CREATE_ROUNDS, Node, SEQUENCE_LIMIT, Site, refused},
+};
+use crate::{
+    failpoint,
+    session::{
+        evidence::Evidence,
+        link::{Created, Failed, Fault, Kind, Link, Step},
+        supervise::Live,
+    },
+};
+
+/// One attempt.
+pub struct Attempt<L: Link> {
+    pub site: Site<L>,
+    /// A create was sent and not refused.
+    may_exist: Cell<bool>,
+    /// The node that an unambiguous answer named: there is no other.
+    only: OnceCell<String>,
+    _registered: Registered<L>,
+}
+
+impl<L: Link> Attempt<L> {
+    /// Before any node is made the attempt is entered in the session's registry; that may wait for room.
+    pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Result<Self, NotGranted> {
+        let registered = Registered::enter(live, live.paths.lock(key).len()).await?;
+        let site = Site::new(live.clone(), key, registered.guid, mode);
+        Ok(Self { site, may_exist: Cell::new(false), only: OnceCell::new(), _registered: registered })
+    }
+
+    /// Makes the node and waits until it holds.
+    pub async fn acquire(&self, caller: &mut impl Caller) -> Result<Grant, Stop> {
+        let (node, children) = self.create().await?;
+        self.wait(node, children, caller).await
+    }
+
+    /// The same, removing the node of `old` in the transaction that makes the new one: between the two nobody can
+    /// see the key without a contender of ours, and a holder that yields is at the end of the queue at once.
+    pub async fn acquire_instead_of(&self, old: &Self, caller: &mut impl Caller) -> Result<Grant, Stop> {
+        match self.replace(old).await? {
+            Some((node, children)) => self.wait(node, children, caller).await,
+            None => {
+                old.clear().await;
+                self.acquire(caller).await
+            }
+        }
+    }
+
+    async fn wait(&self, node: Node, children: Vec<String>, caller: &mut impl Caller) -> Result<Grant, Stop> {
+        let live = &self.site.live;
+        if node.seen.owner != live.link.id() {
+            // Another session made it: the proof we hold says nothing about that one, and none of this session does.
+            live.over.cancel();
+            return Err(NotGranted::Lost.into());
+        }
+        let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);
+        if sequence > SEQUENCE_LIMIT {
+            return Err(NotGranted::KeyLimit("the key's queue has used up its numbers").into());
+        }
+        let contended = self.site.stand_in_line(&node.name, children, caller).await?;
+        self.site.proven(caller).await?;
+        let epoch = epoch(live.base, node.seen.czxid)?;
+        Ok(Grant { epoch, sequence, evidence: Arc::new(Evidence::of(live.proof.clone())), contended })
+    }
+
+    /// Makes the node, once, and lists its siblings behind it: one round trip when the parent exists.
+    async fn create(&self) -> Result<(Node, Vec<String>), NotGranted> {
+        let Site { live, parent, .. } = &self.site;
+        for _ in 0..CREATE_ROUNDS {
+            self.may_exist.set(true);
+            let requested = self.site.requested();
+            let create = live.link.create(&requested, b"", Kind::EphemeralSequential);
+            let list = live.link.children(parent);
+            failpoint::pass("after_create_sent");
+            let (created, children) = tokio::join!(create, list);
+            let found = match created {
+                Ok(Created { seen, sequence }) => {
+                    let name = format!("{}{sequence:010}", layout::requested(self.site.guid, self.site.mode));
+                    let name = self.only.get_or_init(|| name).clone();
+                    let children = match children {
+                        Ok(children) => children,
+                        Err(_) => self.site.list().await?,
+                    };
+                    Some((Node { name, seen }, children))
+                }
+                Err(Fault::NoNode) => {
+                    self.may_exist.set(false);
+                    self.create_with_parent().await?
+                }
+                Err(Fault::Ambiguous(_)) => self.site.recover().await?,
+                Err(fault) => {
+                    self.may_exist.set(false);
+                    return Err(refused(fault));
+                }
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        Err(NotGranted::Service("the lock node could not be made: its parent came and went".into()))
+    }
+
+    /// The key's first contender makes the parent as well. `None`: somebody else was faster, or the shard is missing
+    /// and now there; begin again.
+    async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
+        let Site { live, parent, guid, mode, .. } = &self.site;
+        let (requested, name) = (self.site.requested(), layout::first(*guid, *mode));
+        let path = self.site.path(&name);
+        let steps = [
+            Step::Create { path: parent, data: b"", kind: Kind::Container },
+            Step::Create { path: &requested, data: b"", kind: Kind::EphemeralSequential },
+        ];
+        self.may_exist.set(true);
+        let made = live.link.commit(&steps);
+        // Servers before 3.9 answer a create inside a transaction without its czxid: read it behind.
+        let (seen, list) = (live.link.seen(&path), live.link.children(parent));
+        let (made, seen, children) = tokio::join!(made, seen, list);
+        match (made, seen, children) {
+            (Ok(_), Ok(Some(seen)), Ok(children)) => {
+                let name = self.only.get_or_init(|| name).clone();
+                Ok(Some((Node { name, seen }, children)))
+            }
+            (Ok(_), ..) | (Err(Failed { fault: Fault::Ambiguous(_), .. }), ..) => self.site.recover().await,
+            (Err(Failed { fault, .. }), ..) => {
+                self.may_exist.set(false);
+                match fault {
+                    Fault::NodeExists => Ok(None),
+                    Fault::NoNode => self.site.create_shard().await.map(|()| None),
+                    fault => Err(refused(fault)),
+                }
+            }
+        }
+    }
+
+    /// `None`: the old node was not there any more, and nothing was done.
+    async fn replace(&self, old: &Self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
+        let Some(name) = old.only.get() else { return Ok(None) };
+        let (live, path, requested) = (&self.site.live, old.site.path(name), self.site.requested());
+        let steps = [
+            Step::Delete { path: &path },
+            Step::Create { path: &requested, data: b"", kind: Kind::EphemeralSequential },
+        ];
+        self.may_exist.set(true);
+        let created = match live.link.commit(&steps).await {
+            Ok(mut paths) => paths.pop().flatten(),
+            Err(Failed { fault: Fault::Ambiguous(_), .. }) => None,
+            Err(_) => {
+                self.may_exist.set(false);
+                return Ok(None);
+            }
+        };
+        let Some(name) = created.as_deref().and_then(|path| path.rsplit('/').next()) else {
+            return self.site.recover().await;
+        };
+        let path = self.site.path(name);
+        let (seen, children) = (live.link.seen(&path), live.link.children(&self.site.parent));
+        match tokio::join!(seen, children) {
+            (Ok(Some(seen)), Ok(children)) => {
+                old.may_exist.set(false);
+                let name = self.only.get_or_init(|| name.to_owned()).clone();
+                Ok(Some((Node { name, seen }, children)))
+            }
+            _ => self.site.recover().await,
+        }
+    }
+
+    /// The name of the node, once an unambiguous answer gave it.
+    pub fn node(&self) -> Option<&str> {
+        self.only.get().map(String::as_str)
+    }
+
+    /// Returns when no node of this attempt is left, or the session is over.
+    pub async fn clear(&self) {
+        if !self.may_exist.get() {
+            return;
+        }
+        match self.only.get() {
+            Some(name) => self.site.remove(name).await,
+            None => self.site.purge().await,
+        }
+        self.may_exist.set(false);
+    }
+}

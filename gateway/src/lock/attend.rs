@@ -1,0 +1,189 @@
+//! Works for one key, as long as anybody here wants it: gets the lock, keeps it for the next ones, gives it up in time.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_policies::plan::Mode;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use super::{
+    attempt::Attempt,
+    grant::{Caller, Grant, NotGranted, Stop},
+    layout::{self, Place},
+    queue::Due,
+    slot::{Slot, Table},
+};
+use crate::session::{
+    link::{Fault, Link},
+    supervise::{Current, Live},
+};
+
+/// Runs until nobody wants the key any more.
+pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Current<L>>) {
+    let mut held: Option<Attempt<L>> = None;
+    loop {
+        let Some((mode, rules)) = slot.wanted() else {
+            if let Some(old) = held.take() {
+                old.clear().await;
+            }
+            if table.leave(&slot) {
+                return;
+            }
+            continue;
+        };
+        let Some(live) = session(&slot, &current).await else { continue };
+        match acquire(&slot, &live, mode, held.take()).await {
+            Ok((attempt, grant)) => {
+                slot.granted(grant, mode, rules);
+                keep(&slot, &live, &attempt).await;
+                held = Some(attempt);
+            }
+            Err(NotGranted::Lost) => debug!(key = %slot.key, "place lost; queueing again"),
+            Err(why) => slot.refuse(&why),
+        }
+    }
+}
+
+/// The session of the moment; `None` when nobody wants the key any more.
+async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L>>> {
+    loop {
+        if let Some(live) = current.live() {
+            return Some(live);
+        }
+        tokio::select! {
+            () = current.changed() => {}
+            () = slot.changed() => { slot.wanted()?; }
+        }
+    }
+}
+
+/// Gets the lock. `old` is the node that we hold and that is due to be given up: the new one takes its place in the
+/// same transaction, so that yielding and queueing again cost one write. Without a grant no node is left.
+async fn acquire<L: Link>(
+    slot: &Arc<Slot>,
+    live: &Rc<Live<L>>,
+    mode: Mode,
+    old: Option<Attempt<L>>,
+) -> Result<(Attempt<L>, Grant), NotGranted> {
+    let attempt = match Attempt::begin(live, &slot.key, mode).await {
+        Ok(attempt) => attempt,
+        Err(why) => {
+            if let Some(old) = old {
+                old.clear().await;
+            }
+            return Err(why);
+        }
+    };
+    let mut waiting = Waiting { slot: slot.clone() };
+    let granted = match &old {
+        Some(old) if Rc::ptr_eq(&old.site.live, live) => attempt.acquire_instead_of(old, &mut waiting).await,
+        Some(old) => {
+            old.clear().await;
+            attempt.acquire(&mut waiting).await
+        }
+        None => attempt.acquire(&mut waiting).await,
+    };
+    if let Some(old) = old {
+        old.clear().await;
+    }
+    match granted {
+        Ok(grant) => {
+            live.registry.cached(attempt.site.guid, slot);
+            Ok((attempt, grant))
+        }
+        Err(stop) => {
+            attempt.clear().await;
+            Err(match stop {
+                Stop::CallerGone => NotGranted::Lost,
+                Stop::NotGranted(why) => why,
+            })
+        }
+    }
+}
+
+/// The local requests of a key are, together, one caller of its attempt.
+struct Waiting {
+    slot: Arc<Slot>,
+}
+
+impl Caller for Waiting {
+    fn is_gone(&self) -> bool {
+        self.slot.wanted().is_none()
+    }
+
+    async fn gone(&mut self) {
+        while self.slot.wanted().is_some() {
+            self.slot.changed().await;
+        }
+    }
+
+    fn behind(&mut self) -> Result<(), NotGranted> {
+        self.slot.dismiss_impatient()
+    }
+}
+
+/// Keeps the tenure until it is due to end and nothing is in flight under it. The slot has let go of it then.
+async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L>) {
+    // Set after the grant, and beside everything else: nobody waits for it.
+    let mut contention = std::pin::pin!(watch_for_contention(slot, attempt));
+    let mut watching = true;
+    let mut over = false;
+    loop {
+        if slot.take_if_due() {
+            return;
+        }
+        let rest = match slot.due() {
+            Due::Keep(rest) => rest,
+            Due::End => continue,
+        };
+        tokio::select! {
+            () = &mut contention, if watching => watching = false,
+            () = slot.changed() => {}
+            () = live.over.cancelled(), if !over => {
+                over = true;
+                slot.close();
+            }
+            () = sleep(rest) => slot.start_waiting(),
+        }
+    }
+}
+
+/// Tells the slot when somebody waits elsewhere, or our node is gone; then there is nothing more to tell.
+async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
+    let site = &attempt.site;
+    loop {
+        let (children, changed) = match site.live.link.watch_children(&site.parent).await {
+            Ok(watched) => watched,
+            Err(Fault::Ambiguous(_)) => {
+                sleep(AGAIN).await;
+                continue;
+            }
+            Err(Fault::NoNode) => return taken_away(slot),
+            Err(fault) => return debug!(%fault, key = %slot.key, "contention is not watched"),
+        };
+        let Some(own) = attempt.node().map(str::to_owned).or_else(|| adopted(attempt, &children)) else {
+            return taken_away(slot);
+        };
+        if layout::place(&children, &own) == Place::Gone {
+            return taken_away(slot);
+        }
+        if layout::is_contended(&children, &own) {
+            slot.contended();
+            slot.start_waiting();
+        }
+        changed.await;
+    }
+}
+
+/// Before what had an ambiguous end is tried again.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// The name of a node that was found again after its create's answer was lost.
+fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String> {
+    layout::made_by(children, attempt.site.guid).first().map(|name| (*name).to_owned())
+}
+
+fn taken_away(slot: &Arc<Slot>) {
+    warn!(key = %slot.key, "lock node removed by somebody else");
+    slot.taken_away();
+}

@@ -1,0 +1,75 @@
+//! The session's side of the keeper: serves what workers ask of one session, on the session's thread.
+
+use std::{rc::Rc, sync::Arc};
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    attend::attend,
+    grant::NotGranted,
+    order::{self, Order},
+    slot::{Slot, Table},
+};
+use crate::session::{
+    link::Connect,
+    supervise::{Current, Settings, View, supervise},
+};
+
+/// What a worker asks of a session.
+pub enum Work {
+    /// Locks for one request.
+    Order(Order),
+    /// A key that somebody waits for and nobody works for yet.
+    Attend(Arc<Slot>),
+}
+
+/// The desk of one session.
+pub struct Desk {
+    work: mpsc::UnboundedReceiver<Work>,
+    view: watch::Sender<View>,
+    table: Arc<Table>,
+}
+
+impl Desk {
+    pub(super) fn new(
+        work: mpsc::UnboundedReceiver<Work>,
+        view: watch::Sender<View>,
+        table: Arc<Table>,
+    ) -> Self {
+        Self { work, view, table }
+    }
+
+    /// Serves and keeps the session until `stop`; then lets the nodes that are being removed go, and closes the
+    /// session. Call it on a current-thread runtime inside a `LocalSet`.
+    pub async fn run<C: Connect>(self, connect: C, settings: Rc<Settings>, stop: CancellationToken) {
+        let Self { mut work, view, table } = self;
+        let current = Rc::new(Current::default());
+        let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
+        let session = supervise(connect, settings.clone(), current.clone(), view, close.clone());
+        let serving = async {
+            while let Some(asked) =
+                tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
+            {
+                match (asked, current.live()) {
+                    (Work::Order(order), Some(live)) => drop(tasks.spawn_local(order::serve(live, order))),
+                    (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
+                    (Work::Attend(slot), _) => {
+                        drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));
+                    }
+                }
+            }
+            if let Some(live) = current.live() {
+                live.registry.end_idle();
+            }
+            tasks.close();
+            // The session stays until then: removing a node needs it.
+            tokio::time::timeout(LAST_NODES, tasks.wait()).await.ok();
+            close.cancel();
+        };
+        tokio::join!(session, serving);
+    }
+}
+
+/// How long removals of lock nodes may take after everything else has stopped.
+const LAST_NODES: std::time::Duration = std::time::Duration::from_secs(2);

@@ -1,0 +1,311 @@
+//! What one gateway knows of one key: who waits for it here, and what its tenure may still do. Pure: no clock of its
+//! own, no task, no ZooKeeper.
+//!
+//! A tenure outlives a request. The next local request is started under it with the next G and no word to ZooKeeper.
+//! Others must not starve meanwhile: as soon as anybody waits who cannot hold beside us, the tenure has a bounded rest.
+
+use std::{collections::VecDeque, time::Duration};
+
+use fencegate_policies::plan::{Caching, Mode};
+
+use crate::session::clock::Boot;
+
+/// The requests and the tenure of one key. `W` is how a waiting request is told, `C` what its dispatches need to know
+/// of the tenure.
+#[derive(Debug)]
+pub struct Queue<W, C> {
+    waiting: VecDeque<Waiting<W>>,
+    tenure: Option<Tenured<C>>,
+    /// A task of the session's thread works for this key.
+    attended: bool,
+}
+
+#[derive(Debug)]
+struct Waiting<W> {
+    mode: Mode,
+    since: Boot,
+    caller: W,
+}
+
+/// A held lock.
+#[derive(Debug)]
+struct Tenured<C> {
+    credentials: C,
+    mode: Mode,
+    rules: Caching,
+    granted: Boot,
+    in_flight: u32,
+    /// G of the last dispatch.
+    dispatched: u32,
+    /// Somebody waits who cannot hold beside us: since when, and after how many dispatches.
+    contended: Option<(Boot, u32)>,
+    idle_since: Boot,
+    /// Nothing is started under it any more.
+    closed: bool,
+}
+
+/// A request was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Started<C> {
+    pub credentials: C,
+    /// G of its first dispatch.
+    pub number: u32,
+}
+
+/// What became of a request that arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival<C> {
+    Start(Started<C>),
+    /// It waits; if nobody works for the key yet, somebody has to.
+    Wait {
+        attend: bool,
+    },
+    /// It would have to wait, and there is no place or it does not want to.
+    Full,
+    Busy,
+}
+
+/// How a request waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Behind at most so many others.
+    Behind(usize),
+    /// Only for the server's answer, not for another holder.
+    None,
+}
+
+/// What the tenure's keeper has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Look again when something changes, and after this long at the latest.
+    Keep(Duration),
+    /// Give it up: nothing is in flight under it.
+    End,
+}
+
+/// A G that is never reached in practice; the tenure ends before its counter does.
+const LAST_DISPATCH: u32 = u32::MAX - 1024;
+
+impl<W, C> Default for Queue<W, C> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), tenure: None, attended: false }
+    }
+}
+
+impl<W, C: Clone> Queue<W, C> {
+    /// A request wants the key. `proven`: is the tenure's evidence good now?
+    pub fn arrive(
+        &mut self,
+        mode: Mode,
+        patience: Patience,
+        now: Boot,
+        proven: impl Fn(&C) -> bool,
+        caller: impl FnOnce() -> W,
+    ) -> Arrival<C> {
+        if let Some(started) = self.start_free(mode, now, &proven) {
+            return Arrival::Start(started);
+        }
+        match patience {
+            Patience::None if self.tenure.is_some() || !self.waiting.is_empty() => return Arrival::Busy,
+            Patience::Behind(most) if self.waiting.len() >= most.max(1) => return Arrival::Full,
+            _ => {}
+        }
+        self.waiting.push_back(Waiting { mode, since: now, caller: caller() });
+        let attend = !std::mem::replace(&mut self.attended, true);
+        Arrival::Wait { attend }
+    }
+
+    /// Starts a request that does not have to wait. Behind anybody who does: a later request of the held mode does not
+    /// overtake an earlier one of the other.
+    pub fn start_free(&mut self, mode: Mode, now: Boot, proven: impl Fn(&C) -> bool) -> Option<Started<C>> {
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        self.start(mode, now, &proven)
+    }
+
+    /// The lock was granted; nothing is in flight under it yet.
+    pub fn granted(&mut self, credentials: C, mode: Mode, rules: Caching, now: Boot) {
+        debug_assert!(self.tenure.is_none(), "one tenure at a time");
+        self.tenure = Some(Tenured {
+            credentials,
+            mode,
+            rules,
+            granted: now,
+            in_flight: 0,
+            dispatched: 0,
+            contended: None,
+            idle_since: now,
+            closed: false,
+        });
+    }
+
+    /// Starts the first of those who wait, if it may start now. Call until `None`.
+    pub fn start_next(&mut self, now: Boot, proven: impl Fn(&C) -> bool) -> Option<(W, Started<C>)> {
+        let mode = self.waiting.front()?.mode;
+        let started = self.start(mode, now, &proven)?;
+        let first = self.waiting.pop_front()?;
+        Some((first.caller, started))
+    }
+
+    fn start(&mut self, mode: Mode, now: Boot, proven: &impl Fn(&C) -> bool) -> Option<Started<C>> {
+        let tenure = self.tenure.as_mut()?;
+        let free = mode == Mode::Shared || tenure.in_flight == 0;
+        let may = tenure.mode == mode && free && !tenure.is_over(now) && proven(&tenure.credentials);
+        may.then(|| {
+            tenure.in_flight += 1;
+            tenure.dispatched += 1;
+            Started { credentials: tenure.credentials.clone(), number: tenure.dispatched }
+        })
+    }
+
+    /// G for one more dispatch of a request in flight. `None`: the tenure is closed.
+    pub fn next_number(&mut self) -> Option<u32> {
+        let tenure =
+            self.tenure.as_mut().filter(|tenure| !tenure.closed && tenure.dispatched < LAST_DISPATCH)?;
+        tenure.dispatched += 1;
+        Some(tenure.dispatched)
+    }
+
+    /// A request in flight is over.
+    pub fn ended(&mut self, now: Boot) {
+        let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
+        tenure.in_flight -= 1;
+        if tenure.in_flight == 0 {
+            tenure.idle_since = now;
+        }
+    }
+
+    /// Nothing is started under the tenure any more: what came of a request is unknown, or the session is over.
+    pub fn close(&mut self) {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.closed = true;
+        }
+    }
+
+    /// Closes the tenure if nothing uses it; whether it did.
+    pub fn evict(&mut self) -> bool {
+        let idle = self.waiting.is_empty() && self.idle_since().is_some();
+        if idle {
+            self.close();
+        }
+        idle
+    }
+
+    /// Somebody elsewhere waits who cannot hold beside us.
+    pub fn contended(&mut self, now: Boot) {
+        if let Some(tenure) = &mut self.tenure
+            && tenure.contended.is_none()
+        {
+            tenure.contended = Some((now, tenure.dispatched));
+        }
+    }
+
+    /// What to do about the tenure, if there is one.
+    pub fn due(&mut self, now: Boot) -> Due {
+        let waits_for_other = self
+            .tenure
+            .as_ref()
+            .is_some_and(|tenure| self.waiting.front().is_some_and(|first| first.mode != tenure.mode));
+        if waits_for_other {
+            // A local request of the other mode counts like a contender elsewhere.
+            self.contended(now);
+        }
+        let Some(tenure) = &self.tenure else { return Due::End };
+        if tenure.in_flight > 0 {
+            return Due::Keep(tenure.rules.linger.max(LEAST_LOOK));
+        }
+        let unwanted = self.waiting.is_empty() && tenure.contended.is_some();
+        if tenure.is_over(now) || waits_for_other || unwanted {
+            return Due::End;
+        }
+        let idle = now.since(tenure.idle_since);
+        if !self.waiting.is_empty() {
+            // Only proof is missing.
+            return Due::Keep(LEAST_LOOK);
+        }
+        match tenure.rules.linger.checked_sub(idle) {
+            Some(rest) if !rest.is_zero() => Due::Keep(rest.max(LEAST_LOOK)),
+            _ => Due::End,
+        }
+    }
+
+    /// Must the tenure's keeper look now, rather than when its time comes?
+    pub fn is_urgent(&self, now: Boot) -> bool {
+        self.tenure.as_ref().is_some_and(|tenure| {
+            let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
+            tenure.in_flight == 0 && (other || tenure.is_over(now) || tenure.contended.is_some())
+        })
+    }
+
+    /// The tenure is given up: requests wait from here on.
+    pub fn take(&mut self) {
+        debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
+        self.tenure = None;
+    }
+
+    /// Takes those out whose caller has gone; whether anybody is left.
+    pub fn forget(&mut self, gone: impl Fn(&W) -> bool) -> bool {
+        self.waiting.retain(|waiting| !gone(&waiting.caller));
+        !self.waiting.is_empty()
+    }
+
+    /// Takes out everybody for whom `leaves` holds.
+    pub fn dismiss(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
+        let (leaving, staying) = self.waiting.drain(..).partition(|waiting| leaves(&waiting.caller));
+        self.waiting = staying;
+        VecDeque::into_iter(leaving).map(|waiting| waiting.caller).collect()
+    }
+
+    /// How the first of those who wait wants the key.
+    pub fn wanted(&self) -> Option<(Mode, &W)> {
+        self.waiting.front().map(|first| (first.mode, &first.caller))
+    }
+
+    /// Nobody waits and nothing is held: the key can be forgotten, and its task may end.
+    pub fn leave(&mut self) -> bool {
+        let done = self.waiting.is_empty() && self.tenure.is_none();
+        if done {
+            self.attended = false;
+        }
+        done
+    }
+
+    pub fn in_flight(&self) -> u32 {
+        self.tenure.as_ref().map_or(0, |tenure| tenure.in_flight)
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn credentials(&self) -> Option<&C> {
+        self.tenure.as_ref().map(|tenure| &tenure.credentials)
+    }
+
+    /// `None` while something is in flight or nothing is held.
+    pub fn idle_since(&self) -> Option<Boot> {
+        self.tenure.as_ref().filter(|tenure| tenure.in_flight == 0).map(|tenure| tenure.idle_since)
+    }
+
+    /// Since when the longest waiting request waits.
+    pub fn oldest(&self) -> Option<Boot> {
+        self.waiting.front().map(|first| first.since)
+    }
+}
+
+/// The keeper of a tenure does not look more often than this unless told to.
+const LEAST_LOOK: Duration = Duration::from_millis(10);
+
+impl<C> Tenured<C> {
+    /// Nothing more is started under it.
+    fn is_over(&self, now: Boot) -> bool {
+        let used_up = self.contended.is_some_and(|(since, dispatched)| {
+            self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
+        });
+        self.closed
+            || used_up
+            || now.since(self.granted) >= self.rules.max_tenure
+            || self.dispatched >= LAST_DISPATCH
+    }
+}

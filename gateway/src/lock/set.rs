@@ -1,0 +1,177 @@
+//! Several keys at once: all nodes in one transaction, so that no two sets can wait for each other in a circle.
+//!
+//! The nodes of a set share one czxid. Whoever a set waits for, at any of its keys, was created by an earlier
+//! transaction; waits point to smaller zxids only, and there is no deadlock.
+
+use std::{
+    cell::{Cell, OnceCell},
+    rc::Rc,
+    sync::Arc,
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode};
+use futures_util::future::join_all;
+
+use super::{
+    grant::{Caller, Grant, NotGranted, Stop, epoch},
+    layout,
+    registry::Registered,
+    site::{CREATE_ROUNDS, Node, SEQUENCE_LIMIT, Site, refused},
+};
+use crate::session::{
+    evidence::Evidence,
+    link::{Failed, Fault, Kind, Link, Step},
+    supervise::Live,
+};
+
+/// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.
+pub struct SetAttempt<L: Link> {
+    live: Rc<Live<L>>,
+    sites: Vec<Site<L>>,
+    may_exist: Cell<bool>,
+    /// The nodes that an unambiguous answer named: there are no others.
+    only: OnceCell<Vec<String>>,
+    _registered: Registered<L>,
+}
+
+impl<L: Link> SetAttempt<L> {
+    /// `keys`: without doubles; two nodes for one key in a transaction would wait for each other.
+    pub async fn begin(live: &Rc<Live<L>>, keys: &[ResourceKey], mode: Mode) -> Result<Self, NotGranted> {
+        let bytes = keys.iter().map(|key| live.paths.lock(key).len()).sum();
+        let registered = Registered::enter(live, bytes).await?;
+        let sites = keys.iter().map(|key| Site::new(live.clone(), key, registered.guid, mode)).collect();
+        Ok(Self {
+            live: live.clone(),
+            sites,
+            may_exist: Cell::new(false),
+            only: OnceCell::new(),
+            _registered: registered,
+        })
+    }
+
+    pub fn sites(&self) -> &[Site<L>] {
+        &self.sites
+    }
+
+    /// Makes all nodes and waits until each of them holds.
+    pub async fn acquire(&self, caller: &mut impl Caller) -> Result<Grant, Stop> {
+        let nodes = self.create().await?;
+        let first = &nodes.first().expect("a set has at least one key").seen;
+        if nodes.iter().any(|node| node.seen.owner != self.live.link.id()) {
+            self.live.over.cancel();
+        }
+        if self.live.over.is_cancelled() || nodes.iter().any(|node| node.seen.czxid != first.czxid) {
+            return Err(NotGranted::Lost.into());
+        }
+        let beyond = |node: &Node| {
+            layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > SEQUENCE_LIMIT)
+        };
+        if nodes.iter().any(beyond) {
+            return Err(NotGranted::KeyLimit("a key's queue has used up its numbers").into());
+        }
+        let epoch = epoch(self.live.base, first.czxid)?;
+        let mut contended = false;
+        for (site, node) in self.sites.iter().zip(&nodes) {
+            let children = site.list().await?;
+            contended |= site.stand_in_line(&node.name, children, caller).await?;
+        }
+        // Whoever holds one key stays first in it; but a stranger may have taken a node while we waited for another.
+        for (site, node) in self.sites.iter().zip(&nodes) {
+            if layout::place(&site.list().await?, &node.name) != layout::Place::First {
+                return Err(NotGranted::Lost.into());
+            }
+        }
+        self.sites.first().expect("a set has at least one key").proven(caller).await?;
+        Ok(Grant { epoch, sequence: 0, evidence: Arc::new(Evidence::of(self.live.proof.clone())), contended })
+    }
+
+    async fn create(&self) -> Result<Vec<Node>, NotGranted> {
+        for _ in 0..CREATE_ROUNDS {
+            self.may_exist.set(true);
+            let requested: Vec<_> = self.sites.iter().map(Site::requested).collect();
+            let steps: Vec<_> = requested
+                .iter()
+                .map(|path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential })
+                .collect();
+            match self.live.link.commit(&steps).await {
+                Ok(paths) => {
+                    if let Some(nodes) = self.read(paths).await? {
+                        self.only.get_or_init(|| nodes.iter().map(|node| node.name.clone()).collect());
+                        return Ok(nodes);
+                    }
+                    if let Some(nodes) = self.recover().await? {
+                        return Ok(nodes);
+                    }
+                }
+                Err(Failed { fault: Fault::NoNode, .. }) => {
+                    self.may_exist.set(false);
+                    self.create_parents().await?;
+                }
+                Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
+                    if let Some(nodes) = self.recover().await? {
+                        return Ok(nodes);
+                    }
+                }
+                Err(Failed { fault, .. }) => {
+                    self.may_exist.set(false);
+                    return Err(refused(fault));
+                }
+            }
+        }
+        Err(NotGranted::Service("the lock nodes could not be made: a parent came and went".into()))
+    }
+
+    /// The nodes as they are: servers before 3.9 answer creates inside a transaction without their czxid. `None`: an
+    /// answer was lost.
+    async fn read(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<Node>>, NotGranted> {
+        let mut nodes = Vec::with_capacity(paths.len());
+        for path in paths.into_iter().flatten() {
+            match self.live.link.seen(&path).await {
+                Ok(Some(seen)) => {
+                    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                    nodes.push(Node { name, seen });
+                }
+                Ok(None) | Err(Fault::Ambiguous(_)) => return Ok(None),
+                Err(fault) => return Err(refused(fault)),
+            }
+        }
+        Ok((nodes.len() == self.sites.len()).then_some(nodes))
+    }
+
+    /// One transaction: either every key has our node or none has. `None`: none.
+    async fn recover(&self) -> Result<Option<Vec<Node>>, NotGranted> {
+        let mut nodes = Vec::with_capacity(self.sites.len());
+        for site in &self.sites {
+            match site.recover().await? {
+                Some((node, _)) => nodes.push(node),
+                None if nodes.is_empty() => return Ok(None),
+                None => return Err(NotGranted::Lost),
+            }
+        }
+        Ok(Some(nodes))
+    }
+
+    async fn create_parents(&self) -> Result<(), NotGranted> {
+        for site in &self.sites {
+            match self.live.link.create(&site.parent, b"", Kind::Container).await {
+                Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
+                Err(Fault::NoNode) => site.create_shard().await?,
+                Err(fault) => return Err(refused(fault)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when no node of this attempt is left, or the session is over.
+    pub async fn clear(&self) {
+        if !self.may_exist.replace(false) {
+            return;
+        }
+        match self.only.get() {
+            Some(names) => {
+                drop(join_all(self.sites.iter().zip(names).map(|(site, name)| site.remove(name))).await)
+            }
+            None => drop(join_all(self.sites.iter().map(Site::purge)).await),
+        }
+    }
+}

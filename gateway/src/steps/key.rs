@@ -1,0 +1,104 @@
+//! Derives the keys of a fenced request from the path that is forwarded and the body that is here in full. Below it
+//! nothing changes them.
+
+use std::rc::Rc;
+
+use fencegate_policies::{
+    key::{BadKey, Field, ResourceKey, Values, json},
+    path::Bound,
+    plan::{Fence, Route},
+};
+use hyper::{HeaderMap, Request};
+
+use crate::{
+    body::{Body, Reply},
+    refusal::{Reason, Refusal},
+    stage::{Fenced, Keyed, Loaded, Routed},
+    step::Serve,
+};
+
+pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded, next: &S) -> Result<Reply, Refusal> {
+    let Loaded(routed) = request;
+    let fenced = fenced(&routed)?;
+    if let Some(fenced) = &fenced {
+        routed.notes.keys.get_or_init(|| fenced.keys.clone());
+    }
+    let Routed { http, notes, plan, upstream, .. } = routed;
+    next.serve(Keyed { http, notes, plan, upstream, fenced }).await
+}
+
+fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {
+    let Some(id) = routed.route else { return Ok(None) };
+    let route = routed.plan.routes.get(id);
+    let Some(fence) = &route.fence else { return Ok(None) };
+    let keys = keys(routed, route, fence)?;
+    let mode = fence.mode.mode(routed.http.method().as_str());
+    Ok(Some(Fenced { route: id, keys, mode }))
+}
+
+fn keys(routed: &Routed, route: &Route, fence: &Fence) -> Result<Rc<[ResourceKey]>, Refusal> {
+    let body = fence.reads_body().then(|| json(&routed.http, fence)).transpose()?;
+    let values = Parameters {
+        bound: route.bind(&routed.path),
+        query: routed.http.uri().query(),
+        headers: routed.http.headers(),
+        host: routed.host.name(),
+        body: body.as_ref(),
+    };
+    let keys = fence.expand_all(&values).map_err(|bad| {
+        let reason = match bad {
+            BadKey::Missing { .. } => Reason::KeyMissing,
+            BadKey::Invalid { .. } | BadKey::TooLong => Reason::KeyInvalid,
+        };
+        Refusal::new(reason, bad.to_string())
+    })?;
+    Ok(keys.into())
+}
+
+fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {
+    let bytes = http.body().bytes().expect("the body of a fenced request is here in full");
+    fence.body(bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
+}
+
+fn same_field(a: &str, b: &str) -> bool {
+    let fold = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    a.len() == b.len() && a.bytes().zip(b.bytes()).all(|(a, b)| fold(a) == fold(b))
+}
+
+/// What a key template may ask of a request.
+struct Parameters<'a> {
+    bound: Bound<'a>,
+    query: Option<&'a str>,
+    headers: &'a HeaderMap,
+    host: &'a str,
+    body: Option<&'a json::Body>,
+}
+
+impl Values for Parameters<'_> {
+    fn path(&self, name: &str) -> Option<&str> {
+        self.bound.get(name)
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn header<'a>(&'a self, name: &str) -> Field<'a> {
+        // `X_Account` beside `X-Account` is one variable to CGI, WSGI and Rack.
+        let mut values =
+            self.headers.iter().filter(|(other, _)| same_field(other.as_str(), name)).map(|(_, value)| value);
+        match (values.next(), values.next()) {
+            (None, _) => Field::Absent,
+            (Some(one), None) => Field::One(one.as_bytes()),
+            (Some(_), Some(_)) => Field::Several,
+        }
+    }
+
+    fn host(&self) -> Option<&str> {
+        Some(self.host)
+    }
+
+    fn body(&self) -> Option<&json::Body> {
+        self.body
+    }
+}

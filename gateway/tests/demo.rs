@@ -1,0 +1,101 @@
+//! The demo as its users start it: the binary, with a real ZooKeeper, two real gateways and the real ledger.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+fn demo(arguments: &[&str]) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_fencegate"));
+    let ledger = program.with_file_name("fencegate-ledger");
+    assert!(ledger.is_file(), "run `cargo build --workspace` first: {} is missing", ledger.display());
+    let mut command = Command::new(program);
+    command.arg("demo").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn summary(output: &Output) -> Value {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let last = stdout.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error} in {last:?}"))
+}
+
+#[test]
+fn with_the_fence_the_late_debit_is_refused_and_every_claim_holds() {
+    let output = demo(&["--once", "--format", "json"]).output().expect("started");
+    let story = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{story}");
+    let summary = summary(&output);
+    assert_eq!(summary["level"], "upstream", "{story}");
+    assert!(summary["payments"].as_u64() >= Some(200), "{summary}");
+    for none in ["executed_twice", "overlaps", "stale_executed"] {
+        assert_eq!(summary[none], 0, "{none} in {summary}");
+    }
+    assert!(summary["stale_refused"].as_u64() >= Some(1), "{summary}");
+    assert_eq!(summary["balance_ok"], true, "{summary}");
+    assert!(summary["zookeeper"].as_str().is_some_and(|version| version.starts_with("3.")), "{summary}");
+    let tokens: Vec<_> = summary["tokens"].as_array().expect("a list").iter().map(Value::as_str).collect();
+    assert!(tokens.len() > 1 && tokens.is_sorted_by(|a, b| a < b), "{summary}");
+}
+
+#[test]
+fn without_the_fence_the_accident_happens() {
+    let output = demo(&["--once", "--without-fence", "--format", "json"]).output().expect("started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary = summary(&output);
+    assert_eq!(summary["level"], "none");
+    let accidents =
+        ["executed_twice", "stale_executed"].map(|count| summary[count].as_u64().expect("a count"));
+    assert!(accidents.iter().sum::<u64>() >= 1, "{summary}");
+}
+
+#[test]
+fn nothing_is_left_behind_however_the_demo_ends() {
+    for (signal, leaves_folder) in [(Signal::INT, false), (Signal::TERM, false), (Signal::KILL, true)] {
+        let mark = tempfile::tempdir().expect("a folder");
+        let folder = || std::fs::read_dir(mark.path()).expect("our folder").count();
+        let mut demo = demo(&[]).env("TMPDIR", mark.path()).stdout(Stdio::piped()).spawn().expect("started");
+        let mut stdout = demo.stdout.take().expect("piped");
+        until_said(&mut stdout, "gateway-2 at");
+        assert!(processes_of(mark.path()) >= 4, "a ZooKeeper, a ledger and two gateways");
+
+        rustix::process::kill_process(Pid::from_child(&demo), signal).expect("our own child");
+        demo.wait().expect("our own child");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while processes_of(mark.path()) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(processes_of(mark.path()), 0, "processes are left behind after {signal:?}");
+        assert_eq!(folder() > 0, leaves_folder, "{signal:?}");
+    }
+}
+
+#[test]
+fn a_machine_without_java_is_told_in_one_sentence_what_to_install() {
+    let empty = tempfile::tempdir().expect("a folder");
+    let output = demo(&["--once"]).env("PATH", empty.path()).output().expect("started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Java is missing: run `apt-get install") && said.lines().count() == 1, "{said}");
+}
+
+/// Reads until a line holds `text`.
+fn until_said(from: &mut impl Read, text: &str) {
+    let mut said = String::new();
+    let mut byte = [0];
+    while !said.contains(text) {
+        assert_eq!(from.read(&mut byte).expect("a pipe"), 1, "it ended after {said}");
+        said.push(char::from(byte[0]));
+    }
+}
+
+/// Processes that name `folder` in their command line, as all children of the demo do.
+fn processes_of(folder: &Path) -> usize {
+    let folder = folder.display().to_string();
+    let processes = std::fs::read_dir("/proc").expect("Linux").flatten();
+    let command_lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    command_lines.filter(|line| String::from_utf8_lossy(line).contains(&folder)).count()
+}

@@ -1,0 +1,112 @@
+//! Reads how long a key is kept between requests, where `defaults` may have said some of it for all fences.
+
+use std::time::Duration;
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Caching, Hold},
+};
+
+/// What has been written so far, by a fence or by `defaults`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Written {
+    kept: Option<Kept>,
+    linger: Option<Duration>,
+    max_local: Option<u32>,
+    max_hold: Option<Duration>,
+    max_tenure: Option<Duration>,
+}
+
+/// The word of `mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Strict,
+    Cached,
+}
+
+/// What is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    OneKey,
+    Set,
+}
+
+impl Written {
+    /// `written` with what `block` says about it.
+    pub(super) fn read(block: &mut Block, inherited: &Self, of: Of) -> Self {
+        block.inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
+    }
+
+    pub(super) fn settled(self, of: Of) -> Hold {
+        let default = Caching::default();
+        match (of, self.kept) {
+            // The nodes of a set are made in one transaction, and other requests want other sets.
+            (Of::Set, _) | (Of::OneKey, Some(Kept::Strict)) => Hold::Strict,
+            (Of::OneKey, Some(Kept::Cached) | None) => Hold::Cached(Caching {
+                linger: self.linger.unwrap_or(default.linger),
+                max_local: self.max_local.unwrap_or(default.max_local),
+                max_hold: self.max_hold.unwrap_or(default.max_hold),
+                max_tenure: self.max_tenure.unwrap_or(default.max_tenure),
+            }),
+        }
+    }
+}
+
+fn hold(block: &mut Block, inherited: &Written, of: Of) -> Written {
+    let mode = block.word("mode", &[("cached", Kept::Cached), ("strict", Kept::Strict)]);
+    let written = Written {
+        kept: mode.or(inherited.kept),
+        linger: block.value("linger", scalar::duration).or(inherited.linger),
+        max_local: block.value("max_local", max_local).or(inherited.max_local),
+        max_hold: block.value("max_hold", scalar::time_limit).or(inherited.max_hold),
+        max_tenure: block.value("max_tenure", scalar::time_limit).or(inherited.max_tenure),
+    };
+    match (of, mode, written.settled(of)) {
+        (Of::Set, Some(Kept::Cached), _) => cached_set(block),
+        (_, _, Hold::Strict) => no_effect(block, of),
+        (_, _, Hold::Cached(caching)) => beyond_tenure(block, caching),
+    }
+    written
+}
+
+fn cached_set(block: &mut Block) {
+    let fault = Diagnostic::new(Code::CachedSet, "a set of keys cannot be kept between requests");
+    block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
+}
+
+fn no_effect(block: &mut Block, of: Of) {
+    let (why, remedy) = match of {
+        Of::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
+        Of::Set => ("on a set of keys", "leave it out: a set is given back after its request"),
+    };
+    for field in ["linger", "max_local", "max_hold", "max_tenure"] {
+        if block.is_present(field) {
+            let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {why}"));
+            block.fault(field, fault.remedy(remedy));
+        }
+    }
+}
+
+fn beyond_tenure(block: &mut Block, caching: Caching) {
+    let longest = scalar::written(caching.max_tenure);
+    for (field, duration) in [("linger", caching.linger), ("max_hold", caching.max_hold)] {
+        // Where neither is here, `defaults` have both, and it has been said there.
+        let here = [field, "max_tenure"].into_iter().find(|field| block.is_present(field));
+        if let Some(here) = here
+            && duration > caching.max_tenure
+        {
+            let written = scalar::written(duration);
+            let message = format!("a `{field}` of {written} is longer than a `max_tenure` of {longest}");
+            let fault = Diagnostic::new(Code::BeyondTenure, message);
+            block.fault(here, fault.remedy("a key is never kept for longer than `max_tenure`"));
+        }
+    }
+}
+
+fn max_local(text: &str) -> Result<u32, Diagnostic> {
+    match u32::try_from(scalar::count(text)?).unwrap_or(u32::MAX) {
+        0 => Err(scalar::out_of_range(text, "write at least `1`; with `mode: strict` nothing is kept")),
+        requests => Ok(requests),
+    }
+}

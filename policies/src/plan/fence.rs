@@ -1,0 +1,229 @@
+//! How a route takes its lock, which keys that lock has, and how long it is kept.
+
+use std::time::Duration;
+
+use crate::key::{
+    BadKey, KeyTemplate, ResourceKey, Values,
+    json::{BadBody, Body},
+};
+
+/// How a route takes its lock.
+#[derive(Debug, Clone)]
+pub struct Fence {
+    /// At least one, and exactly one unless [`Fence::set`]; in the order of the file.
+    pub keys: Vec<KeyTemplate>,
+    /// Written as `keys`, be it one: all are taken at once, and given back after the request.
+    pub set: bool,
+    pub mode: ModeRule,
+    /// How long a request waits for its lock. Default 5 s.
+    pub wait: Duration,
+    /// Waiting requests per key and gateway. Default 100.
+    pub queue: usize,
+    /// Always [`Hold::Strict`] for a set.
+    pub hold: Hold,
+    /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
+    pub locked_status: u16,
+    /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
+    pub max_response: usize,
+}
+
+impl Fence {
+    /// Keys in one set: each is a node of one transaction, and all of them stand in one header field.
+    pub const MOST_KEYS: usize = 16;
+
+    /// True if no key is known before the body is: see [`Fence::body`].
+    pub fn reads_body(&self) -> bool {
+        self.keys.iter().any(|key| key.pointers().next().is_some())
+    }
+
+    /// Reads a request body for [`Values::body`], and keeps what this fence's keys ask for.
+    pub fn body(&self, bytes: &[u8]) -> Result<Body, BadBody> {
+        Body::parse(bytes, self.keys.iter().flat_map(KeyTemplate::pointers))
+    }
+
+    /// The keys of one request: at least one, each of them once, in the order in which everybody sorts them.
+    pub fn expand_all(&self, values: &dyn Values) -> Result<Vec<ResourceKey>, BadKey> {
+        let keys = self.keys.iter().map(|key| key.expand(values));
+        let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+}
+
+/// Who else may hold a key at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Nobody.
+    Exclusive,
+    /// Everybody who shares it, too.
+    Shared,
+}
+
+impl Mode {
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+        }
+    }
+}
+
+/// How a route finds the mode of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeRule {
+    Exclusive,
+    Shared,
+    /// Shared for GET and HEAD, which change nothing (RFC 9110, 9.2.1), exclusive for all others.
+    ByMethod,
+}
+
+impl ModeRule {
+    /// Methods compare exactly: `get` is exclusive.
+    pub fn mode(self, method: &str) -> Mode {
+        match (self, method) {
+            (Self::Shared, _) | (Self::ByMethod, "GET" | "HEAD") => Mode::Shared,
+            (Self::Exclusive | Self::ByMethod, _) => Mode::Exclusive,
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::ByMethod => "by-method",
+        }
+    }
+}
+
+/// What becomes of a lock node after its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// One lock node per request.
+    Strict,
+    /// The node is kept for the requests to come.
+    Cached(Caching),
+}
+
+/// How long a gateway keeps a key for its own requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caching {
+    /// A key that nobody asks for is given back after this long. Default 250 ms.
+    pub linger: Duration,
+    /// Requests that may still be let in once somebody else wants the key; at least 1. Default 64.
+    pub max_local: u32,
+    /// None is let in any more this long after somebody else began to want the key. Default 100 ms.
+    pub max_hold: Duration,
+    /// The longest that one node is kept, even when nobody else wants it. Default 10 min.
+    pub max_tenure: Duration,
+}
+
+impl Default for Caching {
+    fn default() -> Self {
+        Self {
+            linger: Duration::from_millis(250),
+            max_local: 64,
+            max_hold: Duration::from_millis(100),
+            max_tenure: Duration::from_secs(600),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prelude::*, sample::subsequence};
+
+    use super::*;
+    use crate::key::Field;
+
+    struct Request<'a>(&'a Body);
+
+    impl Values for Request<'_> {
+        fn path(&self, _: &str) -> Option<&str> {
+            None
+        }
+        fn query(&self) -> Option<&str> {
+            None
+        }
+        fn header<'a>(&'a self, _: &str) -> Field<'a> {
+            Field::Absent
+        }
+        fn host(&self) -> Option<&str> {
+            Some("a.example")
+        }
+        fn body(&self) -> Option<&Body> {
+            Some(self.0)
+        }
+    }
+
+    fn set(keys: &[impl AsRef<str>]) -> Fence {
+        Fence {
+            keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
+            set: true,
+            mode: ModeRule::Exclusive,
+            wait: Duration::ZERO,
+            queue: 1,
+            hold: Hold::Strict,
+            locked_status: 423,
+            max_response: 0,
+        }
+    }
+
+    fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, BadKey> {
+        let body = fence.body(body.as_bytes()).expect("JSON");
+        let keys = fence.expand_all(&Request(&body))?;
+        Ok(keys.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_set_is_sorted_and_has_each_key_once() {
+        let transfer = set(&["account/{body:/from}", "account/{body:/to | lower}"]);
+        let two = |from, to| keys(&transfer, &format!(r#"{{"from": "{from}", "to": "{to}"}}"#));
+        assert_eq!(two("b", "a").as_deref(), Ok(&["account/a".to_owned(), "account/b".into()][..]));
+        assert_eq!(two("b", "a"), two("a", "b"));
+        assert_eq!(two("a", "A").as_deref(), Ok(&["account/a".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_set_without_one_of_its_keys_has_none() {
+        let transfer = set(&["account/{body:/from}", "account/{body:/to}"]);
+        let missing = Err(BadKey::Missing { variable: "body:/to".into() });
+        assert_eq!(keys(&transfer, r#"{"from": "a"}"#), missing);
+    }
+
+    #[test]
+    fn only_a_fence_whose_keys_ask_for_the_body_reads_it() {
+        assert!(set(&["{host}", "{body:/a}"]).reads_body());
+        assert!(!set(&["{host}", "a/{query.body}"]).reads_body());
+    }
+
+    #[test]
+    fn by_method_shares_what_changes_nothing() {
+        for method in ["GET", "HEAD"] {
+            assert_eq!(ModeRule::ByMethod.mode(method), Mode::Shared, "{method}");
+        }
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND", "get", ""] {
+            assert_eq!(ModeRule::ByMethod.mode(method), Mode::Exclusive, "{method}");
+        }
+        assert_eq!(ModeRule::Shared.mode("POST"), Mode::Shared);
+        assert_eq!(ModeRule::Exclusive.mode("GET"), Mode::Exclusive);
+    }
+
+    const TEMPLATES: [&str; 5] =
+        ["a/{body:/a}", "a/{body:/b}", "a/{body:/c | lower}", "the-one-lock", "{host}/{body:/c}"];
+
+    proptest! {
+        #[test]
+        fn the_order_of_a_set_means_nothing(
+            (one, other) in subsequence(TEMPLATES.to_vec(), 1..=5)
+                .prop_flat_map(|one| (Just(one.clone()), Just(one).prop_shuffle())),
+            values in prop::collection::vec("[aA/]", 3),
+        ) {
+            let body = format!(r#"{{"a": "{}", "b": "{}", "c": "{}"}}"#, values[0], values[1], values[2]);
+            let found = keys(&set(&one), &body);
+            prop_assert_eq!(&found, &keys(&set(&other), &body));
+            let found = found.expect("every value is there");
+            prop_assert!(found.is_sorted_by(|key, next| key < next) && !found.is_empty());
+        }
+    }
+}

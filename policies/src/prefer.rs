@@ -1,0 +1,102 @@
+//! Reads how long a client is willing to wait (`Prefer: wait=5`, RFC 7240).
+
+use std::time::Duration;
+
+/// The wait that the `Prefer` lines of a request ask for. `None` where there is none that can be understood: a
+/// preference is never a reason to refuse.
+pub fn wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
+    let preferences = lines.flat_map(|line| parts(line, b','));
+    // Only the first one of a name counts (RFC 7240, 2), however bad.
+    let value = preferences.filter_map(named_wait).next()?;
+    seconds(value)
+}
+
+/// What follows the equals sign of a `wait`; its parameters mean nothing.
+fn named_wait(preference: &[u8]) -> Option<&[u8]> {
+    let preference = parts(preference, b';').next()?;
+    let equals = preference.iter().position(|byte| *byte == b'=').unwrap_or(preference.len());
+    let (name, value) = preference.split_at(equals);
+    name.trim_ascii().eq_ignore_ascii_case(b"wait").then(|| value.strip_prefix(b"=").unwrap_or_default())
+}
+
+/// Whole seconds, up to 2^31 (RFC 9111, 1.2.2).
+fn seconds(value: &[u8]) -> Option<Duration> {
+    let digits = value.trim_ascii();
+    let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let more = |seconds: u64, digit: &u8| seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    all_digits.then(|| Duration::from_secs(digits.iter().fold(0, more).min(1 << 31)))
+}
+
+/// Splits at a separator, but not within a quoted string (RFC 9110, 5.6.4).
+fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |byte| {
+        let ends = !quoted && *byte == separator;
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+        ends
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn asked(lines: &[&str]) -> Option<u64> {
+        wait(lines.iter().map(|line| line.as_bytes())).map(|wait| wait.as_secs())
+    }
+
+    #[test]
+    fn the_first_wait_counts() {
+        for (lines, seconds) in [
+            (&["wait=5"][..], Some(5)),
+            (&["respond-async, WAIT = 10 ; x=y"], Some(10)),
+            (&["return=minimal", "wait=0, wait=9"], Some(0)),
+            (&["foo=\"a, wait=3\", wait=4"], Some(4)),
+            (&["foo; bar=\"\\\"; , wait=3\"", "wait=007"], Some(7)),
+            (&["wait=99999999999999999999999"], Some(1 << 31)),
+            (&["wait-for=3, foo; wait=4, wait=5"], Some(5)),
+        ] {
+            assert_eq!(asked(lines), seconds, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_of_seconds_is_ignored() {
+        for lines in [
+            &[][..],
+            &[""],
+            &["wait"],
+            &["wait="],
+            &["wait=-1"],
+            &["wait=1.5"],
+            &["wait=5s"],
+            &["wait=\"5\""],
+            &["wait=1 2"],
+            &["wait=x, wait=5"],
+            &["foo=\"wait=5"],
+        ] {
+            assert_eq!(asked(lines), None, "{lines:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_lines_are_read_without_a_panic(lines: Vec<Vec<u8>>) {
+            let asked = wait(lines.iter().map(Vec::as_slice));
+            prop_assert!(asked.is_none_or(|wait| wait.as_secs() <= 1 << 31));
+        }
+
+        #[test]
+        fn a_number_of_seconds_is_read_as_written(seconds in 0..=1_u64 << 31, before in "([a-z]{1,3}=\"([a-z,;= ]|\\\\\")*\" ?[,;] ?){0,3}") {
+            let line = format!("{before}x, wait={seconds}");
+            prop_assert_eq!(asked(&[&line]), Some(seconds), "{}", line);
+        }
+    }
+}

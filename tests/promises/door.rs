@@ -1,0 +1,243 @@
+//! What cannot be forwarded safely ends at the door: with a reason, before a lock is taken, and never at an upstream.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome, Raw},
+    gateway::Gateway,
+    site::Site,
+    wire::Message,
+};
+use serde_json::json;
+
+const MIB: usize = 1 << 20;
+
+/// Also keyed by a query value and by a header field.
+async fn gateway(site: &Site) -> Gateway {
+    let fenced = |name: &str, path: &str, key: &str| {
+        let matched = json!({"methods": ["POST"], "path": path});
+        json!({"name": name, "upstream": "ledger", "match": matched, "fence": {"key": key}})
+    };
+    let policy = site
+        .policy("gw-1")
+        .route(fenced("sku", "/sku", "sku/{query.id}"))
+        .route(fenced("shop", "/shop", "shop/{header.x-shop}"))
+        .with("/listeners/public/timeouts", json!({"request_headers": "500ms", "request_body": "500ms"}));
+    Gateway::start(&policy).await
+}
+
+/// Says the bytes and reads the one answer.
+async fn said(gateway: &Gateway, bytes: &str) -> Message {
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    client.say(bytes).await.expect("connected");
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.answer()).await;
+    answer.unwrap_or_else(|_| panic!("no answer to {:?}", head_of(bytes))).expect("an HTTP answer")
+}
+
+fn head_of(bytes: &str) -> &str {
+    &bytes[..bytes.len().min(120)]
+}
+
+/// Status and reason; the reason is empty where the answer is not a problem body.
+fn refusal(answer: &Message) -> (u16, String) {
+    let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let reason = problem["reason"].as_str().unwrap_or_default();
+    if !reason.is_empty() {
+        assert_eq!(problem["outcome"], "not-dispatched", "{problem}");
+    }
+    (answer.word(1).parse().unwrap_or_default(), reason.to_owned())
+}
+
+#[tokio::test]
+async fn what_has_no_route_or_no_usable_key_is_refused() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    let long = "x".repeat(600);
+    for (ask, status, reason) in [
+        (Ask::post("/nothing/here"), 404, "no-route"),
+        (Ask::post("/"), 404, "no-route"),
+        (Ask::with_method("DELETE", "/pay/7"), 404, "no-route"),
+        (Ask::post("/sku"), 400, "key-missing"),
+        (Ask::post("/sku?id="), 400, "key-missing"),
+        (Ask::post("/sku?other=7"), 400, "key-missing"),
+        (Ask::post("/shop"), 400, "key-missing"),
+        (Ask::post("/sku?id=7&id=8"), 400, "key-invalid"),
+        (Ask::post(&format!("/pay/{long}")), 400, "key-invalid"),
+        (Ask::post(&format!("/sku?id={long}")), 400, "key-invalid"),
+        (Ask::post("/shop").field("X-Shop", &long), 400, "key-invalid"),
+    ] {
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{ask:?}");
+        assert_eq!(answer.outcome().unwrap_or(Outcome::NotDispatched), Outcome::NotDispatched, "{ask:?}");
+    }
+    let good = [Ask::post("/pay/7"), Ask::post("/sku?id=7"), Ask::post("/shop").field("X-Shop", "7")];
+    for ask in &good {
+        assert_eq!(gateway.send(ask).await.status, 200, "{ask:?}");
+    }
+    assert_eq!(site.origin.log().records.len(), good.len(), "a refused request reached the upstream");
+}
+
+#[tokio::test]
+async fn a_path_that_two_servers_could_read_differently_is_refused() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    for path in [
+        "/pay/../pay/7",
+        "/pay/./7",
+        "/pay/%2e%2e/7",
+        "/pay/a%2Fb",
+        "/pay/a%2fb",
+        "/pay/a%5Cb",
+        "/pay/a\\b",
+        "/pay/a%00b",
+        "/pay/%2525",
+        "/pay/%25",
+        "/pay//7",
+        "//pay/7",
+        "/pay/%ff",
+        "/pay/%",
+        "/pay/%4",
+        "/pay/%zz",
+    ] {
+        // The unfenced route leads to the same upstream, which would read the same path.
+        for method in ["POST", "GET"] {
+            let bytes = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+            let (status, reason) = refusal(&said(&gateway, &bytes).await);
+            let fitting = ["ambiguous-path", "malformed", "no-route", ""].contains(&reason.as_str());
+            assert!(matches!(status, 400 | 404) && fitting, "{method} {path}: {status} {reason}");
+        }
+    }
+    assert_eq!(site.origin.log().records.len(), 0, "a refused request reached the upstream");
+}
+
+/// Two spellings of one resource must be one key, or two requests work on it at once.
+#[tokio::test]
+async fn every_accepted_spelling_of_a_path_is_one_key_and_one_path() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    for path in ["/pay/a~b", "/pay/a%7Eb", "/pay/a%7eb", "/pay/%61~%62", "/p%61y/a~b"] {
+        assert_eq!(gateway.send(&Ask::post(path)).await.status, 200, "{path}");
+    }
+    let log = site.origin.log();
+    assert_eq!(log.records.len(), 5);
+    for record in &log.records {
+        assert_eq!((record.path(), record.key()), ("/pay/a~b", Some("account/a~b")));
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    let pay = "POST /pay/7 HTTP/1.1\r\n";
+    let large = "x".repeat(2 * MIB);
+    let mut wrong = Vec::new();
+    let fields: String = (0..200).map(|n| format!("X-{n}: y\r\n")).collect();
+    for (case, bytes, status, reason) in [
+        ("no host", format!("{pay}Content-Length: 0\r\n\r\n"), 400, "malformed"),
+        ("two hosts", format!("{pay}Host: a\r\nHost: b\r\nContent-Length: 0\r\n\r\n"), 400, "malformed"),
+        (
+            "another host",
+            "POST http://b/pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".into(),
+            400,
+            "malformed",
+        ),
+        ("connect", "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n".into(), 405, "method"),
+        (
+            "coding",
+            format!("{pay}Host: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+            501,
+            "transfer-encoding",
+        ),
+        (
+            "expectation",
+            format!("{pay}Host: a\r\nExpect: cake\r\nContent-Length: 0\r\n\r\n"),
+            417,
+            "expectation",
+        ),
+        (
+            "announced body",
+            format!("{pay}Host: a\r\nContent-Length: {}\r\n\r\n", 2 * MIB),
+            413,
+            "body-too-large",
+        ),
+        (
+            "chunked body",
+            format!("{pay}Host: a\r\nTransfer-Encoding: chunked\r\n\r\n200000\r\n{large}\r\n0\r\n\r\n"),
+            413,
+            "body-too-large",
+        ),
+        ("fields", format!("{pay}Host: a\r\n{fields}Content-Length: 0\r\n\r\n"), 431, "header-too-large"),
+        ("slow body", format!("{pay}Host: a\r\nContent-Length: 5\r\n\r\nhi"), 408, "slow-request"),
+        ("bad chunk", format!("{pay}Host: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400, "malformed"),
+        ("two lengths", format!("{pay}Host: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi"), 400, ""),
+        ("folded field", format!("{pay}Host: a\r\nX-A: b\r\n c\r\nContent-Length: 0\r\n\r\n"), 400, ""),
+        ("not HTTP", "hello\r\n\r\n".into(), 400, ""),
+    ] {
+        let answer = said(&gateway, &bytes).await;
+        if refusal(&answer) != (status, reason.to_owned()) {
+            wrong.push((case, status, reason, answer));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(site.origin.log().records.len(), 0, "a refused request reached the upstream");
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "goes on serving");
+}
+
+/// A slow client must not keep others from the resource.
+#[tokio::test]
+async fn a_request_takes_no_lock_before_its_body_is_there() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    let tree = site.tree().await;
+    let mut slow = Raw::connect(gateway.public).await.expect("listens");
+    slow.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha").await.expect("connected");
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    slow.say("lf").await.expect("connected");
+    assert!(slow.answer().await.expect("answered").start.contains(" 200 "));
+    assert_eq!(site.origin.request("/pay/7", 2).await.request.body, b"half");
+}
+
+#[tokio::test]
+async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let head = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+    client.say(head).await.expect("connected");
+    assert_eq!(client.head().await.expect("an interim answer").word(1), "100");
+    client.say("hi").await.expect("connected");
+    assert_eq!(client.answer().await.expect("answered").word(1), "200");
+    let record = site.origin.request("/pay/7", 1).await;
+    assert_eq!((record.request.field("expect"), &record.request.body[..]), (None, &b"hi"[..]));
+}
+
+/// Nothing is answered that is no request yet, and the connection does not stay.
+#[tokio::test]
+async fn a_head_that_never_ends_is_cut_off() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    for bytes in ["", "POST /pay/7 HTT", "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-A: "] {
+        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        client.say(bytes).await.expect("connected");
+        let cut = tokio::time::timeout(Duration::from_secs(5), client.answer()).await;
+        let answer = cut.unwrap_or_else(|_| panic!("still open after {bytes:?}"));
+        assert!(answer.is_err() || answer.is_ok_and(|answer| answer.word(1) == "408"), "{bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn keep_alive_and_pipelined_requests_are_answered_in_order() {
+    let site = Site::fresh();
+    let gateway = gateway(&site).await;
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let one = |n: usize| format!("POST /pay/{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n{n}");
+    client.say((0..5).map(one).collect::<String>()).await.expect("connected");
+    for n in 0..5 {
+        let answer = client.answer().await.expect("answered");
+        assert!(answer.start.contains(" 200 "), "{answer:?}");
+        let record = site.origin.request(&format!("/pay/{n}"), 1).await;
+        assert_eq!(record.request.body, n.to_string().as_bytes());
+    }
+}

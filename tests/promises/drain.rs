@@ -1,0 +1,83 @@
+//! A gateway that is told to stop finishes what is in flight, refuses the rest, and leaves nothing behind.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Client, Outcome},
+    gateway::Gateway,
+    patience::QUIET,
+    site::Site,
+};
+
+#[tokio::test]
+async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
+    let site = Site::fresh();
+    let gateway = site.gateway("gw-1").await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let in_flight = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let waiting = gateway.begin(Ask::post("/pay/7"));
+    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    let mut idle = Client::connect(gateway.public).await.expect("listens");
+    assert_eq!(idle.send(&Ask::get("/x")).await.expect("answered").status, 200);
+
+    gateway.signal(Signal::TERM);
+    gateway.says("that it drains", |line| line.message() == "draining").await;
+    assert_eq!(gateway.admin("/ready").await.status, 503, "no load balancer should send more");
+    tokio::time::sleep(QUIET).await;
+    assert!(!in_flight.is_over(), "given up instead of finished");
+    let late = Ask::post("/pay/8").to(gateway.public).await;
+    assert!(late.is_err() || late.is_ok_and(|answer| answer.reason() == "draining"), "took new work");
+    latch.let_go();
+    let finished = in_flight.answer().await;
+    assert_eq!((finished.status, finished.outcome()), (200, Some(Outcome::Done)));
+    // Accepted before the signal: served, or told to go elsewhere, but not lost.
+    let waited = waiting.answer().await;
+    let told = (waited.status, waited.outcome());
+    let served = told == (200, Some(Outcome::Done));
+    assert!(served || told == (503, Some(Outcome::NotDispatched)), "{waited:?}");
+
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    assert_eq!(tree.locks().await, [""; 0]);
+    let members: Vec<String> =
+        tree.paths().await.into_iter().filter(|path| path.starts_with("/members/")).collect();
+    assert_eq!(members, [""; 0]);
+    assert_eq!(site.origin.count("/pay/7"), if served { 2 } else { 1 });
+}
+
+#[tokio::test]
+async fn an_idle_gateway_stops_at_once() {
+    let site = Site::fresh();
+    let gateway = site.gateway("gw-1").await;
+    let _idle = Client::connect(gateway.public).await.expect("listens");
+    let told = Instant::now();
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    assert!(told.elapsed() < Duration::from_secs(2), "took {:?}", told.elapsed());
+}
+
+/// Nobody knows what the upstream still does, so the key is not handed on with the goodbye.
+#[tokio::test]
+async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_timeout() {
+    let site = Site::fresh();
+    let policy = site
+        .policy("gw-1")
+        .with("/upstreams/ledger/fencing", "none")
+        .with("/listeners/public/timeouts/drain", "300ms");
+    let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
+    let latch = site.origin.holds("/pay/7");
+    let lost = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let next = two.begin(Ask::post("/pay/7"));
+
+    one.signal(Signal::TERM);
+    assert_eq!(one.exit().await.code(), Some(1), "not a clean end");
+    let exited = Instant::now();
+    assert!(lost.result().await.is_err(), "nobody is left to answer");
+    assert_eq!(next.answer().await.status, 200);
+    let gap = site.origin.request("/pay/7", 2).await.arrived - exited;
+    assert!(gap > Duration::from_millis(1200), "handed on after {gap:?}");
+    latch.let_go();
+}

@@ -1,0 +1,128 @@
+//! At no moment do two requests work on one resource, and tokens grow, whatever becomes of the locks in between.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::Gateway,
+    history::History,
+    load::{Load, Plan, Told},
+    patience::QUIET,
+    site::Site,
+    zookeeper::OwnZooKeeper,
+};
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+const WORK: Duration = Duration::from_millis(3);
+
+fn plan(gateways: &[&Gateway], keys: usize, clients: usize, requests: usize) -> Plan {
+    Plan {
+        gateways: gateways.iter().map(|gateway| gateway.public).collect(),
+        paths: (0..keys).map(|key| format!("/pay/{key}")).collect(),
+        clients,
+        requests,
+        pause: Duration::ZERO,
+    }
+}
+
+fn judge(site: &Site, told: &[Told]) -> History {
+    let history = History::of(&site.origin.log()).with(told);
+    history.assert_holds();
+    history
+}
+
+fn statuses(told: &[Told]) -> Vec<Result<u16, &str>> {
+    told.iter().map(status).collect()
+}
+
+fn status(told: &Told) -> Result<u16, &str> {
+    told.answer.as_ref().map(|answer| answer.status).map_err(String::as_str)
+}
+
+#[tokio::test]
+async fn two_gateways_under_load_never_let_two_requests_work_on_one_resource() {
+    let site = Site::fresh();
+    site.origin.works_for(WORK);
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+
+    let told = Load::start("load", &plan(&[&one, &two], 3, 12, 40)).end().await;
+
+    let history = judge(&site, &told);
+    assert!(statuses(&told).iter().all(|status| *status == Ok(200)), "{:?}", statuses(&told));
+    assert_eq!(history.executions.len(), 480);
+    assert!(history.hand_overs() >= 100, "not exercised: {} hand-overs", history.hand_overs());
+}
+
+/// A new parent starts its sequence at 0 again; the epoch goes on.
+#[tokio::test]
+async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    let pausing = Plan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
+    let load = Load::start("load", &pausing);
+
+    let mut deleted = 0;
+    while deleted < 10 {
+        for parent in tree.paths().await.iter().filter(|path| path.matches('/').count() == 3) {
+            // Most of the time it is not empty.
+            deleted += usize::from(parent.starts_with("/locks/") && tree.delete(parent).await.is_ok());
+        }
+    }
+    let told = load.stop().await;
+
+    let history = judge(&site, &told);
+    assert!(statuses(&told).iter().all(|status| *status == Ok(200)), "{:?}", statuses(&told));
+    assert!(history.hand_overs() >= 10, "not exercised: {} hand-overs", history.hand_overs());
+    let restarts = history.executions.iter().filter(|execution| execution.token.sequence() == 0).count();
+    assert!(restarts >= 10, "not exercised: {restarts} restarted sequences");
+}
+
+#[tokio::test]
+async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_itself() {
+    let mut zookeeper = OwnZooKeeper::start();
+    let site = Site::at(zookeeper.server.address());
+    site.origin.works_for(WORK);
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let load = Load::start("load", &plan(&[&one, &two], 2, 6, 3000));
+
+    site.origin.when("work before", |log| log.records.get(100).map(drop)).await;
+    let zookeeper = spawn_blocking(move || {
+        zookeeper.server.stop();
+        zookeeper.server.start_again().expect("ZooKeeper starts again");
+        zookeeper
+    });
+    let _zookeeper = zookeeper.await.expect("no panic");
+    let before = site.origin.log().records.len();
+    site.origin.when("work after", |log| log.records.get(before + 100).map(drop)).await;
+    let told = load.stop().await;
+
+    let history = judge(&site, &told);
+    for told in &told {
+        assert!(matches!(status(told), Ok(200 | 423 | 503)), "{told:?}");
+    }
+    assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
+}
+
+#[tokio::test]
+async fn two_routes_with_one_key_exclude_each_other() {
+    let site = Site::fresh();
+    let refund = json!({
+        "name": "refund",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/refund/{id}"},
+        "fence": {"key": "account/{path.id}"},
+    });
+    let gateway = Gateway::start(&site.policy("gw-1").route(refund)).await;
+    let latch = site.origin.holds("/pay/7");
+    let first = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let second = gateway.begin(Ask::post("/refund/7"));
+    assert_eq!(gateway.send(&Ask::post("/refund/8")).await.status, 200, "another key is free");
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/refund/7"), 0);
+    latch.let_go();
+    assert_eq!((first.answer().await.status, second.answer().await.status), (200, 200));
+    History::of(&site.origin.log()).assert_holds();
+}

@@ -1,0 +1,147 @@
+//! A client that goes away neither frees a resource that is being worked on nor leaves its place in the queue taken.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::{Ask, Raw},
+    gateway::Gateway,
+    history::History,
+    patience::QUIET,
+    site::Site,
+};
+
+/// How a client goes.
+#[derive(Debug, Clone, Copy)]
+enum Goes {
+    /// FIN, as a closed browser tab or a deadline in the caller does it.
+    Politely,
+    /// RST, as a killed process does it.
+    WithReset,
+}
+
+async fn client(gateway: &Gateway) -> Raw {
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.expect("connected");
+    client
+}
+
+fn leave(client: Raw, way: Goes) {
+    match way {
+        Goes::Politely => drop(client),
+        Goes::WithReset => client.reset().expect("still connected"),
+    }
+}
+
+async fn a_client_goes_in_flight(way: Goes) {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let latch = site.origin.holds("/pay/7");
+    let gone = client(&one).await;
+    site.origin.request("/pay/7", 1).await;
+
+    leave(gone, way);
+    let next = two.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "{way:?}: the next began while the upstream worked");
+    assert!(site.origin.log().records[0].abandoned.is_none(), "{way:?}: the upstream was hung up on");
+    latch.let_go();
+    assert_eq!(next.answer().await.status, 200);
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    assert_eq!(history.executions.len(), 2);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_in_flight_frees_nothing_before_the_upstream_answered() {
+    a_client_goes_in_flight(Goes::Politely).await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_in_flight_frees_nothing_before_the_upstream_answered() {
+    a_client_goes_in_flight(Goes::WithReset).await;
+}
+
+async fn a_client_goes_while_waiting(way: Goes) {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let waiter = client(&two).await;
+    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+
+    let left = Instant::now();
+    leave(waiter, way);
+    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    assert!(left.elapsed() < Duration::from_secs(1), "{way:?}: took {:?}", left.elapsed());
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
+}
+
+#[tokio::test]
+async fn a_waiting_client_that_hangs_up_leaves_the_queue_within_a_second() {
+    a_client_goes_while_waiting(Goes::Politely).await;
+}
+
+#[tokio::test]
+async fn a_waiting_client_that_resets_leaves_the_queue_within_a_second() {
+    a_client_goes_while_waiting(Goes::WithReset).await;
+}
+
+/// The reply that names the node has not come when the client goes: only its GUID tells whose node it is.
+#[tokio::test]
+async fn a_client_that_goes_during_the_create_leaves_no_node() {
+    const PAUSE: u32 = 600;
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.pausing("gw-1", "after_create_sent", PAUSE), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    // From here on the key has a parent, so that the create in question succeeds.
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+
+    let gone = client(&one).await;
+    one.stands_at("after_create_sent").await;
+    leave(gone, Goes::WithReset);
+    // The create may reach ZooKeeper only after the pause.
+    tokio::time::sleep(Duration::from_millis(PAUSE.into()) + QUIET).await;
+    let left = Instant::now();
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    assert!(left.elapsed() < Duration::from_secs(1), "took {:?}", left.elapsed());
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200, "an orphan blocks the key");
+    assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-2"), "dispatched for nobody");
+}
+
+#[tokio::test]
+async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() {
+    const WAVES: u64 = 60;
+    const CLIENTS: u64 = 16;
+    let site = Site::fresh();
+    site.origin.works_for(Duration::from_millis(2));
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    let mut finished = 0;
+    for wave in 0..WAVES {
+        let client = |n: u64| {
+            let gateway = if n.is_multiple_of(2) { &one } else { &two };
+            gateway.begin(Ask::post(&format!("/pay/{}", n % 3)))
+        };
+        let asked: Vec<_> = (0..CLIENTS).map(client).collect();
+        for asked in asked {
+            // From wave to wave later: over all that happens to a request, from its arrival to its answer.
+            tokio::time::sleep(Duration::from_micros(wave * 50)).await;
+            finished += usize::from(asked.is_over());
+            asked.hang_up();
+        }
+    }
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    let dispatched = history.executions.len();
+    let exercised = finished < dispatched && dispatched < (WAVES * CLIENTS) as usize;
+    assert!(exercised, "not exercised: {finished} of {dispatched} dispatched ones finished");
+    for gateway in [&one, &two] {
+        assert_eq!(gateway.send(&Ask::post("/pay/0")).await.status, 200);
+    }
+}

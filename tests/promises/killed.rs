@@ -1,0 +1,72 @@
+//! A gateway that dies with a request in flight blocks its resource for the session timeout, and no longer.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::Ask,
+    history::History,
+    load::{Load, Plan},
+    origin::Log,
+    site::Site,
+};
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(200);
+
+#[tokio::test]
+async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two_ticks() {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let latch = site.origin.holds("/pay/7");
+    let lost = one.begin(Ask::post("/pay/7"));
+    let first = site.origin.request("/pay/7", 1).await;
+
+    let next = two.begin(Ask::post("/pay/7"));
+    let killed = Instant::now();
+    one.signal(Signal::KILL);
+    assert!(lost.result().await.is_err(), "nobody is left to answer");
+    assert_eq!(next.answer().await.status, 200);
+    latch.let_go();
+
+    let second = site.origin.request("/pay/7", 2).await;
+    let gap = second.arrived - killed;
+    assert!(gap <= SESSION_TIMEOUT + 2 * TICK + Duration::from_millis(500), "took {gap:?}");
+    // The lock was really held by the session: a beat may have been up to a third of a second old.
+    assert!(gap >= SESSION_TIMEOUT - Duration::from_millis(500), "took only {gap:?}");
+    assert!(second.stamped() > first.stamped());
+}
+
+#[tokio::test]
+async fn killing_gateways_under_load_breaks_no_promise() {
+    const ROUNDS: usize = 2;
+    let site = Site::fresh();
+    site.origin.works_for(Duration::from_millis(5));
+    let survivor = site.gateway("survivor").await;
+    let mut told = Vec::new();
+    for round in 0..ROUNDS {
+        let victim = site.gateway(&format!("victim-{round}")).await;
+        let plan = Plan {
+            gateways: vec![victim.public, survivor.public],
+            paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
+            clients: 6,
+            requests: 2000,
+            pause: Duration::ZERO,
+        };
+        let load = Load::start(&format!("round-{round}"), &plan);
+        let so_far = site.origin.log().records.len();
+        let working = |log: &Log| {
+            let mut begun = log.records.iter().skip(so_far + 50);
+            begun.any(|record| record.gateway != "survivor" && record.ended.is_none()).then_some(())
+        };
+        site.origin.when("a request of the victim in flight", working).await;
+        victim.signal(Signal::KILL);
+        let killed = site.origin.log().records.len();
+        site.origin.when("the survivor to go on", |log| log.records.get(killed + 50).map(drop)).await;
+        told.extend(load.stop().await);
+    }
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");
+    assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
+}

@@ -1,0 +1,193 @@
+//! A holder that slept through the end of its session writes nothing, or is found out by its older token.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::{child::Signal, relay::Relay};
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::{Gateway, Launch, Pending},
+    history::History,
+    load::{Load, Plan},
+    origin::{Latch, Log, Record},
+    site::Site,
+};
+use serde_json::json;
+
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How a gateway loses its session unawares.
+#[derive(Debug, Clone, Copy)]
+enum Accident {
+    /// The whole process stands still: a frozen machine, a long swap.
+    Stopped,
+    /// Only ZooKeeper is out of reach; threads and clocks run on.
+    CutOff,
+}
+
+/// Has its request held at the origin until told, so that whatever the victim writes meanwhile would overlap.
+struct Successor {
+    request: Pending,
+    record: Record,
+    latch: Latch,
+}
+
+impl Successor {
+    /// Waits until ZooKeeper gave the victim's lock away and the next holder works.
+    async fn takes_over(site: &Site, gateway: &Gateway, path: &str, n: usize) -> Self {
+        let latch = site.origin.holds(path);
+        let request = gateway.begin(Ask::post(path));
+        let record = site.origin.request(path, n).await;
+        Self { request, record, latch }
+    }
+
+    async fn finishes(self) -> Answer {
+        self.latch.let_go();
+        self.request.answer().await
+    }
+}
+
+/// The victim stands before the check of its proof when the accident happens: it must notice.
+async fn a_pause_before_the_check(accident: Accident) {
+    let site = Site::fresh();
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = site.policy("victim").with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let victim = Launch::new(&policy).failpoint("before_upstream_write", "1*sleep(3500)").start().await;
+    victim.becomes_ready().await;
+    let next = site.gateway("next").await;
+
+    let asked = victim.begin(Ask::post("/pay/7"));
+    victim.stands_at("before_upstream_write").await;
+    match accident {
+        Accident::Stopped => victim.signal(Signal::STOP),
+        Accident::CutOff => drop(relay),
+    }
+    let successor = Successor::takes_over(&site, &next, "/pay/7", 1).await;
+    victim.signal(Signal::CONT);
+    let answer = asked.answer().await;
+
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"), "{accident:?}");
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert!(answer.field("retry-after").is_some());
+    assert_eq!(successor.finishes().await.status, 200);
+    let written: Vec<_> =
+        site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").cloned().collect();
+    assert!(written.is_empty(), "{accident:?}: written under a lost lock: {written:?}");
+}
+
+#[tokio::test]
+async fn a_holder_stopped_before_its_check_writes_not_one_byte() {
+    a_pause_before_the_check(Accident::Stopped).await;
+}
+
+#[tokio::test]
+async fn a_holder_cut_off_from_zookeeper_before_its_check_writes_not_one_byte() {
+    a_pause_before_the_check(Accident::CutOff).await;
+}
+
+/// No check can close the gap between itself and the write; a comparing upstream does.
+#[tokio::test]
+async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() {
+    let site = Site::fresh().comparing();
+    let victim = site.pausing("victim", "after_proof_check", 3000).await;
+    let next = site.gateway("next").await;
+
+    let asked = victim.begin(Ask::post("/pay/7"));
+    victim.stands_at("after_proof_check").await;
+    victim.signal(Signal::STOP);
+    let successor = Successor::takes_over(&site, &next, "/pay/7", 1).await;
+    let newer = successor.record.stamped();
+    assert_eq!(successor.finishes().await.status, 200);
+    victim.signal(Signal::CONT);
+    let answer = asked.answer().await;
+
+    let late = site.origin.request("/pay/7", 2).await;
+    assert_eq!(late.gateway, "victim");
+    assert!(late.stamped() < newer && late.stale, "{late:?}");
+    assert_eq!((answer.status, answer.field("fencing-refusal")), (412, None), "passed on, without our field");
+    assert_eq!(
+        answer.field("fencing-outcome").map(|value| value.starts_with("done; proof=lost")),
+        Some(true)
+    );
+}
+
+/// The race without failpoints: the grant arrives while the process stands still, next to fresh requests.
+#[tokio::test]
+async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
+    const KEYS: usize = 8;
+    let site = Site::fresh();
+    let (victim, next) = tokio::join!(site.gateway("victim"), site.gateway("next"));
+    let tree = site.tree().await;
+    let paths: Vec<String> = (0..KEYS).map(|key| format!("/pay/{key}")).collect();
+
+    let mut firsts = Vec::new();
+    for path in &paths {
+        let latch = site.origin.holds(path);
+        firsts.push((next.begin(Ask::post(path)), latch));
+        site.origin.request(path, 1).await;
+    }
+    let mut asked: Vec<Pending> = paths.iter().map(|path| victim.begin(Ask::post(path))).collect();
+    tree.locks_become("a waiter behind each holder", |locks| locks.len() == 2 * KEYS).await;
+
+    victim.signal(Signal::STOP);
+    for (first, latch) in firsts {
+        latch.let_go();
+        assert_eq!(first.answer().await.status, 200);
+    }
+    // Read by the victim only when it wakes.
+    asked.extend(paths.iter().map(|path| victim.begin(Ask::post(path))));
+    let mut successors = Vec::new();
+    for path in &paths {
+        successors.push(Successor::takes_over(&site, &next, path, 2).await);
+    }
+    let woken = Instant::now();
+    victim.signal(Signal::CONT);
+
+    for asked in asked {
+        let answer = asked.answer().await;
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{answer:?}");
+        assert!(matches!(answer.status, 423 | 503), "{answer:?}");
+    }
+    let written = site.origin.log().bytes_since("victim", woken);
+    assert!(written.is_empty(), "written after waking: {}", String::from_utf8_lossy(&written));
+    for successor in successors {
+        assert_eq!(successor.finishes().await.status, 200);
+    }
+    victim.becomes_ready().await;
+    assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200, "serves again by itself");
+}
+
+#[tokio::test]
+async fn stopping_a_gateway_under_load_breaks_no_promise() {
+    let site = Site::fresh().comparing();
+    site.origin.works_for(Duration::from_millis(5));
+    let (victim, next) = tokio::join!(site.gateway("victim"), site.gateway("next"));
+    let plan = Plan {
+        gateways: vec![victim.public, next.public],
+        paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
+        clients: 9,
+        requests: 3000,
+        pause: Duration::ZERO,
+    };
+    let load = Load::start("load", &plan);
+    for _ in 0..2 {
+        served(&site, "victim", 30).await;
+        victim.signal(Signal::STOP);
+        // Until the session is over, every key whose lock the victim holds is blocked.
+        tokio::time::sleep(SESSION_TIMEOUT).await;
+        served(&site, "next", 60).await;
+        victim.signal(Signal::CONT);
+    }
+    served(&site, "victim", 30).await;
+    let told = load.stop().await;
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(history.hand_overs() >= 50, "not exercised: {} hand-overs", history.hand_overs());
+}
+
+/// Waits until a gateway has had so many further requests at the origin.
+async fn served(site: &Site, gateway: &str, count: usize) {
+    let through = |log: &Log| log.records.iter().filter(|record| record.gateway == gateway).count();
+    let before = through(&site.origin.log());
+    let more = |log: &Log| (through(log) >= before + count).then_some(());
+    site.origin.when(&format!("{count} more through {gateway}"), more).await;
+}

@@ -1,0 +1,162 @@
+//! A bad policy is refused before anything starts: with a code, the place, the line and a caret below what is wrong.
+
+use fencegate_tests::{
+    gateway::{command, write_policy},
+    scratch,
+};
+use tempfile::TempDir;
+
+const SOUND: &str = r#"version: 1
+listeners: {public: {address: "127.0.0.1:0"}}
+admin: {address: "127.0.0.1:0"}
+zookeeper: {servers: ["127.0.0.1:1"], session_timeout: 2s, tick: 200ms}
+upstreams:
+  ledger: {endpoints: ["http://127.0.0.1:1"], fencing: upstream, response_timeout: 10s}
+routes:
+  - name: pay
+    upstream: ledger
+    match: {methods: [POST], path: "/pay/{account}"}
+    fence: {key: "account/{path.account}", wait: 5s, queue: 50}
+unmatched: reject
+"#;
+
+/// One mistake: what it replaces, with `»` before the place that the caret must mark.
+struct Mistake {
+    replaces: &'static str,
+    with: &'static str,
+    code: &'static str,
+    /// A part of the message or the remedy.
+    said: &'static str,
+}
+
+const MISTAKES: &[Mistake] = &[
+    Mistake {
+        replaces: "unmatched: reject",
+        with: "»unmached: reject",
+        code: "FG0102",
+        said: "did you mean `unmatched`?",
+    },
+    Mistake { replaces: "wait: 5s", with: "»wiat: 5s", code: "FG0102", said: "did you mean `wait`?" },
+    Mistake {
+        replaces: "{path.account}\"",
+        with: "{»path.acount}\"",
+        code: "FG0203",
+        said: "did you mean `{path.account}`?",
+    },
+    Mistake {
+        replaces: "upstream: ledger\n",
+        with: "upstream: »legder\n",
+        code: "FG0207",
+        said: "did you mean `ledger`?",
+    },
+    Mistake {
+        replaces: "fencing: upstream",
+        with: "fencing: »upsteam",
+        code: "FG0103",
+        said: "did you mean `upstream`?",
+    },
+    Mistake { replaces: "wait: 5s", with: "wait: »5", code: "FG0107", said: "unit" },
+    Mistake { replaces: "queue: 50", with: "queue: »many", code: "FG0109", said: "" },
+    Mistake {
+        replaces: "tick: 200ms", with: "tick: 200ms, safety_margin: »300ms", code: "FG0301", said: ""
+    },
+    Mistake { replaces: "tick: 200ms", with: "tick: 200ms, »tick: 300ms", code: "FG0104", said: "" },
+    Mistake { replaces: "version: 1", with: "version: »7", code: "FG0117", said: "" },
+    Mistake {
+        replaces: "admin: {address: \"127.0.0.1:0\"}",
+        with: "admin: {address: »\"0.0.0.0:0\"}",
+        code: "FG0401",
+        said: "",
+    },
+];
+
+/// Exit code and standard error of both commands that read a policy.
+async fn refused(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = home.path().join("policy.yaml");
+    std::fs::write(&file, text).expect("the folder can be written");
+    let mut results = Vec::new();
+    for verb in ["check", "run"] {
+        let output = command(&[verb, "-c", &file.display().to_string()]).await.expect("started");
+        results.push((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    results
+}
+
+#[tokio::test]
+async fn a_sound_policy_passes() {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), SOUND);
+    let output = command(&["check", "-c", &file.display().to_string()]).await.expect("started");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[tokio::test]
+async fn every_mistake_is_told_with_code_place_line_and_caret() {
+    for Mistake { replaces, with, code, said } in MISTAKES {
+        let marked = SOUND.replacen(replaces, with, 1);
+        let before = &marked[..marked.find('»').expect("a marked place")];
+        let line = before.matches('\n').count() + 1;
+        let column = before.len() - before.rfind('\n').map_or(0, |end| end + 1) + 1;
+        let text = marked.replace('»', "");
+        let source = text.lines().nth(line - 1).expect("the marked line");
+        for (exit, stderr) in refused(&text).await {
+            assert_eq!(exit, Some(78), "{with}: {stderr}");
+            assert!(stderr.contains(&format!("error[{code}]: ")), "{with}: {stderr}");
+            assert!(stderr.contains(&format!("policy.yaml:{line}:{column}\n")), "{with}: {stderr}");
+            let shown = format!("{line} | {source}\n");
+            let caret = stderr.split_once(&shown).unwrap_or_else(|| panic!("{with}: {stderr}")).1;
+            let indent = format!("{line} | ").len() + column - 1;
+            let caret = caret.lines().next().unwrap_or_default();
+            assert_eq!(caret.find('^'), Some(indent), "{with}: {stderr}");
+            assert!(stderr.contains(said), "{with}: {stderr}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn all_mistakes_are_told_at_once_by_line() {
+    let text = SOUND
+        .replace("tick: 200ms", "tick: 200ms, safety_margin: 300ms")
+        .replace("{path.account}", "{path.acount}")
+        .replace("upstream: ledger\n", "upstream: legder\n");
+    for (exit, stderr) in refused(&text).await {
+        assert_eq!(exit, Some(78));
+        let places: Vec<usize> = ["FG0301", "FG0207", "FG0203"]
+            .iter()
+            .map(|code| stderr.find(code).unwrap_or(usize::MAX))
+            .collect();
+        assert!(places.is_sorted() && places.iter().all(|place| *place < stderr.len()), "{stderr}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_policy_at_all_is_refused_without_a_panic() {
+    let nested = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    let cases: [(&str, &[u8]); 7] = [
+        ("empty", b""),
+        ("unclosed", b"version: 1\nroutes: [\n"),
+        ("tabs", b"version:\t1\n\troutes: []\n"),
+        ("not text", b"\xff\xfe\x00version"),
+        ("a list", b"- version: 1\n"),
+        ("a word", b"reject"),
+        ("nested", nested.as_bytes()),
+    ];
+    for (case, bytes) in cases {
+        for (exit, stderr) in refused(bytes).await {
+            assert_eq!(exit, Some(78), "{case}: {stderr}");
+            assert!(stderr.contains("error[FG01") && stderr.contains("policy.yaml"), "{case}: {stderr}");
+            assert!(!stderr.contains("panicked"), "{case}: {stderr}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_is_named() {
+    for verb in ["check", "run"] {
+        let output = command(&[verb, "-c", "/nowhere/policy.yaml"]).await.expect("started");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(1 | 78)), "{stderr}");
+        assert!(stderr.contains("/nowhere/policy.yaml") && !stderr.contains("panicked"), "{stderr}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The proof is lost while the upstream works: a comparing upstream may finish, any other is abandoned.
+
+use fencegate::demo::relay::Relay;
+use fencegate_tests::{
+    client::{Ask, Outcome, Raw},
+    gateway::{Gateway, Pending},
+    origin::{Act, Latch, Reply},
+    patience::QUIET,
+    site::Site,
+};
+use serde_json::json;
+
+/// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.
+async fn cut_off_in_flight(site: &Site, level: &str, act: fn(Latch) -> Act) -> (Gateway, Pending, Latch) {
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .with("/upstreams/ledger/fencing", level);
+    let gateway = Gateway::start(&policy).await;
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [act(latch.clone())]);
+    let asked = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    drop(relay);
+    (gateway, asked, latch)
+}
+
+fn before_the_head(latch: Latch) -> Act {
+    Act::Hold(latch, Reply::ok())
+}
+
+fn within_the_body(latch: Latch) -> Act {
+    Act::HoldInBody(latch, Reply::with_body("half of this comes late"))
+}
+
+#[tokio::test]
+async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_marked() {
+    let site = Site::fresh();
+    let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream", before_the_head).await;
+    gateway.becomes_unready().await;
+    let next = site.gateway("gw-2").await;
+    let newer = next.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+    assert!(!asked.is_over(), "given up while the upstream worked");
+    latch.let_go();
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"ok"[..]));
+    let outcome = answer.field("fencing-outcome").unwrap_or_default();
+    assert!(outcome.starts_with("done") && outcome.contains("proof=lost"), "{outcome}");
+    assert_eq!(newer.answer().await.status, 200);
+    let log = site.origin.log();
+    assert!(log.records[0].abandoned.is_none() && log.records[1].stamped() > log.records[0].stamped());
+}
+
+async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
+    let site = Site::fresh();
+    let (_gateway, asked, latch) = cut_off_in_flight(&site, "none", act).await;
+    let next = site.gateway("gw-2").await;
+    let newer = next.begin(Ask::post("/pay/7"));
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
+    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert_eq!(answer.field("retry-after"), None, "it may have happened");
+    assert_eq!(newer.answer().await.status, 200);
+    let second = site.origin.request("/pay/7", 2).await;
+    let abandoned = site.origin.log().records[0].abandoned.expect("the connection was closed");
+    assert!(abandoned < second.arrived);
+    latch.let_go();
+}
+
+#[tokio::test]
+async fn at_level_none_a_request_without_an_answer_is_abandoned_before_the_next_holder_begins() {
+    is_abandoned_before_the_next_holder_begins(before_the_head).await;
+}
+
+#[tokio::test]
+async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_next_holder_begins() {
+    is_abandoned_before_the_next_holder_begins(within_the_body).await;
+}
+
+/// More than kernel buffers take: the gateway is stuck with the client when the proof ends.
+#[tokio::test]
+async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
+    let site = Site::fresh();
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .with("/upstreams/ledger/fencing", "none");
+    let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
+    site.origin.script("/pay/7", [Act::now(Reply::with_body(vec![7; 48 << 20]))]);
+    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    let mut answer = reader.head().await.expect("a head");
+    drop(relay);
+
+    assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
+    let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+    assert!(first.ended.is_some_and(|ended| ended < second.arrived), "both at work: {first:?}");
+    reader.body(&mut answer).await.expect_err("cut off, not completed");
+}
+
+/// More than kernel buffers take, so that the gateway still writes when its proof ends.
+#[tokio::test]
+async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
+    let site = Site::fresh();
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .with("/listeners/public/limits/max_body", "64MiB");
+    let gateway = Gateway::start(&policy).await;
+    let next = site.gateway("gw-2").await;
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [Act::ReadLater(latch.clone())]);
+
+    let asked = gateway.begin(Ask::post("/pay/7").body(vec![7; 48 << 20]));
+    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    drop(relay);
+    assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200, "the key is another's");
+    assert!(!asked.is_over(), "not exercised: written in full");
+    latch.let_go();
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
+    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    tokio::time::sleep(QUIET).await;
+    assert!(site.origin.log().records[0].whole.is_none(), "completed under a lost lock");
+}

@@ -1,0 +1,118 @@
+//! A large answer passes intact, and its resource stays held until it is through.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome, Raw},
+    gateway::Gateway,
+    history::History,
+    origin::{Act, Latch, Reply},
+    patience::QUIET,
+    site::Site,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Every position differs from its neighbours, so that a lost or doubled piece shows.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+#[tokio::test]
+async fn bodies_of_every_size_pass_intact_both_ways() {
+    let site = Site::fresh();
+    let gateway = site.gateway("gw-1").await;
+    for length in [0, 1, 65_535, MIB - 1, MIB, MIB + 1, 5 * MIB] {
+        let body = pattern(length);
+        let sent = &body[..length.min(MIB)];
+        for (path, ask) in [("/pay/7", Ask::post("/pay/7").body(sent.to_vec())), ("/read", Ask::get("/read"))]
+        {
+            let reply = Reply::with_body(body.clone());
+            site.origin.script(path, [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
+            for chunked in [false, true] {
+                let before = site.origin.count(path);
+                let answer = gateway.send(&ask.clone().field("TE", "trailers")).await;
+                assert_eq!(answer.status, 200, "{path} {length}");
+                assert!(answer.body == body, "{path}: {length} bytes did not pass intact");
+                assert_eq!(answer.trailers.contains_key("x-sum"), chunked, "{path} {length}");
+                let record = site.origin.request(path, before + 1).await;
+                let expected = if path == "/read" { &[][..] } else { sent };
+                assert!(record.request.body == expected, "{path}: the request body did not pass intact");
+            }
+        }
+    }
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::with_body(pattern(5 * MIB)))]);
+    let large = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let next = two.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
+    latch.let_go();
+    let answer = large.answer().await;
+    assert!(answer.body == pattern(5 * MIB));
+    assert_eq!(answer.outcome(), Some(Outcome::Done));
+    assert_eq!(next.answer().await.status, 200);
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_upstream_has_sent_it() {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::with_body(pattern(5 * MIB)))]);
+    let mut reader = Raw::connect(one.public).await.expect("listens");
+    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    reader.head().await.expect("a head");
+    reader.reset().expect("still connected");
+    let next = two.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
+    latch.let_go();
+    assert_eq!(next.answer().await.status, 200);
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// More than kernel buffers take: the gateway cannot have sent it before the client reads.
+#[tokio::test]
+async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
+    let site = Site::fresh();
+    let gateway = site.gateway("gw-1").await;
+    let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "500ms")).await;
+    site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);
+    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    let mut answer = reader.head().await.expect("a head");
+
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 423, "given on while the answer was on its way");
+    reader.body(&mut answer).await.expect("a complete answer");
+    assert!(answer.body == pattern(48 * MIB));
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+/// A reader that has stopped reading holds the resource for `response_body_idle`, and no longer.
+#[tokio::test]
+async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idle_limit() {
+    let site = Site::fresh();
+    let policy = site.policy("gw-1").with("/upstreams/ledger/response_body_idle", "500ms");
+    let gateway = Gateway::start(&policy).await;
+    site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);
+    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
+    let mut answer = reader.head().await.expect("a head");
+
+    let next = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(next.status, 200);
+    assert!(next.took() < Duration::from_secs(3), "took {:?}", next.took());
+    reader.body(&mut answer).await.expect_err("cut off, not completed");
+    let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+    assert!(second.stamped().number() > first.stamped().number());
+}

@@ -1,0 +1,55 @@
+//! An upstream gets exactly one token, and it is the one of the lock node that is held.
+
+use fencegate_tests::{client::Ask, client::Outcome, site::Site};
+
+#[tokio::test]
+async fn the_token_is_that_of_the_lock_node_held() {
+    let site = Site::fresh();
+    let gateway = site.gateway("gw-1").await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+
+    let asked = gateway.begin(Ask::post("/pay/7"));
+    let record = site.origin.request("/pay/7", 1).await;
+    let locks = tree.locks().await;
+    let [node] = locks.as_slice() else { panic!("one lock node: {locks:?}") };
+    let czxid = tree.created(node).await;
+    latch.let_go();
+    let answer = asked.answer().await;
+
+    let token = record.stamped();
+    assert_eq!(record.request.field("fencing-number"), Some(token.number().to_string().as_str()));
+    assert_eq!(record.key(), Some("account/7"));
+    assert_eq!(record.request.field("fencing-mode"), Some("exclusive"));
+    assert_eq!((token.number(), token.dispatch()), (czxid, 1), "a fresh root has base 0");
+    assert_eq!(answer.token(), Some(token));
+    assert_eq!(answer.field("fencing-number"), Some(token.number().to_string().as_str()));
+    assert_eq!(answer.outcome(), Some(Outcome::Done));
+
+    let parts: Vec<&str> = node.split('/').skip(2).collect();
+    let [shard, key, name] = parts.as_slice() else { panic!("three levels below /locks: {node}") };
+    assert_eq!((shard.len(), *key), (2, "account%2F7"));
+    let (guid, sequence) = name.split_once("-w-").expect("<guid>-w-<sequence>");
+    assert!(guid.len() == 32 && guid.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    assert_eq!(sequence, format!("{:010}", token.sequence()));
+}
+
+#[tokio::test]
+async fn a_finished_request_leaves_no_lock_node() {
+    let site = Site::fresh();
+    let gateway = site.gateway("gw-1").await;
+    let tree = site.tree().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn an_unfenced_request_gets_no_token() {
+    let site = Site::fresh();
+    let gateway = site.gateway("gw-1").await;
+    let answer = gateway.send(&Ask::get("/pay/7")).await;
+    assert_eq!((answer.status, answer.token()), (200, None));
+    let record = site.origin.request("/pay/7", 1).await;
+    let ours = record.request.fields.iter().filter(|(name, _)| name.to_lowercase().starts_with("fencing"));
+    assert_eq!(ours.count(), 0, "{:?}", record.request);
+}

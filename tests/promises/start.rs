@@ -1,0 +1,129 @@
+//! A gateway that cannot serve says so: it keeps trying where that helps, and ends with a clear message where not.
+
+use std::{net::TcpListener, time::Duration};
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, Launch, command, write_policy},
+    policy::Policy,
+    scratch,
+    site::Site,
+    zookeeper::OwnZooKeeper,
+};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+/// Exit code and all that was said, of a run that must end by itself.
+async fn ended(policy: &Policy) -> (Option<i32>, String) {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), &policy.to_string());
+    let output = command(&["run", "-c", &file.display().to_string(), "--init"]).await.expect("started");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[tokio::test]
+async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_trying() {
+    let mut zookeeper = OwnZooKeeper::start();
+    let site = Site::at(zookeeper.server.address());
+    let mut zookeeper = spawn_blocking(move || {
+        zookeeper.server.stop();
+        zookeeper
+    })
+    .await
+    .expect("no panic");
+
+    let gateway = Launch::new(&site.policy("gw-1")).start().await;
+    assert_eq!(gateway.admin("/live").await.status, 200);
+    assert_eq!(gateway.admin("/ready").await.status, 503);
+    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    let refused = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
+
+    let _zookeeper = spawn_blocking(move || {
+        zookeeper.server.start_again().expect("ZooKeeper starts again");
+        zookeeper
+    })
+    .await
+    .expect("no panic");
+    gateway.becomes_ready().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+/// Two ensembles' tokens must not be mixed by accident, so only a person makes `meta`.
+#[tokio::test]
+async fn a_root_that_nobody_initialised_is_not_used_until_era_init_ran() {
+    let site = Site::fresh();
+    let policy = site.policy("gw-1");
+    let gateway = Launch::new(&policy).without_init().start().await;
+    gateway.says("what to run", |line| line.text().contains("era init")).await;
+    assert_eq!(gateway.admin("/ready").await.status, 503);
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 503);
+    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    assert_eq!(site.tree().await.paths().await, [""; 0], "it made nodes of its own accord");
+
+    era_init(&policy).await;
+    gateway.becomes_ready().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+async fn era_init(policy: &Policy) -> Option<i32> {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), &policy.to_string());
+    let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
+    output.status.code()
+}
+
+#[tokio::test]
+async fn an_era_is_never_begun_anew_by_initialising_again() {
+    let site = Site::fresh();
+    let policy = site.policy("gw-1");
+    assert_eq!(era_init(&policy).await, Some(0));
+    let tree = site.tree().await;
+    let meta = tree.data("/meta").await;
+    era_init(&policy).await;
+    let _gateway = Gateway::start(&policy).await;
+    assert_eq!(tree.data("/meta").await, meta);
+}
+
+#[tokio::test]
+async fn initialising_without_zookeeper_ends_with_a_message() {
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let policy = Policy::new("gw-1", nobody, "/t/none", nobody);
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), &policy.to_string());
+    let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("ZooKeeper") && !said.contains("panicked"), "{said}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_ends_the_start_with_its_address() {
+    let site = Site::fresh();
+    let running = site.gateway("gw-1").await;
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound");
+    for (case, pointer, address) in [
+        ("public", "/listeners/public/address", address),
+        ("admin", "/admin/address", address),
+        ("public of another gateway", "/listeners/public/address", running.public),
+        ("admin of another gateway", "/admin/address", running.admin),
+    ] {
+        let (code, said) = ended(&site.policy("gw-2").with(pointer, address.to_string())).await;
+        assert_eq!(code, Some(1), "{case}: {said}");
+        assert!(said.contains(&address.to_string()), "{case}: {said}");
+        assert!(said.to_lowercase().contains("in use"), "{case}: {said}");
+        assert!(!said.contains("panicked"), "{case}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn two_gateways_of_one_name_do_not_disturb_each_other() {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw"), site.gateway("gw"));
+    for _ in 0..3 {
+        assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}

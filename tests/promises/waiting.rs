@@ -1,0 +1,101 @@
+//! Waiting for a resource is bounded in time and in number, and whoever gives up leaves no trace.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    history::History,
+    site::Site,
+};
+
+#[tokio::test]
+async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
+    let site = Site::fresh();
+    let one = site.gateway("gw-1").await;
+    let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "300ms")).await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+
+    let answer = two.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    let after: u32 = answer.field("retry-after").expect("when to come back").parse().expect("seconds");
+    assert!(after >= 1);
+    assert!(answer.took() >= Duration::from_millis(300), "took only {:?}", answer.took());
+    assert!(answer.took() < Duration::from_millis(1300), "took {:?}", answer.took());
+    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 1);
+}
+
+#[tokio::test]
+async fn a_client_can_lower_its_wait_and_not_raise_it() {
+    let site = Site::fresh();
+    let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "1s")).await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    for (prefer, least, most) in [("wait=0", 0, 900), ("wait=60", 1000, 2000)] {
+        let answer = gateway.send(&Ask::post("/pay/7").field("Prefer", prefer)).await;
+        assert_eq!(answer.status, 423, "{prefer}");
+        let took = answer.took();
+        assert!(
+            (Duration::from_millis(least)..Duration::from_millis(most)).contains(&took),
+            "{prefer}: {took:?}"
+        );
+    }
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
+    let site = Site::fresh();
+    let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/queue", 3)).await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
+    tree.locks_become("a holder and three waiters", |locks| locks.len() == 4).await;
+
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert!(answer.field("retry-after").is_some());
+    assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
+    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200, "another key has a queue of its own");
+
+    latch.let_go();
+    for request in waiting.into_iter().chain([holder]) {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the places are free again");
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn requests_for_one_resource_are_served_in_the_order_of_their_arrival() {
+    let site = Site::fresh();
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let mut asked = vec![one.begin(Ask::post("/pay/7").field("x-attempt", "0"))];
+    site.origin.request("/pay/7", 1).await;
+    for n in 1..8 {
+        let gateway = if n % 2 == 0 { &one } else { &two };
+        asked.push(gateway.begin(Ask::post("/pay/7").field("x-attempt", &n.to_string())));
+        tree.locks_become("one more waiter", |locks| locks.len() == n + 1).await;
+    }
+    latch.let_go();
+    for request in asked {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    let log = site.origin.log();
+    let order: Vec<_> = log.on("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
+    assert_eq!(order, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+}

@@ -1,0 +1,82 @@
+//! A connection on which a test says exactly the bytes it wants.
+
+use std::{io, net::SocketAddr};
+
+use tokio::{
+    io::AsyncWriteExt,
+    net::{
+        TcpSocket, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use crate::wire::{Message, Reader, Unframed};
+
+/// Dropping it hangs up, politely.
+pub struct Raw {
+    output: OwnedWriteHalf,
+    answers: Reader<OwnedReadHalf>,
+}
+
+impl Raw {
+    /// # Errors
+    /// When nobody listens.
+    pub async fn connect(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self::over(TcpStream::connect(address).await?))
+    }
+
+    /// With the smallest receive buffer: what this client does not read stays with the sender.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub async fn connect_narrow(address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(4096)?;
+        Ok(Self::over(socket.connect(address).await?))
+    }
+
+    fn over(stream: TcpStream) -> Self {
+        let (input, output) = stream.into_split();
+        Self { output, answers: Reader::new(input, |_| {}) }
+    }
+
+    /// # Errors
+    /// When the gateway hung up.
+    pub async fn say(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.output.write_all(bytes.as_ref()).await
+    }
+
+    /// Start line and fields of the next answer.
+    ///
+    /// # Errors
+    /// When the gateway hung up, or sent no HTTP.
+    pub async fn head(&mut self) -> io::Result<Message> {
+        self.answers.head().await
+    }
+
+    /// The rest of an answer whose head was read.
+    ///
+    /// # Errors
+    /// When the gateway hung up within it.
+    pub async fn body(&mut self, answer: &mut Message) -> io::Result<()> {
+        self.answers.body(answer, Unframed::UntilClose).await
+    }
+
+    /// The next answer.
+    ///
+    /// # Errors
+    /// When the gateway hung up, or sent no HTTP.
+    pub async fn answer(&mut self) -> io::Result<Message> {
+        let mut answer = self.head().await?;
+        self.body(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// Hangs up with a reset.
+    ///
+    /// # Errors
+    /// When the socket is gone already.
+    pub fn reset(self) -> io::Result<()> {
+        self.output.as_ref().set_zero_linger()
+    }
+}

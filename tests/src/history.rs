@@ -1,0 +1,232 @@
+//! Judges what happened: no two executions of a key overlap, tokens grow, and answers told the truth.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use fencegate_policies::token::Token;
+
+use crate::{
+    client::{Answer, Outcome},
+    origin::{Log, Record},
+};
+
+/// The request field that ties an execution to the attempt that caused it.
+pub const ATTEMPT: &str = "x-attempt";
+
+/// What an origin executed and what the clients were told.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub executions: Vec<Execution>,
+    pub attempts: Vec<Attempt>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Execution {
+    pub key: String,
+    pub token: Token,
+    pub gateway: String,
+    pub attempt: Option<String>,
+    pub began: Instant,
+    /// None: still running, for all one knows.
+    pub ended: Option<Instant>,
+}
+
+/// One request as its client saw it end.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    pub id: String,
+    /// None: the connection broke, or the answer did not say.
+    pub outcome: Option<Outcome>,
+}
+
+/// A promise that was broken, by positions in the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// The second began before the first had ended.
+    Overlap { key: String, first: Token, second: Token },
+    /// The second began after the first with a token that is not newer.
+    NotNewer { key: String, first: Token, second: Token },
+    /// A client was told `done`, and nothing was executed.
+    DoneWithoutExecution(String),
+    /// A client was told `not-dispatched`, and the upstream saw the request.
+    NotDispatchedButExecuted(String),
+    /// One attempt was executed more than once.
+    ExecutedTwice(String),
+}
+
+impl History {
+    /// Every fenced request that a comparing origin did not refuse.
+    pub fn of(log: &Log) -> Self {
+        let fenced = log.records.iter().filter(|record| record.key().is_some() && !record.stale);
+        Self { executions: fenced.map(Execution::of).collect(), attempts: Vec::new() }
+    }
+
+    /// Adds what the client of one attempt was told.
+    pub fn told(&mut self, id: impl Into<String>, answer: Option<&Answer>) {
+        self.attempts.push(Attempt { id: id.into(), outcome: answer.and_then(Answer::outcome) });
+    }
+
+    /// How often a key went from one gateway to another: a history without hand-overs proves little.
+    pub fn hand_overs(&self) -> usize {
+        let pairs = |line: Vec<&Execution>| line.windows(2).filter(|p| p[0].gateway != p[1].gateway).count();
+        self.by_key().into_values().map(pairs).sum()
+    }
+
+    /// # Panics
+    /// With the violations, if there are any.
+    pub fn assert_holds(&self) {
+        let violations = self.violations();
+        assert!(violations.is_empty(), "{} violations: {violations:#?}", violations.len());
+    }
+
+    pub fn violations(&self) -> Vec<Violation> {
+        let serial = self.by_key().into_iter().flat_map(|(key, line)| serial(key, &line));
+        serial.chain(self.truth()).collect()
+    }
+
+    /// Executions per key in order of their begin.
+    fn by_key(&self) -> BTreeMap<&str, Vec<&Execution>> {
+        let mut keys = BTreeMap::<&str, Vec<&Execution>>::new();
+        for execution in &self.executions {
+            keys.entry(&execution.key).or_default().push(execution);
+        }
+        keys.values_mut().for_each(|line| line.sort_by_key(|execution| execution.began));
+        keys
+    }
+
+    fn truth(&self) -> Vec<Violation> {
+        let mut times = BTreeMap::<&str, usize>::new();
+        for id in self.executions.iter().filter_map(|execution| execution.attempt.as_deref()) {
+            *times.entry(id).or_default() += 1;
+        }
+        let mut broken = Vec::new();
+        for Attempt { id, outcome } in &self.attempts {
+            match (outcome, times.get(id.as_str()).copied().unwrap_or(0)) {
+                (Some(Outcome::Done), 0) => broken.push(Violation::DoneWithoutExecution(id.clone())),
+                (Some(Outcome::NotDispatched), 1..) => {
+                    broken.push(Violation::NotDispatchedButExecuted(id.clone()));
+                }
+                (_, 2..) => broken.push(Violation::ExecutedTwice(id.clone())),
+                _ => {}
+            }
+        }
+        broken
+    }
+}
+
+impl Execution {
+    fn of(record: &Record) -> Self {
+        Self {
+            key: record.key().unwrap_or_default().to_owned(),
+            token: record.stamped(),
+            gateway: record.gateway.clone(),
+            attempt: record.request.field(ATTEMPT).map(str::to_owned),
+            began: record.arrived,
+            ended: record.ended,
+        }
+    }
+}
+
+/// Sweeps one key's executions: `latest` is the one that ends last of all before.
+fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
+    let mut broken = Vec::new();
+    let Some((mut latest, rest)) = line.split_first() else { return broken };
+    let mut newest = latest.token;
+    for execution in rest {
+        let (key, second) = (key.to_owned(), execution.token);
+        if latest.ended.is_none_or(|end| execution.began < end) {
+            broken.push(Violation::Overlap { key: key.clone(), first: latest.token, second });
+        }
+        if second <= newest {
+            broken.push(Violation::NotNewer { key, first: newest, second });
+        }
+        newest = newest.max(second);
+        if latest.ended.is_some_and(|end| execution.ended.is_none_or(|other| other > end)) {
+            latest = execution;
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn token(epoch: u64) -> Token {
+        Token::new(epoch, 0, 1).expect("small epoch")
+    }
+
+    fn execution(start: Instant, epoch: u64, began: u64, ended: Option<u64>) -> Execution {
+        let at = |ms| start + Duration::from_millis(ms);
+        Execution {
+            key: "a".into(),
+            token: token(epoch),
+            gateway: format!("gw-{}", epoch % 2),
+            attempt: Some(epoch.to_string()),
+            began: at(began),
+            ended: ended.map(at),
+        }
+    }
+
+    /// Three executions in a row, each told to its client as done.
+    fn good() -> History {
+        let start = Instant::now();
+        let executions = vec![
+            execution(start, 1, 0, Some(10)),
+            execution(start, 2, 10, Some(20)),
+            execution(start, 3, 25, Some(30)),
+        ];
+        let told = |id: u64| Attempt { id: id.to_string(), outcome: Some(Outcome::Done) };
+        History { executions, attempts: (1..=3).map(told).collect() }
+    }
+
+    #[test]
+    fn a_clean_history_holds() {
+        good().assert_holds();
+        assert_eq!(good().hand_overs(), 2);
+    }
+
+    #[test]
+    fn a_doctored_history_does_not() {
+        type Doctor = fn(&mut History);
+        let overlap = |first, second| Violation::Overlap {
+            key: "a".into(),
+            first: token(first),
+            second: token(second),
+        };
+        let not_newer = |first, second| Violation::NotNewer {
+            key: "a".into(),
+            first: token(first),
+            second: token(second),
+        };
+        let unexecuted = |id: &str| Violation::DoneWithoutExecution(id.into());
+        let cases: [(&str, Doctor, Vec<Violation>); 8] = [
+            ("end moved", |h| h.executions[0].ended = h.executions[1].ended, vec![overlap(1, 2)]),
+            (
+                "long one over two",
+                |h| h.executions[0].ended = h.executions[2].ended,
+                vec![overlap(1, 2), overlap(1, 3)],
+            ),
+            ("end lost", |h| h.executions[1].ended = None, vec![overlap(2, 3)]),
+            ("token repeated", |h| h.executions[2].token = token(2), vec![not_newer(2, 2)]),
+            ("token of the past", |h| h.executions[1].token = token(0), vec![not_newer(1, 0)]),
+            ("never executed", |h| h.attempts[0].id = "9".into(), vec![unexecuted("9")]),
+            (
+                "told wrongly",
+                |h| h.attempts[0].outcome = Some(Outcome::NotDispatched),
+                vec![Violation::NotDispatchedButExecuted("1".into())],
+            ),
+            (
+                "sent twice",
+                |h| h.executions[1].attempt = Some("1".into()),
+                vec![Violation::ExecutedTwice("1".into()), unexecuted("2")],
+            ),
+        ];
+        for (name, doctor, expected) in cases {
+            let mut history = good();
+            doctor(&mut history);
+            assert_eq!(history.violations(), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Many clients at once, for a bounded number of requests.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    client::{Answer, Ask, Client},
+    history::{ATTEMPT, History},
+    patience::PATIENCE,
+};
+
+/// Clients at work. They end by themselves after `requests` each.
+pub struct Load {
+    clients: Vec<JoinHandle<Vec<Told>>>,
+    stop: watch::Sender<bool>,
+}
+
+/// What to do to whom.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Client n speaks to gateway n modulo their number.
+    pub gateways: Vec<SocketAddr>,
+    /// Client n's i-th request goes to path n + i modulo their number.
+    pub paths: Vec<String>,
+    pub clients: usize,
+    /// Of each client, at most.
+    pub requests: usize,
+    /// Between an answer and the next request of the same client.
+    pub pause: Duration,
+}
+
+/// How one attempt ended.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub id: String,
+    pub answer: Result<Answer, String>,
+}
+
+impl Load {
+    /// `name` sets its attempts apart from those of other loads.
+    pub fn start(name: &str, plan: &Plan) -> Self {
+        let stop = watch::Sender::new(false);
+        let client = |n| tokio::spawn(work(format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
+        let clients = (0..plan.clients).map(client).collect();
+        Self { clients, stop }
+    }
+
+    /// Lets each client finish its request, and gives all that were told.
+    pub async fn stop(self) -> Vec<Told> {
+        self.stop.send_replace(true);
+        self.end().await
+    }
+
+    /// Waits until every client has sent all its requests.
+    ///
+    /// # Panics
+    /// If a client hangs.
+    pub async fn end(self) -> Vec<Told> {
+        let mut told = Vec::new();
+        for client in self.clients {
+            let one = timeout(4 * PATIENCE, client).await.expect("clients end in bounded time");
+            told.extend(one.expect("no panic"));
+        }
+        told
+    }
+}
+
+async fn work(name: String, number: usize, plan: Plan, stop: watch::Receiver<bool>) -> Vec<Told> {
+    let address = plan.gateways[number % plan.gateways.len()];
+    let mut told = Vec::new();
+    let mut connection = None;
+    for i in 0..plan.requests {
+        if *stop.borrow() {
+            break;
+        }
+        let id = format!("{name}-{i}");
+        let ask = Ask::post(&plan.paths[(number + i) % plan.paths.len()]).field(ATTEMPT, &id);
+        let answer = send(&mut connection, address, &ask).await;
+        let served = answer.as_ref().is_ok_and(|answer| answer.status == 200);
+        if answer.is_err() {
+            connection = None;
+        }
+        told.push(Told { id, answer });
+        // A client that is refused comes back later; that also bounds the load on a gateway that refuses all.
+        sleep(if served { plan.pause } else { plan.pause.max(Duration::from_millis(20)) }).await;
+    }
+    told
+}
+
+async fn send(connection: &mut Option<Client>, address: SocketAddr, ask: &Ask) -> Result<Answer, String> {
+    let client = match connection {
+        Some(client) => client,
+        None => connection.insert(Client::connect(address).await?),
+    };
+    match timeout(PATIENCE, client.send(ask)).await {
+        Ok(answer) => answer,
+        Err(_) => Err("no answer at all".to_owned()),
+    }
+}
+
+impl History {
+    /// Adds what all clients of a load were told.
+    #[must_use]
+    pub fn with(mut self, told: &[Told]) -> Self {
+        for Told { id, answer } in told {
+            self.told(id, answer.as_ref().ok());
+        }
+        self
+    }
+}

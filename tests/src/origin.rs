@@ -1,0 +1,307 @@
+//! The recording upstream: raw HTTP/1.1 on loopback, scripted per request, one clock for all it sees.
+
+mod act;
+mod log;
+mod serve;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use fencegate_policies::token::Marks;
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::{oneshot, watch},
+};
+
+pub use self::{
+    act::{Act, Latch, Reply},
+    log::{Log, Piece, Record},
+};
+use crate::patience::patiently;
+
+/// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
+pub struct Origin {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    connections: Arc<AtomicUsize>,
+    /// Dropped with the origin: the thread ends.
+    _running: oneshot::Sender<()>,
+}
+
+struct Shared {
+    log: watch::Sender<Log>,
+    script: Mutex<Script>,
+    /// Some: a token that is not newer than its key's mark is refused.
+    marks: Option<Mutex<HashMap<String, Marks>>>,
+}
+
+struct Script {
+    /// Consumed one by one, per path.
+    by_path: HashMap<String, VecDeque<Act>>,
+    otherwise: Act,
+}
+
+impl Origin {
+    /// Answers 200 at once unless scripted, and compares no tokens.
+    pub fn start() -> Self {
+        Self::launch(None)
+    }
+
+    /// Compares tokens, as a service behind `fencing: upstream` does: 412 for one that is not newer.
+    pub fn comparing() -> Self {
+        Self::launch(Some(Mutex::default()))
+    }
+
+    fn launch(marks: Option<Mutex<HashMap<String, Marks>>>) -> Self {
+        let script = Script { by_path: HashMap::new(), otherwise: Act::now(Reply::ok()) };
+        let shared = Shared { log: watch::Sender::default(), script: Mutex::new(script), marks };
+        let runtime = Builder::new_current_thread().enable_all().build().expect("runtime of the origin");
+        let handle = runtime.handle().clone();
+        let (running, stopped) = oneshot::channel::<()>();
+        thread::spawn(move || runtime.block_on(stopped).ok());
+        let connections = Arc::new(AtomicUsize::new(0));
+        Self { shared: Arc::new(shared), runtime: handle, connections, _running: running }
+    }
+
+    /// Opens a listener whose requests are recorded under the name of the gateway that is told to use it.
+    pub fn door(&self, gateway: &str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (shared, gateway) = (Arc::clone(&self.shared), gateway.to_owned());
+        let connections = Arc::clone(&self.connections);
+        self.runtime.spawn(async move {
+            let listener = adopt(listener).expect("listener of the origin");
+            while let Ok((stream, _)) = listener.accept().await {
+                let number = connections.fetch_add(1, Ordering::Relaxed);
+                let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
+                tokio::spawn(async move {
+                    // Connections break in tests on purpose; what was read before is in the log.
+                    drop(serve::converse(Arc::clone(&shared), gateway, number, stream).await);
+                    shared.log.send_modify(|log| log.ended.push(number));
+                });
+            }
+        });
+        address
+    }
+
+    /// Appends the acts of the next requests for a path.
+    pub fn script(&self, path: &str, acts: impl IntoIterator<Item = Act>) {
+        self.shared.script().by_path.entry(path.to_owned()).or_default().extend(acts);
+    }
+
+    /// What happens to requests that no script names.
+    pub fn otherwise(&self, act: Act) {
+        self.shared.script().otherwise = act;
+    }
+
+    /// Every request takes this long.
+    pub fn works_for(&self, work: Duration) {
+        self.otherwise(Act::Answer(work, Reply::ok()));
+    }
+
+    /// The next request for this path is held until let go, then answered with 200.
+    pub fn holds(&self, path: &str) -> Latch {
+        let latch = Latch::default();
+        self.script(path, [Act::Hold(latch.clone(), Reply::ok())]);
+        latch
+    }
+
+    /// Reads the log; do not keep it over an await.
+    pub fn log(&self) -> watch::Ref<'_, Log> {
+        self.shared.log.borrow()
+    }
+
+    /// Waits until the log shows something.
+    pub async fn when<R>(&self, what: &str, find: impl Fn(&Log) -> Option<R>) -> R {
+        let mut log = self.shared.log.subscribe();
+        let found = async {
+            loop {
+                if let Some(found) = find(&log.borrow_and_update()) {
+                    return found;
+                }
+                log.changed().await.expect("the origin outlives its waiters");
+            }
+        };
+        patiently(what, found, || self.log().records.clone()).await
+    }
+
+    /// Waits until the n-th request (from 1) for this path was read in full.
+    pub async fn request(&self, path: &str, n: usize) -> Record {
+        let what = format!("request {n} for {path} at the origin");
+        self.when(&what, |log| log.on(path).nth(n - 1).filter(|record| record.whole.is_some()).cloned()).await
+    }
+
+    /// Requests for this path so far.
+    pub fn count(&self, path: &str) -> usize {
+        self.log().on(path).count()
+    }
+}
+
+impl Shared {
+    fn open(&self, record: Record) -> usize {
+        let mut number = 0;
+        self.log.send_modify(|log| {
+            number = log.records.len();
+            log.records.push(record);
+        });
+        number
+    }
+
+    /// Compares and raises the mark of the record's key, where this origin compares.
+    fn admit(&self, number: usize) -> bool {
+        let Some(marks) = &self.marks else { return true };
+        let (key, token) = {
+            let log = self.log.borrow();
+            (log.records[number].key().map(str::to_owned), log.records[number].token())
+        };
+        let (Some(key), Some(token)) = (key, token) else { return true };
+        let mut marks = marks.lock().expect("no thread panics here");
+        let newer = marks.entry(key).or_default().write(token).is_ok();
+        self.log.send_modify(|log| log.records[number].stale = !newer);
+        newer
+    }
+
+    /// The path's next act, if it concerns the reading of the body.
+    fn early_act(&self, path: &str) -> Option<Act> {
+        let mut script = self.script();
+        script
+            .by_path
+            .get_mut(path)?
+            .pop_front_if(|act| matches!(act, Act::ReadLater(_) | Act::AnswerUnread(..)))
+    }
+
+    fn next_act(&self, path: &str) -> Act {
+        let mut script = self.script();
+        let scripted = script.by_path.get_mut(path).and_then(VecDeque::pop_front);
+        scripted.unwrap_or_else(|| script.otherwise.clone())
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().expect("no thread panics here")
+    }
+}
+
+fn adopt(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{
+        client::{Ask, Raw},
+        patience::QUIET,
+    };
+
+    fn fenced(path: &str, epoch: u64) -> Ask {
+        let token = format!("v1-{epoch:016x}-00000000-00000001");
+        Ask::post(path).field("Fencing-Key", "a").field("Fencing-Token", &token)
+    }
+
+    #[tokio::test]
+    async fn every_request_is_recorded_with_its_door_and_its_times() {
+        let origin = Origin::start();
+        let (one, two) = (origin.door("gw-1"), origin.door("gw-2"));
+        origin.works_for(Duration::from_millis(5));
+        fenced("/a?x=1", 7).body("hi").to(one).await.expect("answered");
+        let between = Instant::now();
+        Ask::get("/b").to(two).await.expect("answered");
+
+        let log = origin.log();
+        let [first, second] = log.records.as_slice() else { panic!("two records: {log:#?}") };
+        assert_eq!((first.method(), first.path(), first.gateway.as_str()), ("POST", "/a?x=1", "gw-1"));
+        assert_eq!((first.key(), first.stamped().number()), (Some("a"), 7));
+        assert_eq!(first.request.body, b"hi");
+        assert!(first.ended.expect("answered") - first.arrived >= Duration::from_millis(5));
+        assert_eq!((second.gateway.as_str(), second.token()), ("gw-2", None));
+        assert_ne!(first.connection, second.connection);
+        assert_eq!(log.bytes_since("gw-1", between), b"");
+        assert!(log.bytes_since("gw-2", between).starts_with(b"GET /b HTTP/1.1\r\n"));
+    }
+
+    #[tokio::test]
+    async fn a_held_request_is_answered_when_let_go_and_counts_as_running_until_then() {
+        let origin = Origin::start();
+        let door = origin.door("gw-1");
+        let latch = origin.holds("/a");
+        let asked = tokio::spawn(async move { fenced("/a", 1).to(door).await });
+        assert!(origin.request("/a", 1).await.ended.is_none());
+        tokio::time::sleep(QUIET).await;
+        assert!(!asked.is_finished());
+        latch.let_go();
+        assert_eq!(asked.await.expect("no panic").expect("answered").status, 200);
+        assert!(origin.log().records[0].ended.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_turns_away_is_noted_and_the_execution_goes_on() {
+        let origin = Origin::start();
+        let door = origin.door("gw-1");
+        let latch = origin.holds("/a");
+        let asked = tokio::spawn(async move { fenced("/a", 1).to(door).await });
+        origin.request("/a", 1).await;
+        asked.abort();
+        origin.when("the caller to be gone", |log| log.records[0].abandoned).await;
+        assert!(origin.log().records[0].ended.is_none());
+        latch.let_go();
+        origin.when("the end of the execution", |log| log.records[0].ended).await;
+    }
+
+    #[tokio::test]
+    async fn scripts_are_played_per_path_in_order_and_then_the_default() {
+        let origin = Origin::start();
+        let door = origin.door("gw-1");
+        let reply = Reply::with_body("ten bytes.").status(201).field("X-A", "b");
+        let failures = [Act::Reset, Act::CloseInHead, Act::CloseInBody(reply.clone())];
+        origin.script("/a", failures.into_iter().chain([Act::now(reply.trailer("X-T", "t"))]));
+        for failure in ["reset", "close in head", "close in body"] {
+            Ask::post("/a").to(door).await.expect_err(failure);
+        }
+        let scripted = Ask::post("/a").to(door).await.expect("answered");
+        assert_eq!(
+            (scripted.status, scripted.field("x-a"), &scripted.body[..]),
+            (201, Some("b"), &b"ten bytes."[..])
+        );
+        assert_eq!(scripted.trailers["x-t"], "t");
+        assert_eq!(Ask::post("/a").to(door).await.expect("answered").body, "ok");
+        assert!(origin.log().records.iter().all(|record| record.ended.is_some()));
+    }
+
+    #[tokio::test]
+    async fn half_a_body_arrives_before_the_rest_is_let_go() {
+        let origin = Origin::start();
+        let mut raw = Raw::connect(origin.door("gw-1")).await.expect("listens");
+        let latch = Latch::default();
+        origin.script("/a", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
+        raw.say("GET /a HTTP/1.1\r\n\r\n").await.expect("connected");
+        let mut answer = raw.head().await.expect("a head");
+        assert!(origin.log().records[0].ended.is_none());
+        latch.let_go();
+        raw.body(&mut answer).await.expect("the rest");
+        assert_eq!(answer.body, vec![7; 1 << 20]);
+    }
+
+    #[tokio::test]
+    async fn a_comparing_origin_refuses_what_is_not_newer() {
+        let origin = Origin::comparing();
+        let door = origin.door("gw-1");
+        for (epoch, status) in [(5, 200), (5, 412), (4, 412), (6, 200)] {
+            let answer = fenced("/a", epoch).to(door).await.expect("answered");
+            assert_eq!(answer.status, status, "epoch {epoch}");
+        }
+        let stale: Vec<bool> = origin.log().records.iter().map(|record| record.stale).collect();
+        assert_eq!(stale, [false, true, true, false]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the recording upstream does with a request, as data.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// One request's fate at the origin.
+#[derive(Debug, Clone)]
+pub enum Act {
+    /// Works that long, then answers.
+    Answer(Duration, Reply),
+    /// Answers at once, then ends the connection without having said so.
+    AnswerAndClose(Reply),
+    /// Works until let go, then answers.
+    Hold(Latch, Reply),
+    /// Sends the head and half of the body, and the rest when let go.
+    HoldInBody(Latch, Reply),
+    /// Reads nothing behind the head until let go; then plays the next act of the path.
+    ReadLater(Latch),
+    /// Answers behind the head, and reads the body when let go.
+    AnswerUnread(Latch, Reply),
+    /// Reads the request, then resets the connection.
+    Reset,
+    /// Ends the connection within the head of the answer.
+    CloseInHead,
+    /// Ends the connection within the body of the answer.
+    CloseInBody(Reply),
+}
+
+/// An answer to give.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// Sent after a chunked body; a body without trailers has a length.
+    pub trailers: Vec<(String, String)>,
+}
+
+/// Keeps what waits for it until somebody lets go, once and for all.
+#[derive(Debug, Clone)]
+pub struct Latch(watch::Sender<bool>);
+
+impl Act {
+    pub fn now(reply: Reply) -> Self {
+        Self::Answer(Duration::ZERO, reply)
+    }
+}
+
+impl Reply {
+    pub fn ok() -> Self {
+        Self::with_body("ok")
+    }
+
+    pub fn with_body(body: impl Into<Vec<u8>>) -> Self {
+        Self { status: 200, fields: Vec::new(), body: body.into(), trailers: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    #[must_use]
+    pub fn field(mut self, name: &str, value: &str) -> Self {
+        self.fields.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    #[must_use]
+    pub fn trailer(mut self, name: &str, value: &str) -> Self {
+        self.trailers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The bytes of the head.
+    pub(super) fn head(&self) -> Vec<u8> {
+        let mut head = format!("HTTP/1.1 {} Scripted\r\n{}", self.status, lines(&self.fields));
+        if self.trailers.is_empty() {
+            head.push_str(&format!("Content-Length: {}\r\n\r\n", self.body.len()));
+        } else {
+            // Proxies may drop what is not announced.
+            let names: Vec<&str> = self.trailers.iter().map(|(name, _)| name.as_str()).collect();
+            head.push_str(&format!("Transfer-Encoding: chunked\r\nTrailer: {}\r\n\r\n", names.join(", ")));
+        }
+        head.into_bytes()
+    }
+
+    /// The bytes behind the head.
+    pub(super) fn rest(&self) -> Vec<u8> {
+        if self.trailers.is_empty() {
+            return self.body.clone();
+        }
+        let mut rest = Vec::new();
+        if !self.body.is_empty() {
+            rest.extend(format!("{:x}\r\n", self.body.len()).as_bytes());
+            rest.extend(&self.body);
+            rest.extend(b"\r\n");
+        }
+        rest.extend(format!("0\r\n{}\r\n", lines(&self.trailers)).as_bytes());
+        rest
+    }
+}
+
+impl Default for Latch {
+    fn default() -> Self {
+        Self(watch::Sender::new(false))
+    }
+}
+
+impl Latch {
+    pub fn let_go(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(super) async fn passed(&self) {
+        // The sender lives in `self`, so waiting ends only by letting go.
+        self.0.subscribe().wait_for(|gone| *gone).await.expect("the latch owns its sender");
+    }
+}
+
+fn lines(fields: &[(String, String)]) -> String {
+    fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+}

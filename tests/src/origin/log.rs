@@ -1,0 +1,84 @@
+//! What the recording upstream saw: every request, and every byte with its time.
+
+use std::time::Instant;
+
+use fencegate_policies::token::Token;
+
+use crate::wire::Message;
+
+#[derive(Debug, Default)]
+pub struct Log {
+    /// In order of their heads' arrival.
+    pub records: Vec<Record>,
+    /// Every piece that was read from any connection.
+    pub pieces: Vec<Piece>,
+    /// Connections that are over.
+    pub ended: Vec<usize>,
+}
+
+/// One request, from its first byte to the end of its execution.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// The door it came through; a gateway has a door of its own.
+    pub gateway: String,
+    pub connection: usize,
+    pub request: Message,
+    /// The first byte was there. An execution is counted from here: the strictest reading.
+    pub arrived: Instant,
+    /// The last byte was there; None if the connection ended before.
+    pub whole: Option<Instant>,
+    /// Taken just before the last byte of the answer was written, so nobody can know of the end earlier.
+    pub ended: Option<Instant>,
+    /// The gateway closed the connection while the request was worked on.
+    pub abandoned: Option<Instant>,
+    /// A comparing origin found the token not newer than the key's mark: nothing was executed.
+    pub stale: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Piece {
+    pub gateway: String,
+    pub connection: usize,
+    pub at: Instant,
+    pub bytes: Vec<u8>,
+}
+
+impl Log {
+    /// Requests for one path, in order of arrival.
+    pub fn on<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Record> + 'a {
+        self.records.iter().filter(move |record| record.path() == path)
+    }
+
+    /// What came through one door after a moment.
+    pub fn bytes_since(&self, gateway: &str, moment: Instant) -> Vec<u8> {
+        let late = self.pieces.iter().filter(|piece| piece.gateway == gateway && piece.at > moment);
+        late.flat_map(|piece| piece.bytes.iter().copied()).collect()
+    }
+}
+
+impl Record {
+    pub fn method(&self) -> &str {
+        self.request.word(0)
+    }
+
+    pub fn path(&self) -> &str {
+        self.request.word(1)
+    }
+
+    pub fn key(&self) -> Option<&str> {
+        self.request.field("fencing-key")
+    }
+
+    /// # Panics
+    /// If there is a token that does not parse, or more than one.
+    pub fn token(&self) -> Option<Token> {
+        let text = self.request.field("fencing-token")?;
+        Some(Token::parse(text).unwrap_or_else(|error| panic!("token `{text}`: {error}")))
+    }
+
+    /// # Panics
+    /// If there is no token, or one that does not parse.
+    pub fn stamped(&self) -> Token {
+        self.token().unwrap_or_else(|| panic!("no token on {:?}", self.request))
+    }
+}

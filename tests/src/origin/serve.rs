@@ -1,0 +1,164 @@
+//! One connection of the recording upstream: read, record, act.
+
+use std::{io, sync::Arc, time::Instant};
+
+use tokio::{
+    io::AsyncWriteExt,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::sleep,
+};
+
+use super::{
+    Shared,
+    act::{Act, Reply},
+    log::{Piece, Record},
+};
+use crate::wire::{Message, Reader, Unframed};
+
+/// Serves one connection until either side ends it.
+pub(super) async fn converse(
+    shared: Arc<Shared>,
+    gateway: String,
+    connection: usize,
+    stream: TcpStream,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (input, output) = stream.into_split();
+    let tap = {
+        let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
+        move |bytes: &[u8]| {
+            let piece =
+                Piece { gateway: gateway.clone(), connection, at: Instant::now(), bytes: bytes.to_vec() };
+            shared.log.send_modify(|log| log.pieces.push(piece));
+        }
+    };
+    let mut talk = Talk { shared, reader: Reader::new(input, tap), output, number: 0 };
+    while talk.reader.begins().await? {
+        let arrived = Instant::now();
+        let request = talk.reader.head().await?;
+        let record = Record {
+            gateway: gateway.clone(),
+            connection,
+            request: request.clone(),
+            arrived,
+            whole: None,
+            ended: None,
+            abandoned: None,
+            stale: false,
+        };
+        talk.number = talk.shared.open(record);
+        if !talk.exchange(request).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Talk {
+    shared: Arc<Shared>,
+    reader: Reader<OwnedReadHalf>,
+    output: OwnedWriteHalf,
+    /// Which record this is about.
+    number: usize,
+}
+
+impl Talk {
+    /// Plays one request's act; false if the connection is over.
+    async fn exchange(&mut self, mut request: Message) -> io::Result<bool> {
+        let path = request.word(1).to_owned();
+        match self.shared.early_act(&path) {
+            Some(Act::ReadLater(latch)) => latch.passed().await,
+            Some(Act::AnswerUnread(latch, reply)) => {
+                self.answer(&reply).await?;
+                latch.passed().await;
+            }
+            _ => {}
+        }
+        self.reader.body(&mut request, Unframed::Empty).await?;
+        self.note(|record| {
+            record.request = request;
+            record.whole = Some(Instant::now());
+        });
+        if !self.shared.admit(self.number) {
+            let refusal = Reply::with_body("stale").status(412).field("Fencing-Refusal", "stale");
+            self.answer(&refusal).await?;
+            return Ok(true);
+        }
+        match self.shared.next_act(&path) {
+            Act::Answer(work, reply) => {
+                self.work(sleep(work)).await;
+                self.answer(&reply).await?;
+            }
+            Act::AnswerAndClose(reply) => {
+                self.answer(&reply).await?;
+                return Ok(false);
+            }
+            Act::Hold(latch, reply) => {
+                self.work(latch.passed()).await;
+                self.answer(&reply).await?;
+            }
+            Act::HoldInBody(latch, reply) => {
+                let rest = reply.rest();
+                let (first, second) = rest.split_at(rest.len() / 2);
+                self.output.write_all(&[&reply.head(), first].concat()).await?;
+                self.work(latch.passed()).await;
+                self.finish(second).await?;
+            }
+            Act::Reset => return self.reset(),
+            Act::ReadLater(_) | Act::AnswerUnread(..) => unreachable!("played before the body"),
+            Act::CloseInHead => return self.close(b"HTTP/1.1 200 Scr").await,
+            Act::CloseInBody(reply) => {
+                let rest = reply.rest();
+                return self.close(&[&reply.head(), &rest[..rest.len() / 2]].concat()).await;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on to the end even when the gateway turns away: that is what an execution does.
+    async fn work(&mut self, work: impl Future<Output = ()>) {
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            () = &mut work => return,
+            () = self.reader.ended() => {}
+        }
+        self.note(|record| record.abandoned = Some(Instant::now()));
+        work.await;
+    }
+
+    async fn answer(&mut self, reply: &Reply) -> io::Result<()> {
+        self.finish(&[reply.head(), reply.rest()].concat()).await
+    }
+
+    async fn finish(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let (most, last) = bytes.split_at(bytes.len().saturating_sub(1));
+        let sent = self.output.write_all(most).await;
+        self.end();
+        sent?;
+        self.output.write_all(last).await
+    }
+
+    async fn close(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let sent = self.output.write_all(bytes).await;
+        self.end();
+        sent.and(Ok(false))
+    }
+
+    fn reset(&mut self) -> io::Result<bool> {
+        self.end();
+        self.output.as_ref().set_zero_linger()?;
+        Ok(false)
+    }
+
+    fn end(&self) {
+        self.note(|record| record.ended = Some(Instant::now()));
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Record)) {
+        self.shared.log.send_modify(|log| change(&mut log.records[self.number]));
+    }
+}

@@ -1,0 +1,108 @@
+//! Policy files for tests, written as JSON, which is YAML: a sound one, changed by pointer.
+
+use std::{fmt, net::SocketAddr};
+
+use serde_json::{Value, json};
+
+#[derive(Debug, Clone)]
+pub struct Policy(Value);
+
+impl Policy {
+    /// Fences `POST /pay/{account}` by account and forwards every GET unfenced.
+    pub fn new(name: &str, zookeeper: SocketAddr, root: &str, upstream: SocketAddr) -> Self {
+        Self(json!({
+            "version": 1,
+            "name": name,
+            "listeners": {"public": {"address": "127.0.0.1:0"}},
+            "admin": {"address": "127.0.0.1:0"},
+            "zookeeper": {
+                "servers": [zookeeper.to_string()],
+                "root": root,
+                "session_timeout": "2s",
+                "tick": "200ms",
+            },
+            "upstreams": {
+                "ledger": {
+                    "endpoints": [format!("http://{upstream}")],
+                    "fencing": "upstream",
+                    "response_timeout": "10s",
+                },
+            },
+            // A node per request: what these tests count. Tests of cached tenures say so.
+            "defaults": {"hold": {"mode": "strict"}},
+            "routes": [
+                {
+                    "name": "pay",
+                    "upstream": "ledger",
+                    "match": {"methods": ["POST"], "path": "/pay/{account}"},
+                    "fence": {"key": "account/{path.account}", "wait": "5s", "queue": 50},
+                },
+                {
+                    "name": "read",
+                    "upstream": "ledger",
+                    "match": {"methods": ["GET"], "path": "/{rest...}"},
+                    "fence": "none",
+                },
+            ],
+            "unmatched": "reject",
+        }))
+    }
+
+    /// Sets what a JSON pointer names; members on the way that do not exist are made.
+    ///
+    /// # Panics
+    /// If the pointer leads through something that has no members.
+    #[must_use]
+    pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        let mut place = &mut self.0;
+        for name in pointer.split('/').skip(1) {
+            place = match place {
+                Value::Array(items) => {
+                    let index: usize = name.parse().expect("an index");
+                    items.get_mut(index).expect("an item that exists")
+                }
+                members => &mut members[name],
+            };
+        }
+        *place = value.into();
+        self
+    }
+
+    /// Appends a route.
+    ///
+    /// # Panics
+    /// Never: the policy has a list of routes.
+    #[must_use]
+    pub fn route(mut self, route: Value) -> Self {
+        self.0["routes"].as_array_mut().expect("a list of routes").push(route);
+        self
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_test_is_told_to_change_is_all_that_changes() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let sound = Policy::new("gw-1", address, "/t/0", address);
+        let changed = sound
+            .clone()
+            .with("/routes/0/fence/wait", "1s")
+            .with("/listeners/public/limits/max_body", "1KiB");
+        assert_eq!(changed.0.pointer("/routes/0/fence/wait"), Some(&json!("1s")));
+        assert_eq!(changed.0.pointer("/listeners/public/limits"), Some(&json!({"max_body": "1KiB"})));
+        assert_eq!(changed.0.pointer("/routes/1"), sound.0.pointer("/routes/1"));
+        for policy in [sound, changed] {
+            let loaded = fencegate_policies::file::load(&policy.to_string());
+            assert_eq!(loaded.diagnostics, [], "{policy}");
+        }
+    }
+}

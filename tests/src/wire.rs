@@ -1,0 +1,209 @@
+//! Reads HTTP/1.1 messages as they came: no name is folded and no field is dropped, so nothing can hide.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// One request or response, spelled as on the wire.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Request line or status line, without its line end.
+    pub start: String,
+    /// Name and value of every field line, in order; the value without surrounding blanks.
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
+}
+
+/// What a message without a length means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unframed {
+    /// A request, or the response to HEAD: no body.
+    Empty,
+    /// A response: the body ends with the connection.
+    UntilClose,
+}
+
+/// Reads messages off one direction of a connection; `seen` hears of every piece as it arrives.
+pub struct Reader<R> {
+    io: R,
+    seen: Tap,
+    ahead: Vec<u8>,
+}
+
+/// Hears of every piece of input.
+type Tap = Box<dyn FnMut(&[u8]) + Send>;
+
+impl Message {
+    /// The value of the only field of this name, in any case. None if there is none.
+    ///
+    /// # Panics
+    /// If the field stands there twice: the caller asks for one value.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self.fields.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "`{name}` stands twice in {self:?}");
+        value
+    }
+
+    /// The n-th word of the start line.
+    pub fn word(&self, n: usize) -> &str {
+        self.start.split(' ').nth(n).unwrap_or_default()
+    }
+
+    fn length(&self) -> io::Result<Option<usize>> {
+        self.field("content-length").map(|text| text.parse().map_err(|_| bad("content-length"))).transpose()
+    }
+
+    fn chunked(&self) -> bool {
+        self.field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+    }
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    pub fn new(io: R, seen: impl FnMut(&[u8]) + Send + 'static) -> Self {
+        Self { io, seen: Box::new(seen), ahead: Vec::new() }
+    }
+
+    /// Waits for the first byte of the next message; false if the connection ended instead.
+    pub async fn begins(&mut self) -> io::Result<bool> {
+        Ok(!self.ahead.is_empty() || self.more().await? > 0)
+    }
+
+    /// Start line and fields; the body is still to be read.
+    pub async fn head(&mut self) -> io::Result<Message> {
+        let start = self.line().await?;
+        Ok(Message { start, fields: self.block().await?, ..Message::default() })
+    }
+
+    /// Completes a message with its body and trailers.
+    pub async fn body(&mut self, message: &mut Message, unframed: Unframed) -> io::Result<()> {
+        if message.chunked() {
+            return self.chunks(message).await;
+        }
+        match (message.length()?, unframed) {
+            (Some(length), _) => message.body = self.exactly(length).await?,
+            (None, Unframed::Empty) => {}
+            (None, Unframed::UntilClose) => {
+                while self.more().await? > 0 {}
+                message.body = std::mem::take(&mut self.ahead);
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves when the other side ends the connection, whatever it sends before.
+    pub async fn ended(&mut self) {
+        while self.more().await.is_ok_and(|count| count > 0) {}
+    }
+
+    async fn chunks(&mut self, message: &mut Message) -> io::Result<()> {
+        loop {
+            let size = self.line().await?;
+            let digits = size.split(';').next().unwrap_or_default().trim();
+            let size = usize::from_str_radix(digits, 16).map_err(|_| bad("chunk size"))?;
+            if size == 0 {
+                message.trailers = self.block().await?;
+                return Ok(());
+            }
+            message.body.extend(self.exactly(size).await?);
+            self.line().await?;
+        }
+    }
+
+    /// Field lines up to the empty line.
+    async fn block(&mut self) -> io::Result<Vec<(String, String)>> {
+        let mut fields = Vec::new();
+        loop {
+            let line = self.line().await?;
+            if line.is_empty() {
+                return Ok(fields);
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| bad("field line"))?;
+            fields.push((name.to_owned(), value.trim().to_owned()));
+        }
+    }
+
+    async fn line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.ahead.windows(2).position(|pair| pair == b"\r\n") {
+                let line = String::from_utf8_lossy(&self.ahead[..end]).into_owned();
+                self.ahead.drain(..end + 2);
+                return Ok(line);
+            }
+            self.needed().await?;
+        }
+    }
+
+    async fn exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        while self.ahead.len() < count {
+            self.needed().await?;
+        }
+        Ok(self.ahead.drain(..count).collect())
+    }
+
+    async fn needed(&mut self) -> io::Result<()> {
+        match self.more().await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Dropping the future loses nothing: what was read is in `ahead`.
+    async fn more(&mut self) -> io::Result<usize> {
+        let before = self.ahead.len();
+        let count = self.io.read_buf(&mut self.ahead).await?;
+        (self.seen)(&self.ahead[before..]);
+        Ok(count)
+    }
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("malformed {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(text: &str, unframed: Unframed) -> io::Result<Message> {
+        let mut reader = Reader::new(text.as_bytes(), |_| {});
+        let mut message = reader.head().await?;
+        reader.body(&mut message, unframed).await?;
+        Ok(message)
+    }
+
+    fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[tokio::test]
+    async fn look_alike_fields_and_trailers_keep_their_spelling() {
+        let text = "POST /a HTTP/1.1\r\nFENCING_token: x\r\nTransfer-Encoding: chunked\r\n\r\n\
+                    2;ext\r\nhi\r\n0\r\nfencing-Token:y\r\n\r\n";
+        let message = read(text, Unframed::Empty).await.expect("well formed");
+        assert_eq!(message.fields, pairs(&[("FENCING_token", "x"), ("Transfer-Encoding", "chunked")]));
+        assert_eq!(message.trailers, pairs(&[("fencing-Token", "y")]));
+        assert_eq!(message.body, b"hi");
+    }
+
+    #[tokio::test]
+    async fn every_framing_yields_the_same_body() {
+        for (framing, unframed) in [
+            ("Content-Length: 2\r\n\r\nhi", Unframed::Empty),
+            ("Transfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", Unframed::Empty),
+            ("\r\nhi", Unframed::UntilClose),
+        ] {
+            let text = format!("HTTP/1.1 200 OK\r\n{framing}");
+            assert_eq!(read(&text, unframed).await.expect(framing).body, b"hi", "{framing:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_ends_early_is_an_error_and_not_a_short_body() {
+        for cut in ["POST / HT", "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nhi"] {
+            let error = read(cut, Unframed::Empty).await.expect_err(cut);
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{cut:?}");
+        }
+    }
+}

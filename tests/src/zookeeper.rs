@@ -1,0 +1,158 @@
+//! One real ZooKeeper for all tests of a process, and a look at its tree that does not go through a gateway.
+
+use std::{
+    cell::RefCell,
+    net::SocketAddr,
+    sync::{
+        LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
+use tempfile::TempDir;
+use zookeeper_client::{AddWatchMode, Client, Error};
+
+use crate::{patience::patiently, scratch};
+
+/// The server that all tests share; it dies with the process. A test that stops its server starts one of its own.
+pub fn shared() -> SocketAddr {
+    static SERVER: LazyLock<PrivateZooKeeper> = LazyLock::new(|| {
+        let data = scratch::folder().join("zookeeper");
+        PrivateZooKeeper::start(&data, Settings::default()).expect("ZooKeeper starts")
+    });
+    SERVER.address()
+}
+
+/// A path that no other test uses.
+pub fn fresh_root() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("/t/{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A server that one test may stop and freeze.
+pub struct OwnZooKeeper {
+    pub server: PrivateZooKeeper,
+    _data: TempDir,
+}
+
+/// What stands below one root.
+pub struct Tree {
+    client: Client,
+    root: String,
+}
+
+impl OwnZooKeeper {
+    /// Blocks for about a second: until the server serves.
+    pub fn start() -> Self {
+        let data = TempDir::new_in(scratch::folder()).expect("a folder");
+        let server = PrivateZooKeeper::start(data.path(), Settings::default()).expect("ZooKeeper starts");
+        Self { server, _data: data }
+    }
+}
+
+impl Tree {
+    pub async fn connect(server: SocketAddr, root: &str) -> Self {
+        let connector = Client::connector().with_session_timeout(Duration::from_secs(30));
+        let client = connector.connect(&server.to_string()).await.expect("ZooKeeper serves");
+        Self { client, root: root.to_owned() }
+    }
+
+    /// Every path below the root, without it.
+    pub async fn paths(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut open = vec![String::new()];
+        while let Some(path) = open.pop() {
+            match self.client.list_children(&format!("{}{path}", self.root)).await {
+                Ok(children) => {
+                    open.extend(children.into_iter().map(|child| format!("{path}/{child}")));
+                    found.push(path);
+                }
+                // It went while we looked.
+                Err(Error::NoNode) => {}
+                Err(error) => panic!("list `{}{path}`: {error}", self.root),
+            }
+        }
+        found.retain(|path| !path.is_empty());
+        found.sort();
+        found
+    }
+
+    /// The lock nodes of all keys: what holds or waits.
+    pub async fn locks(&self) -> Vec<String> {
+        let mut paths = self.paths().await;
+        paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 4);
+        paths
+    }
+
+    /// Waits until the lock nodes are as wanted.
+    pub async fn locks_become(&self, what: &str, wanted: impl Fn(&[String]) -> bool) {
+        let mut changes =
+            self.client.watch(&self.root, AddWatchMode::PersistentRecursive).await.expect("a watch");
+        let last = RefCell::<Vec<String>>::default();
+        let become_so = async {
+            loop {
+                let locks = self.locks().await;
+                if wanted(&locks) {
+                    return;
+                }
+                last.replace(locks);
+                changes.changed().await;
+            }
+        };
+        patiently(what, become_so, || last.take()).await;
+    }
+
+    /// The zxid that created a node.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub async fn created(&self, path: &str) -> u64 {
+        let stat = self.client.check_stat(&format!("{}{path}", self.root)).await.expect("ZooKeeper serves");
+        stat.expect("the node exists").czxid.try_into().expect("zxids are positive")
+    }
+
+    /// # Panics
+    /// If there is no such node.
+    pub async fn data(&self, path: &str) -> Vec<u8> {
+        self.client.get_data(&format!("{}{path}", self.root)).await.expect("the node exists").0
+    }
+
+    /// Removes one node below the root, as a stranger would.
+    pub async fn delete(&self, path: &str) -> Result<(), Error> {
+        self.client.delete(&format!("{}{path}", self.root), None).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_client::{Acls, CreateMode};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_tree_sees_lock_nodes_come_and_go() {
+        let root = fresh_root();
+        let tree = Tree::connect(shared(), &root).await;
+        assert_eq!(tree.paths().await, [""; 0]);
+        let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        tree.client.mkdir(&format!("{root}/locks/a7/key"), &persistent).await.expect("made");
+        assert_eq!(tree.paths().await, ["/locks", "/locks/a7", "/locks/a7/key"]);
+        assert_eq!(tree.locks().await, [""; 0]);
+
+        let node = format!("{root}/locks/a7/key/n-");
+        let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let created = tree.client.create(&node, b"", &mode);
+        let (seen, made) = tokio::join!(tree.locks_become("one", |locks| locks.len() == 1), created);
+        let (stat, _) = made.expect("made");
+        assert_eq!(seen, ());
+        assert_eq!(tree.created("/locks/a7/key/n-0000000000").await, stat.czxid.unsigned_abs());
+
+        let (gone, deleted) = tokio::join!(
+            tree.locks_become("none", <[String]>::is_empty),
+            tree.delete("/locks/a7/key/n-0000000000")
+        );
+        assert_eq!((gone, deleted), ((), Ok(())));
+    }
+}

@@ -145,7 +145,7 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
         let created = hurt.create("/new", b"", Kind::Ephemeral).await.expect("made");
         assert_eq!((hurt.id(), hurt.state()), (id, State::Connected));
         assert_ne!(created.seen.owner, id);
-        assert_eq!(wire.session(), Some(created.seen.owner));
+        assert_eq!(wire.sessions(), [created.seen.owner]);
         assert_eq!(ensemble.seen("/old").map(|seen| seen.owner), Some(id));
         // Nobody keeps the old one alive.
         sleep(T + TICK).await;

@@ -11,7 +11,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{conversation::Conversation, dice::Dice};
 
-/// Outlives the sessions that run over it. Accidents that need a session do nothing while there is none.
+/// Outlives the sessions that run over it, one after the other or several at once; an accident of the connection
+/// hits all of them. Accidents that need a session do nothing while there is none.
 #[derive(Debug)]
 pub struct Wire {
     plugged: Cell<bool>,
@@ -21,7 +22,7 @@ pub struct Wire {
     next_request: Cell<Fate>,
     next_reply: Cell<Fate>,
     next_session: Cell<Comeback>,
-    conversation: RefCell<Weak<Conversation>>,
+    conversations: RefCell<Vec<Weak<Conversation>>>,
     /// Something got better.
     mended: Notify,
     dice: Rc<Dice>,
@@ -71,7 +72,7 @@ impl Wire {
             next_request: Cell::new(Fate::Spared),
             next_reply: Cell::new(Fate::Spared),
             next_session: Cell::new(Comeback::Same),
-            conversation: RefCell::default(),
+            conversations: RefCell::default(),
             mended: Notify::new(),
             dice,
         })
@@ -127,20 +128,20 @@ impl Wire {
         self.next_session.set(Comeback::Swapped);
     }
 
-    /// The server ends the session now, whatever the client believes.
+    /// The server ends the sessions now, whatever the client believes.
     pub fn expire(&self) {
-        if let Some(conversation) = self.conversation() {
+        for conversation in self.conversations() {
             conversation.expire();
         }
     }
 
-    /// The session at the server, by its id there.
-    pub fn session(&self) -> Option<i64> {
-        self.conversation().and_then(|conversation| conversation.session())
+    /// The sessions by their ids at the server, oldest first.
+    pub fn sessions(&self) -> Vec<i64> {
+        self.conversations().iter().filter_map(|conversation| conversation.session()).collect()
     }
 
     pub(super) fn carry(&self, conversation: &Rc<Conversation>) {
-        self.conversation.replace(Rc::downgrade(conversation));
+        self.conversations.borrow_mut().push(Rc::downgrade(conversation));
     }
 
     pub(super) fn flows_to_server(&self) -> bool {
@@ -179,19 +180,20 @@ impl Wire {
     /// Says that a connection may be possible again.
     pub(super) fn mend(&self) {
         self.mended.notify_waiters();
-        if let Some(conversation) = self.conversation() {
+        for conversation in self.conversations() {
             conversation.wake();
         }
     }
 
     pub(super) fn break_off(&self, underway: Underway) {
-        if let Some(conversation) = self.conversation() {
+        for conversation in self.conversations() {
             conversation.break_off(underway);
         }
     }
 
-    fn conversation(&self) -> Option<Rc<Conversation>> {
-        self.conversation.borrow().upgrade()
+    fn conversations(&self) -> Vec<Rc<Conversation>> {
+        self.conversations.borrow_mut().retain(|conversation| conversation.strong_count() > 0);
+        self.conversations.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
     fn let_flow(&self, direction: Direction, flow: Flow) {

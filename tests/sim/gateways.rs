@@ -9,6 +9,7 @@ mod storm;
 mod world;
 
 use chronicle::Chronicle;
+use gateway::Clocks;
 use storm::Storm;
 use tracing::{Level, subscriber::set_default};
 
@@ -24,13 +25,26 @@ fn whatever_happens_every_request_ends_and_no_lock_node_is_left() {
     sail_through(Storm::Wild, "wild", 50);
 }
 
+#[test]
+fn a_gateway_with_a_slow_clock_is_caught() {
+    let first = run::seed("slow");
+    let caught = (0..50).any(|number| {
+        let (wrong, _) = judged(Storm::Honest, Clocks::Slow, first.wrapping_add(number), Level::INFO);
+        wrong.iter().any(|wrong| wrong.contains("together"))
+    });
+    assert!(caught, "fifty schedules without a lock held twice");
+}
+
+/// A failing schedule is printed, for a seed does not repeat all of it: it fixes the requests and the accidents, but
+/// not which of several ready branches `tokio::select!` takes.
 fn sail_through(storm: Storm, name: &str, cases: u32) {
     let (first, cases) = (run::seed(name), run::cases(cases));
     let exercised = [" has [", " sends v1-", "lost its lock", "refused", " gone", "session.ended"];
     let mut counts = exercised.map(|what| (what, 0));
     let mut failed = Vec::new();
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
-        let (wrong, chronicle) = judged(storm, seed, if cases == 1 { Level::DEBUG } else { Level::INFO });
+        let (wrong, chronicle) =
+            judged(storm, Clocks::Right, seed, if cases == 1 { Level::DEBUG } else { Level::INFO });
         for (what, count) in &mut counts {
             *count += chronicle.matches(*what).count();
         }
@@ -50,11 +64,11 @@ fn sail_through(storm: Storm, name: &str, cases: u32) {
 }
 
 /// What was wrong in the schedule of one seed, and all that happened.
-fn judged(storm: Storm, seed: u64, level: Level) -> (Vec<String>, String) {
+fn judged(storm: Storm, clocks: Clocks, seed: u64, level: Level) -> (Vec<String>, String) {
     let chronicle = Chronicle::default();
     let mut wrong = simulated::run(async {
         let _collecting = set_default(chronicle.subscriber(level));
-        world::play(storm, seed).await
+        world::play(storm, clocks, seed).await
     });
     let text = chronicle.text();
     // The janitor is the net below the net: nothing must ever fall into it.

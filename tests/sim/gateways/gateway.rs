@@ -64,23 +64,49 @@ pub(super) struct Permission {
     clock: SharedClock,
 }
 
-/// A machine that was booted some time before the simulation began.
+/// What the gateways of one simulation have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    pub(super) clocks: Clocks,
+    /// Of each.
+    pub(super) sessions: usize,
+}
+
+/// How a gateway's clock goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clocks {
+    Right,
+    /// At half the speed: evidence seems to hold when it has long lapsed. No gateway can help that; it shows that the
+    /// judge is not blind.
+    Slow,
+}
+
 #[derive(Debug)]
-struct SimulatedClock(Instant, Duration);
+struct SimulatedClock {
+    /// The machine was booted some time before the simulation began.
+    uptime: Duration,
+    began: Instant,
+    pace: Clocks,
+}
 
 impl Clock for SimulatedClock {
     fn now(&self) -> Boot {
-        Boot::from_nanos(0) + self.1 + self.0.elapsed()
+        let elapsed = match self.pace {
+            Clocks::Right => self.began.elapsed(),
+            Clocks::Slow => self.began.elapsed() / 2,
+        };
+        Boot::from_nanos(0) + self.uptime + elapsed
     }
 }
 
 impl Gateway {
-    pub(super) fn start(ensemble: &Ensemble, wire: &Rc<Wire>, sessions: usize, dice: &Dice) -> Self {
+    pub(super) fn start(ensemble: &Ensemble, wire: &Rc<Wire>, scale: Scale, dice: &Dice) -> Self {
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
         let metrics = Metrics::new(&plan);
         let uptime = dice.within(&(Duration::from_secs(100)..Duration::from_secs(100_000)));
-        let clock: SharedClock = Arc::new(SimulatedClock(Instant::now(), uptime));
-        let (keeper, desks) = keeper(clock.clone(), sessions);
+        let clock: SharedClock =
+            Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
+        let (keeper, desks) = keeper(clock.clone(), scale.sessions);
         let (stop, installation) = (CancellationToken::new(), Arc::default());
         let run = |(number, desk): (usize, fencegate::lock::desk::Desk)| {
             let settings = Settings {

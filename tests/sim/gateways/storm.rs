@@ -6,15 +6,15 @@ use fencegate_tests::memory::{Dice, Direction, Ensemble, Underway, Wire};
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
-use super::gateway::T;
+use super::gateway::{T, is_lock};
 
 /// Whose fault accidents may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storm {
     /// The ensemble keeps its word: no session ends before its timeout.
     Honest,
-    /// An operator closes sessions that are alive, and their locks pass to others under the holder's hands. No client
-    /// can help that; what is left is that everything ends and nothing is left behind.
+    /// An operator closes sessions that are alive and deletes lock nodes, and locks pass to others under the holder's
+    /// hands. No client can help that; what is left is that everything ends and nothing is left behind.
     Wild,
 }
 
@@ -31,10 +31,11 @@ enum Accident {
     Outage,
     Containers,
     Expiry,
+    Theft,
 }
 
-/// The last one is for wild storms.
-const ACCIDENTS: [Accident; 10] = [
+/// The last two are for wild storms.
+const ACCIDENTS: [Accident; 11] = [
     Accident::LostReply,
     Accident::LostRequest,
     Accident::Blink,
@@ -45,12 +46,13 @@ const ACCIDENTS: [Accident; 10] = [
     Accident::Outage,
     Accident::Containers,
     Accident::Expiry,
+    Accident::Theft,
 ];
 
 impl Storm {
     fn accident(self, dice: &Dice) -> Accident {
-        let kinds = if self == Self::Wild { 10 } else { 9 };
-        ACCIDENTS[usize::try_from(dice.below(kinds)).expect("small")]
+        let kinds = if self == Self::Wild { ACCIDENTS.len() } else { ACCIDENTS.len() - 2 };
+        *dice.one_of(&ACCIDENTS[..kinds])
     }
 }
 
@@ -66,7 +68,7 @@ pub(super) async fn rage(
     while Instant::now() < end {
         sleep(dice.within(&(Duration::from_millis(5)..T / 2))).await;
         let accident = storm.accident(&dice);
-        let at = usize::try_from(dice.below(wires.len() as u64)).expect("small");
+        let at = dice.index(wires.len());
         info!("{accident:?} at gateway {at}");
         strike(accident, &ensemble, &wires[at], &dice).await;
     }
@@ -93,7 +95,7 @@ async fn strike(accident: Accident, ensemble: &Ensemble, wire: &Wire, dice: &Dic
         }
         Accident::Stall => {
             let directions = [Direction::ToServer, Direction::ToClient, Direction::Both];
-            wire.stall(directions[usize::try_from(dice.below(3)).expect("small")]);
+            wire.stall(*dice.one_of(&directions));
             sleep(while_it_lasts).await;
             wire.flow();
         }
@@ -109,5 +111,12 @@ async fn strike(accident: Accident, ensemble: &Ensemble, wire: &Wire, dice: &Dic
             ensemble.recover();
         }
         Accident::Containers => ensemble.remove_empty_containers(),
+        Accident::Theft => {
+            let mut locks = ensemble.paths();
+            locks.retain(|path| is_lock(path));
+            if !locks.is_empty() {
+                ensemble.steal(dice.one_of::<String>(&locks));
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio::{
 use tracing::info;
 
 use super::{
-    gateway::{Door, Gateway, Keeping, LEAST_WAIT, Mode, T, Tenure, Want, is_lock, key},
+    gateway::{Clocks, Door, Gateway, Keeping, LEAST_WAIT, Mode, Scale, T, Tenure, Want, is_lock, key},
     judge::Judge,
     storm::{self, Storm},
 };
@@ -21,7 +21,7 @@ pub(super) struct World {
     gateways: Vec<RefCell<Rc<Gateway>>>,
     wires: Vec<Rc<Wire>>,
     keys: Vec<ResourceKey>,
-    sessions: usize,
+    scale: Scale,
     storm: Storm,
     judge: Rc<Judge>,
     dice: Rc<Dice>,
@@ -34,7 +34,7 @@ const CALLERS: usize = 4;
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Plays the simulation of one seed; what was wrong with it.
-pub(super) async fn play(storm: Storm, seed: u64) -> Vec<String> {
+pub(super) async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
     let dice = Rc::new(Dice::seeded(seed));
     let settings = Settings {
         latency: Duration::ZERO..Duration::from_millis(2),
@@ -43,9 +43,9 @@ pub(super) async fn play(storm: Storm, seed: u64) -> Vec<String> {
         ..Settings::default()
     };
     let ensemble = Ensemble::start(settings);
-    let (gateways, sessions) = (2 + dice.below(2), 1 + usize::try_from(dice.below(2)).expect("small"));
-    let wires: Vec<_> = (0..gateways).map(|_| ensemble.wire()).collect();
-    let start = |wire| RefCell::new(Rc::new(Gateway::start(&ensemble, wire, sessions, &dice)));
+    let scale = Scale { clocks, sessions: 1 + dice.index(2) };
+    let wires: Vec<_> = (0..2 + dice.below(2)).map(|_| ensemble.wire()).collect();
+    let start = |wire| RefCell::new(Rc::new(Gateway::start(&ensemble, wire, scale, &dice)));
     let world = Rc::new(World {
         gateways: wires.iter().map(start).collect(),
         keys: ["a", "b", "c"].map(key).into(),
@@ -53,7 +53,7 @@ pub(super) async fn play(storm: Storm, seed: u64) -> Vec<String> {
         storm,
         ensemble,
         wires,
-        sessions,
+        scale,
         dice,
     });
     world.clone().run().await;
@@ -140,15 +140,17 @@ impl World {
 
     fn want(&self) -> Want {
         let dice = &self.dice;
-        let first = dice.below(3);
-        let second = (dice.below(4) == 0).then(|| (first + 1 + dice.below(2)) % 3);
-        let mut keys: Vec<_> = [Some(first), second].into_iter().flatten().collect();
-        keys.sort_unstable();
+        let (first, others) = (dice.index(3), 1 + dice.index(2));
+        let mut keys = vec![self.keys[first].clone()];
+        if dice.below(4) == 0 {
+            keys.push(self.keys[(first + others) % 3].clone());
+            keys.sort_unstable();
+        }
         Want {
-            keys: keys.iter().map(|at| self.keys[usize::try_from(*at).expect("small")].clone()).collect(),
+            keys,
             mode: if dice.below(3) == 0 { Mode::Shared } else { Mode::Exclusive },
             keeping: if dice.below(2) == 0 { Keeping::Strict } else { Keeping::Cached },
-            wait: [Duration::ZERO, T / 2, T * 2, T * 6][usize::try_from(dice.below(4)).expect("small")],
+            wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]),
         }
     }
 
@@ -159,10 +161,10 @@ impl World {
             if Instant::now() >= end {
                 return;
             }
-            let at = usize::try_from(self.dice.below(self.gateways.len() as u64)).expect("small");
+            let at = self.dice.index(self.gateways.len());
             info!("restart of gateway {at}");
             self.stop(at).await;
-            let anew = Gateway::start(&self.ensemble, &self.wires[at], self.sessions, &self.dice);
+            let anew = Gateway::start(&self.ensemble, &self.wires[at], self.scale, &self.dice);
             self.gateways[at].replace(Rc::new(anew));
         }
     }

@@ -31,6 +31,17 @@ impl Dice {
         self.next().checked_rem(sides).unwrap_or(0)
     }
 
+    /// An index into something of that length.
+    pub fn index(&self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("below a usize")
+    }
+
+    /// # Panics
+    /// If there is none.
+    pub fn one_of<'a, T>(&self, choices: &'a [T]) -> &'a T {
+        &choices[self.index(choices.len())]
+    }
+
     /// Its start for an empty range.
     pub fn within(&self, range: &Range<Duration>) -> Duration {
         let width = range.end.saturating_sub(range.start).as_nanos();

@@ -136,6 +136,11 @@ impl Ensemble {
         }
     }
 
+    /// A stranger deletes a node, if it is there and has no children.
+    pub fn steal(&self, path: &str) {
+        self.server(|server, _| server.steal(path));
+    }
+
     /// Pretends that so many children were made under `path`: sequence numbers go on from there.
     ///
     /// # Panics

@@ -182,6 +182,12 @@ impl Server {
         }
     }
 
+    /// A stranger's doing: no session of ours asked for it.
+    pub(super) fn steal(&mut self, path: &str) {
+        // Also when somebody was faster.
+        self.write(|tree, zxid| tree.delete(path, zxid)).ok();
+    }
+
     /// Whom the requests since the last call concern.
     pub(super) fn take_told(&mut self) -> Vec<(i64, Event)> {
         std::mem::take(&mut self.told)

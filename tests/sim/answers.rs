@@ -1,0 +1,94 @@
+//! Asks the ZooKeeper in memory and a real one the same random questions: the answers are the same.
+
+mod cable;
+mod in_memory;
+mod line;
+mod play;
+mod real;
+mod script;
+mod silence;
+
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
+
+use in_memory::InMemory;
+use play::play;
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner},
+};
+use real::Real;
+use script::Act;
+use silence::{Silence, TIMEOUT, fall_silent};
+
+use crate::run;
+
+#[test]
+fn memory_answers_as_a_real_server_does() {
+    let exercised = [
+        "NoNode",
+        "NodeExists",
+        "NotEmpty",
+        "BadVersion",
+        "refused",
+        "failed in step Some(3)",
+        "Container",
+        "by session",
+        "number 3",
+        "x-0000000002",
+        "version 2",
+        "fired",
+        "steps done; ",
+        "Ephemerals(\"\"): [\"",
+    ];
+    compare("calm", 250, script::calm(), &exercised);
+}
+
+#[test]
+fn memory_comes_back_as_a_real_session_does() {
+    compare("broken", 30, script::broken(), &["fired", "NoNode", "steps done"]);
+}
+
+#[test]
+fn memory_ends_a_silent_session_when_a_real_server_does() {
+    let real = Real::start().run(async |site| fall_silent(&*site).await);
+    let memory = InMemory::run(async |site| fall_silent(&*site).await);
+    // The server counts from the last ping, and lets a session live to the end of a tick; reality is a little late.
+    let (ping, tick, late) = (TIMEOUT * 3 / 20, Duration::from_millis(200), Duration::from_millis(500));
+    for (Silence { node_gone, client_over }, late) in [(&real, late), (&memory, Duration::ZERO)] {
+        assert!(*node_gone >= TIMEOUT - ping && *node_gone <= TIMEOUT + tick + late, "{real:?} {memory:?}");
+        let gives_up = TIMEOUT * 7 / 5;
+        assert!(*client_over >= gives_up - ping && *client_over <= gives_up + late, "{real:?} {memory:?}");
+    }
+}
+
+/// Both answer the same; and each of `exercised` has been part of an answer often enough for that to mean something.
+fn compare(test: &str, cases: u32, scripts: impl Strategy<Value = Vec<Act>>, exercised: &[&'static str]) {
+    let (seed, cases) = (run::seed(test), run::cases(cases));
+    let real = Real::start();
+    let (played, lines) = (Cell::new(0), RefCell::new(vec![0; exercised.len()]));
+    let case = |script: Vec<Act>| -> TestCaseResult {
+        let root = &format!("/{test}-{}", played.replace(played.get() + 1));
+        let expected = real.run(async |site| play(&*site, root, &script).await);
+        let ours = InMemory::run(async |site| play(&*site, root, &script).await);
+        for (count, what) in lines.borrow_mut().iter_mut().zip(exercised) {
+            *count += expected.iter().filter(|line| line.contains(what)).count();
+        }
+        same(&expected, &ours)
+    };
+    let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::XorShift, &u128::from(seed).to_le_bytes());
+    TestRunner::new_with_rng(config, rng).run(&scripts, case).unwrap_or_else(|failed| panic!("{failed}"));
+    let counted: Vec<_> = exercised.iter().zip(lines.into_inner()).collect();
+    eprintln!("{test}: {cases} scripts, lines with {counted:?}");
+    assert!(counted.iter().all(|(_, count)| *count >= 5), "not exercised: {counted:?}");
+}
+
+fn same(expected: &[String], ours: &[String]) -> TestCaseResult {
+    let differs = (0..expected.len().max(ours.len())).find(|at| expected.get(*at) != ours.get(*at));
+    let Some(at) = differs else { return Ok(()) };
+    let (real, memory, before) = (expected.get(at), ours.get(at), expected[..at].join("\n  "));
+    Err(TestCaseError::fail(format!("\n  real:   {real:?}\n  memory: {memory:?}\n  after:\n  {before}")))
+}

@@ -1,0 +1,70 @@
+//! One answer, as it is compared: transactions by their rank, sessions by the order in which they were made.
+
+use std::collections::BTreeSet;
+
+use fencegate::session::link::{Fault, Seen};
+
+/// A line before all of its transactions are ranked.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line(Vec<Word>);
+
+#[derive(Debug, Clone)]
+enum Word {
+    Text(String),
+    Transaction(i64),
+    Owner(i64),
+}
+
+impl Line {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self(vec![Word::Text(text.into())])
+    }
+
+    pub(super) fn and(mut self, text: impl Into<String>) -> Self {
+        self.0.push(Word::Text(text.into()));
+        self
+    }
+
+    pub(super) fn and_line(mut self, line: Self) -> Self {
+        self.0.extend(line.0);
+        self
+    }
+
+    pub(super) fn and_seen(mut self, seen: Seen) -> Self {
+        self.0.extend([Word::Text(format!(" version {} by ", seen.version)), Word::Owner(seen.owner)]);
+        self.0.extend([Word::Text(" in ".to_owned()), Word::Transaction(seen.czxid)]);
+        self
+    }
+
+    /// Not the words that a refusal is explained with.
+    pub(super) fn and_fault(self, fault: &Fault) -> Self {
+        self.and(match fault {
+            Fault::Refused(_) => "refused".to_owned(),
+            Fault::Ambiguous(_) => "ambiguous".to_owned(),
+            definite => format!("{definite:?}"),
+        })
+    }
+}
+
+/// `sessions` in the order in which they were made.
+pub(super) fn rendered(lines: &[Line], sessions: &[i64]) -> Vec<String> {
+    let words = || lines.iter().flat_map(|line| &line.0);
+    let transactions: BTreeSet<i64> = words()
+        .filter_map(|word| if let Word::Transaction(zxid) = word { Some(*zxid) } else { None })
+        .collect();
+    let rank = |zxid: &i64| transactions.iter().position(|one| one == zxid).expect("collected above");
+    let spelled = |word: &Word| match word {
+        Word::Text(text) => text.clone(),
+        Word::Transaction(zxid) => format!("transaction {}", rank(zxid)),
+        Word::Owner(id) => owner(*id, sessions),
+    };
+    lines.iter().map(|line| line.0.iter().map(spelled).collect()).collect()
+}
+
+fn owner(id: i64, sessions: &[i64]) -> String {
+    match (id, sessions.iter().position(|one| *one == id)) {
+        (0, _) => "nobody".to_owned(),
+        (_, Some(order)) => format!("session {order}"),
+        (_, None) => format!("stranger {id:#x}"),
+    }
+}

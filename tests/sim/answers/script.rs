@@ -1,0 +1,159 @@
+//! What is asked: random operations on few paths, so that they meet.
+
+use fencegate::session::link::Kind;
+use proptest::{collection::vec, prelude::*};
+
+/// Sessions of one script.
+pub(super) const SESSIONS: usize = 3;
+
+/// One act; the next begins when it is over.
+#[derive(Debug, Clone)]
+pub(super) enum Act {
+    Do(usize, Op),
+    /// Asked at once, without waiting for answers in between.
+    Together(usize, Vec<Op>),
+    /// Ends the session; its next operation makes a new one.
+    Close(usize),
+    /// Cuts the session's connection; it asks `queued` all the same, the others act, and it comes back.
+    Away {
+        who: usize,
+        queued: Vec<Op>,
+        meanwhile: Vec<(usize, Op)>,
+    },
+}
+
+/// One call of the gateway's session trait. Paths are relative to the root of the script.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    Create(String, Kind),
+    Delete(String),
+    Children(String),
+    Seen(String),
+    Data(String),
+    Watch(String),
+    WatchChildren(String),
+    Sync(String),
+    Commit(Vec<Change>),
+    Ephemerals(String),
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    Check(String, i32),
+    Create(String, Kind),
+    Set(String),
+    Delete(String),
+}
+
+impl Change {
+    pub(super) fn path(&self) -> &str {
+        match self {
+            Self::Check(path, _) | Self::Create(path, _) | Self::Set(path) | Self::Delete(path) => path,
+        }
+    }
+}
+
+/// Acts over unbroken connections.
+pub(super) fn calm() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        12 => (who(), op()).prop_map(|(who, op)| Act::Do(who, op)),
+        3 => (who(), vec(op(), 2..6)).prop_map(|(who, ops)| Act::Together(who, ops)),
+        1 => who().prop_map(Act::Close),
+    ];
+    (setting(), vec(act, 10..40)).prop_map(|(mut acts, then)| {
+        acts.extend(then);
+        acts
+    })
+}
+
+/// Watches are set, a connection is cut, and things happen meanwhile.
+pub(super) fn broken() -> impl Strategy<Value = Vec<Act>> {
+    let watch = || {
+        path().prop_flat_map(|path| prop_oneof![Just(Op::Watch(path.clone())), Just(Op::WatchChildren(path))])
+    };
+    let away = || {
+        (who(), vec(op(), 0..4), vec((who(), op()), 1..8)).prop_map(|(who, queued, mut meanwhile)| {
+            meanwhile.retain(|(other, _)| *other != who);
+            Act::Away { who, queued, meanwhile }
+        })
+    };
+    let watches = || vec((who(), watch()).prop_map(|(who, op)| Act::Do(who, op)), 3..8);
+    (setting(), watches(), away(), watches(), away()).prop_map(|(mut acts, first, away, second, again)| {
+        acts.extend(first.into_iter().chain([away]).chain(second).chain([again]));
+        acts
+    })
+}
+
+/// What is there before anything happens: a few nodes that most paths lead to.
+fn setting() -> impl Strategy<Value = Vec<Act>> {
+    let create = |path: &str, kind: Kind| Act::Do(0, Op::Create(named(path.to_owned(), kind), kind));
+    let parents = prop_oneof![Just(Kind::Persistent), Just(Kind::Container)];
+    (parents, vec((who(), kind()), 0..4)).prop_map(move |(kind, children)| {
+        let children = children.into_iter().map(|(who, kind)| {
+            let name = if kind == Kind::EphemeralSequential { "/a" } else { "/a/a" };
+            Act::Do(who, Op::Create(named(name.to_owned(), kind), kind))
+        });
+        [create("/a", kind), create("/b", Kind::Persistent)].into_iter().chain(children).collect()
+    })
+}
+
+fn who() -> impl Strategy<Value = usize> {
+    0..SESSIONS
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (path(), kind()).prop_map(|(path, kind)| Op::Create(named(path, kind), kind)),
+        5 => path().prop_map(Op::Delete),
+        2 => path().prop_map(Op::Children),
+        2 => path().prop_map(Op::Seen),
+        2 => path().prop_map(Op::Data),
+        3 => path().prop_map(Op::Watch),
+        3 => path().prop_map(Op::WatchChildren),
+        1 => path().prop_map(Op::Sync),
+        5 => vec(change(), 0..5).prop_map(Op::Commit),
+        1 => path().prop_map(Op::Ephemerals),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        2 => (path(), -1..3).prop_map(|(path, version)| Change::Check(path, version)),
+        4 => (path(), kind()).prop_map(|(path, kind)| Change::Create(named(path, kind), kind)),
+        3 => path().prop_map(Change::Set),
+        2 => path().prop_map(Change::Delete),
+    ]
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        3 => Just(Kind::Persistent),
+        1 => Just(Kind::Container),
+        2 => Just(Kind::Ephemeral),
+        4 => Just(Kind::EphemeralSequential),
+    ]
+}
+
+/// Sequential names get a prefix in front of their number, like those that [`path`] refers to.
+fn named(path: String, kind: Kind) -> String {
+    match kind {
+        Kind::EphemeralSequential => format!("{path}/x-"),
+        Kind::Persistent | Kind::Container | Kind::Ephemeral => path,
+    }
+}
+
+/// Few, so that most of them exist at some time; among them those of sequential nodes, and one that is no path.
+fn path() -> impl Strategy<Value = String> {
+    let numbered = |parent| (0..4).prop_map(move |number| format!("{parent}/x-{number:010}"));
+    prop_oneof![
+        12 => Just("/a".to_owned()),
+        6 => Just("/b".to_owned()),
+        4 => Just("/a/a".to_owned()),
+        2 => Just(String::new()),
+        6 => numbered("/a"),
+        2 => numbered("/b"),
+        1 => numbered("/a/a"),
+        1 => Just("/a//b".to_owned()),
+    ]
+}

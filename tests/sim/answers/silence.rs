@@ -1,0 +1,39 @@
+//! What becomes of a session whose client cannot be heard: when its node goes, and when the client gives up.
+
+use std::time::Duration;
+
+use fencegate::session::link::{Connect, Kind, Link, State};
+use tokio::time::Instant;
+
+use super::play::{Site, becomes};
+
+/// Both counted from the cut.
+#[derive(Debug)]
+pub(super) struct Silence {
+    pub(super) node_gone: Duration,
+    pub(super) client_over: Duration,
+}
+
+/// The timeout of the session that falls silent.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) async fn fall_silent<S: Site>(site: &S) -> Silence {
+    let (silent, other) = (site.client(0, TIMEOUT).connect().await, site.client(1, TIMEOUT).connect().await);
+    let (silent, other) = (silent.expect("a session"), other.expect("a session"));
+    silent.create("/silent", b"", Kind::Ephemeral).await.expect("made");
+    let gone = other.watch("/silent").await.expect("it is there");
+    let cut = Instant::now();
+    site.cut(0);
+    let node_gone = async {
+        gone.await;
+        cut.elapsed()
+    };
+    let client_over = async {
+        becomes(&silent, State::Over).await;
+        cut.elapsed()
+    };
+    let (node_gone, client_over) = tokio::join!(node_gone, client_over);
+    assert_eq!(other.seen("/silent").await, Ok(None), "the watch fired because the node went");
+    site.plug(0);
+    Silence { node_gone, client_over }
+}

@@ -1,0 +1,56 @@
+//! Everything that happened in one simulation, in order: what the judge saw and what the gateways logged.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use tokio::time::Instant;
+use tracing::{Level, Subscriber};
+use tracing_subscriber::fmt::{format::Writer, time::FormatTime};
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Chronicle(Arc<Mutex<Vec<u8>>>);
+
+/// Simulated time since the chronicle was opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Since(Instant);
+
+impl Chronicle {
+    /// Collects what is logged on this thread.
+    pub(super) fn subscriber(&self, level: Level) -> impl Subscriber + Send + Sync + use<> {
+        let chronicle = self.clone();
+        tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_ansi(false)
+            .with_target(false)
+            .with_timer(Since(Instant::now()))
+            .with_writer(move || chronicle.clone())
+            .finish()
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().expect("nobody panics while writing")
+    }
+}
+
+impl Write for Chronicle {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.bytes().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl FormatTime for Since {
+    fn format_time(&self, to: &mut Writer<'_>) -> fmt::Result {
+        write!(to, "{:>10.4}", self.0.elapsed().as_secs_f64())
+    }
+}

@@ -1,0 +1,209 @@
+//! A gateway's lock side on the ensemble in memory: all that these tests know of `fencegate::lock` is in this file.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+
+pub(super) use fencegate::lock::{keeper::Refused, tenure::Tenure};
+use fencegate::{
+    admin::metrics::Metrics,
+    lock::keeper::{Keeper, Wish, keeper},
+    session::{
+        clock::{Boot, Clock, SharedClock},
+        evidence::Evidence,
+        supervise::Settings,
+    },
+};
+use fencegate_policies::{
+    key::{Field, KeyTemplate, ResourceKey, Values, json::Body},
+    plan::{Caching, Hold},
+};
+pub(super) use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_tests::memory::{Dice, Ensemble, Wire};
+use tokio::{
+    task::{JoinHandle, spawn_local},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::plan::{ROOT, plan};
+
+/// Session timeout of every gateway.
+pub(super) const T: Duration = Duration::from_secs(2);
+
+pub(super) struct Gateway {
+    door: Door,
+    stop: CancellationToken,
+    desks: RefCell<Vec<JoinHandle<()>>>,
+}
+
+/// What a worker holds of it.
+#[derive(Clone)]
+pub(super) struct Door {
+    keeper: Keeper,
+    clock: SharedClock,
+}
+
+/// What one request wants.
+#[derive(Debug, Clone)]
+pub(super) struct Want {
+    pub(super) keys: Vec<ResourceKey>,
+    pub(super) mode: Mode,
+    pub(super) keeping: Keeping,
+    pub(super) wait: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeping {
+    Strict,
+    Cached,
+}
+
+/// May a tenure be acted under, at this moment?
+#[derive(Debug, Clone)]
+pub(super) struct Permission {
+    evidence: Arc<Evidence>,
+    clock: SharedClock,
+}
+
+/// What the gateways of one simulation have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    pub(super) clocks: Clocks,
+    /// Of each.
+    pub(super) sessions: usize,
+}
+
+/// How a gateway's clock goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clocks {
+    Right,
+    /// At half the speed: evidence seems to hold when it has long lapsed. No gateway can help that; it shows that the
+    /// judge is not blind.
+    Slow,
+}
+
+#[derive(Debug)]
+struct SimulatedClock {
+    /// The machine was booted some time before the simulation began.
+    uptime: Duration,
+    began: Instant,
+    pace: Clocks,
+}
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> Boot {
+        let elapsed = match self.pace {
+            Clocks::Right => self.began.elapsed(),
+            Clocks::Slow => self.began.elapsed() / 2,
+        };
+        Boot::from_nanos(0) + self.uptime + elapsed
+    }
+}
+
+impl Gateway {
+    pub(super) fn start(ensemble: &Ensemble, wire: &Rc<Wire>, scale: Scale, dice: &Dice) -> Self {
+        let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
+        let metrics = Metrics::new(&plan);
+        let uptime = dice.within(&(Duration::from_secs(100)..Duration::from_secs(100_000)));
+        let clock: SharedClock =
+            Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
+        let (keeper, desks) = keeper(clock.clone(), scale.sessions);
+        let (stop, installation) = (CancellationToken::new(), Arc::default());
+        let run = |(number, desk): (usize, fencegate::lock::desk::Desk)| {
+            let settings = Settings {
+                policy: plan.zookeeper.clone(),
+                gateway: "gw".to_owned(),
+                member: b"{}".to_vec(),
+                init: true,
+                sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
+                installation: Arc::clone(&installation),
+                clock: clock.clone(),
+                randomness: Arc::new(Dice::seeded(dice.next())),
+                metrics: metrics.session(number),
+            };
+            spawn_local(desk.run(ensemble.client(wire, T), Rc::new(settings), stop.clone()))
+        };
+        let desks = RefCell::new(desks.into_iter().enumerate().map(run).collect());
+        Self { door: Door { keeper, clock: clock.clone() }, stop, desks }
+    }
+
+    pub(super) fn door(&self) -> Door {
+        self.door.clone()
+    }
+
+    /// Keys that it remembers.
+    pub(super) fn keys(&self) -> usize {
+        self.door.keeper.keys()
+    }
+
+    /// As SIGTERM does; whether it came to its end.
+    pub(super) async fn stop(&self) -> bool {
+        self.stop.cancel();
+        let desks = self.desks.take();
+        let ended = async {
+            for desk in desks {
+                desk.await.expect("no panic");
+            }
+        };
+        timeout(Duration::from_secs(10), ended).await.is_ok()
+    }
+}
+
+impl Door {
+    /// As a request does: first what is at hand, then in line.
+    pub(super) async fn acquire(&self, want: &Want) -> Result<Tenure, Refused> {
+        let hold = match want.keeping {
+            Keeping::Strict => Hold::Strict,
+            Keeping::Cached => Hold::Cached(Caching::default()),
+        };
+        let wish = Wish { keys: &want.keys, mode: want.mode, hold, wait: want.wait, queue: QUEUE };
+        match self.keeper.at_once(wish) {
+            Some(tenure) => Ok(tenure),
+            None => self.keeper.acquire(wish).await,
+        }
+    }
+
+    /// The next sending under a tenure; `None`: it is closed.
+    pub(super) fn dispatch(&self, tenure: &Tenure) -> Option<(Token, Permission)> {
+        let dispatch = tenure.dispatch()?;
+        Some((dispatch.token, Permission { evidence: dispatch.evidence, clock: self.clock.clone() }))
+    }
+}
+
+impl Permission {
+    pub(super) fn holds(&self) -> bool {
+        self.evidence.holds(self.clock.now())
+    }
+}
+
+/// Requests that may wait for one key at one gateway.
+const QUEUE: usize = 100;
+
+/// However short, a wait leaves the server this much time.
+pub(super) const LEAST_WAIT: Duration = Duration::from_secs(1);
+
+pub(super) fn key(name: &str) -> ResourceKey {
+    struct Nothing;
+    impl Values for Nothing {
+        fn path(&self, _: &str) -> Option<&str> {
+            None
+        }
+        fn query(&self) -> Option<&str> {
+            None
+        }
+        fn header<'a>(&'a self, _: &str) -> Field<'a> {
+            Field::Absent
+        }
+        fn host(&self) -> Option<&str> {
+            None
+        }
+        fn body(&self) -> Option<&Body> {
+            None
+        }
+    }
+    KeyTemplate::parse(name).expect("a literal").expand(&Nothing).expect("short")
+}
+
+/// Whether a path is that of a lock node.
+pub(super) fn is_lock(path: &str) -> bool {
+    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 4)
+}

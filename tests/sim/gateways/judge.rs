@@ -1,0 +1,109 @@
+//! Watches every tenure of every gateway, and says what must not be.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
+
+use fencegate_policies::{key::ResourceKey, token::Marks};
+use tracing::{error, info};
+
+use super::{
+    gateway::{Mode, Permission, Token, Want},
+    storm::Storm,
+};
+
+/// One simulation's judge.
+pub(super) struct Judge {
+    storm: Storm,
+    open: RefCell<BTreeMap<u64, Open>>,
+    entered: Cell<u64>,
+    /// As a guard would keep them, by key.
+    marks: RefCell<BTreeMap<ResourceKey, Marks>>,
+    wrong: RefCell<Vec<String>>,
+}
+
+/// A request that has its lock.
+struct Open {
+    who: String,
+    keys: Vec<ResourceKey>,
+    mode: Mode,
+    permission: Permission,
+}
+
+impl Judge {
+    pub(super) fn new(storm: Storm) -> Self {
+        Self {
+            storm,
+            open: RefCell::default(),
+            entered: Cell::new(0),
+            marks: RefCell::default(),
+            wrong: RefCell::default(),
+        }
+    }
+
+    /// A request was given its lock; the number is for [`Judge::leaves`].
+    pub(super) fn enters(&self, who: &str, want: &Want, permission: &Permission) -> u64 {
+        let number = self.entered.replace(self.entered.get() + 1);
+        info!("{who} has {:?} {:?} {:?}", want.keys, want.mode, want.keeping);
+        let (who, keys, mode) = (who.to_owned(), want.keys.clone(), want.mode);
+        let open = Open { who, keys, mode, permission: permission.clone() };
+        self.open.borrow_mut().insert(number, open);
+        self.look();
+        number
+    }
+
+    /// A request is sent upstream under its lock.
+    pub(super) fn dispatches(&self, who: &str, want: &Want, token: Token) {
+        info!("{who} sends {token} for {:?}", want.keys);
+        self.look();
+        if self.storm == Storm::Wild {
+            return;
+        }
+        for key in &want.keys {
+            let mut marks = self.marks.borrow_mut();
+            let marks = marks.entry(key.clone()).or_default();
+            let before = *marks;
+            let admitted = match want.mode {
+                Mode::Exclusive => marks.write(token),
+                Mode::Shared => marks.read(token),
+            };
+            if admitted.is_err() {
+                self.find(format!("{who} sends {token} for {key} {:?} after {before:?}", want.mode));
+            }
+        }
+    }
+
+    pub(super) fn leaves(&self, number: u64) {
+        if let Some(open) = self.open.borrow_mut().remove(&number) {
+            info!("{} leaves {:?}", open.who, open.keys);
+        }
+    }
+
+    /// Two that must not hold together do: call it often.
+    pub(super) fn look(&self) {
+        if self.storm == Storm::Wild {
+            return;
+        }
+        let open = self.open.borrow();
+        let holding: Vec<&Open> = open.values().filter(|open| open.permission.holds()).collect();
+        for (at, one) in holding.iter().enumerate() {
+            for other in &holding[at + 1..] {
+                let exclusive = one.mode == Mode::Exclusive || other.mode == Mode::Exclusive;
+                if exclusive && one.keys.iter().any(|key| other.keys.contains(key)) {
+                    self.find(format!("{} and {} hold {:?} together", one.who, other.who, one.keys));
+                }
+            }
+        }
+    }
+
+    /// Something that must not be.
+    pub(super) fn find(&self, wrong: String) {
+        error!("WRONG: {wrong}");
+        self.wrong.borrow_mut().push(wrong);
+    }
+
+    pub(super) fn verdict(self) -> Vec<String> {
+        self.wrong.into_inner()
+    }
+}

@@ -1,0 +1,122 @@
+//! Accidents at random: what hits whom, when, and for how long.
+
+use std::{rc::Rc, time::Duration};
+
+use fencegate_tests::memory::{Dice, Direction, Ensemble, Underway, Wire};
+use tokio::time::{Instant, sleep};
+use tracing::info;
+
+use super::gateway::{T, is_lock};
+
+/// Whose fault accidents may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storm {
+    /// The ensemble keeps its word: no session ends before its timeout.
+    Honest,
+    /// An operator closes sessions that are alive and deletes lock nodes, and locks pass to others under the holder's
+    /// hands. No client can help that; what is left is that everything ends and nothing is left behind.
+    Wild,
+}
+
+/// What can happen, beside callers that go away and gateways that are restarted.
+#[derive(Debug, Clone, Copy)]
+enum Accident {
+    LostReply,
+    LostRequest,
+    Blink,
+    Disconnect,
+    Stall,
+    Swap,
+    Slow,
+    Outage,
+    Containers,
+    Expiry,
+    Theft,
+}
+
+/// The last two are for wild storms.
+const ACCIDENTS: [Accident; 11] = [
+    Accident::LostReply,
+    Accident::LostRequest,
+    Accident::Blink,
+    Accident::Disconnect,
+    Accident::Stall,
+    Accident::Swap,
+    Accident::Slow,
+    Accident::Outage,
+    Accident::Containers,
+    Accident::Expiry,
+    Accident::Theft,
+];
+
+impl Storm {
+    fn accident(self, dice: &Dice) -> Accident {
+        let kinds = if self == Self::Wild { ACCIDENTS.len() } else { ACCIDENTS.len() - 2 };
+        *dice.one_of(&ACCIDENTS[..kinds])
+    }
+}
+
+/// Rages for so long; then everything is mended.
+pub(super) async fn rage(
+    storm: Storm,
+    ensemble: Ensemble,
+    wires: Vec<Rc<Wire>>,
+    dice: Rc<Dice>,
+    duration: Duration,
+) {
+    let end = Instant::now() + duration;
+    while Instant::now() < end {
+        sleep(dice.within(&(Duration::from_millis(5)..T / 2))).await;
+        let accident = storm.accident(&dice);
+        let at = dice.index(wires.len());
+        info!("{accident:?} at gateway {at}");
+        strike(accident, &ensemble, &wires[at], &dice).await;
+    }
+    ensemble.recover();
+    for wire in &wires {
+        wire.delay(Duration::ZERO..Duration::from_millis(1));
+        wire.flow();
+        wire.reconnect();
+    }
+    info!("calm");
+}
+
+async fn strike(accident: Accident, ensemble: &Ensemble, wire: &Wire, dice: &Dice) {
+    let underway = if dice.below(2) == 0 { Underway::Arrives } else { Underway::Lost };
+    let while_it_lasts = dice.within(&(Duration::ZERO..T * 2));
+    match accident {
+        Accident::LostReply => wire.lose_next_reply(),
+        Accident::LostRequest => wire.lose_next_request(),
+        Accident::Blink => wire.blink(underway),
+        Accident::Disconnect => {
+            wire.disconnect(underway);
+            sleep(while_it_lasts).await;
+            wire.reconnect();
+        }
+        Accident::Stall => {
+            let directions = [Direction::ToServer, Direction::ToClient, Direction::Both];
+            wire.stall(*dice.one_of(&directions));
+            sleep(while_it_lasts).await;
+            wire.flow();
+        }
+        Accident::Expiry => wire.expire(),
+        Accident::Swap => {
+            wire.swap_on_reconnect();
+            wire.blink(underway);
+        }
+        Accident::Slow => wire.delay(Duration::ZERO..dice.within(&(Duration::ZERO..T / 10))),
+        Accident::Outage => {
+            ensemble.fail();
+            sleep(while_it_lasts).await;
+            ensemble.recover();
+        }
+        Accident::Containers => ensemble.remove_empty_containers(),
+        Accident::Theft => {
+            let mut locks = ensemble.paths();
+            locks.retain(|path| is_lock(path));
+            if !locks.is_empty() {
+                ensemble.steal(dice.one_of::<String>(&locks));
+            }
+        }
+    }
+}

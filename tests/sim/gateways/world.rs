@@ -1,0 +1,213 @@
+//! One simulation: a few gateways, a few keys, requests all the time, accidents for a while, and then a calm end.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use fencegate_policies::key::ResourceKey;
+use fencegate_tests::memory::{Dice, Ensemble, Settings, Wire};
+use tokio::{
+    task::spawn_local,
+    time::{Instant, sleep, timeout},
+};
+use tracing::info;
+
+use super::{
+    gateway::{Clocks, Door, Gateway, Keeping, LEAST_WAIT, Mode, Scale, T, Tenure, Want, is_lock, key},
+    judge::Judge,
+    storm::{self, Storm},
+};
+
+pub(super) struct World {
+    ensemble: Ensemble,
+    gateways: Vec<RefCell<Rc<Gateway>>>,
+    wires: Vec<Rc<Wire>>,
+    keys: Vec<ResourceKey>,
+    scale: Scale,
+    storm: Storm,
+    judge: Rc<Judge>,
+    dice: Rc<Dice>,
+}
+
+/// How long accidents happen.
+const STORM: Duration = Duration::from_secs(10);
+const CALLERS: usize = 4;
+/// Between two looks of the judge, who looks at every event besides.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// Plays the simulation of one seed; what was wrong with it.
+pub(super) async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
+    let dice = Rc::new(Dice::seeded(seed));
+    let settings = Settings {
+        latency: Duration::ZERO..Duration::from_millis(2),
+        containers: Duration::from_secs(1),
+        seed: dice.next(),
+        ..Settings::default()
+    };
+    let ensemble = Ensemble::start(settings);
+    let scale = Scale { clocks, sessions: 1 + dice.index(2) };
+    let wires: Vec<_> = (0..2 + dice.below(2)).map(|_| ensemble.wire()).collect();
+    let start = |wire| RefCell::new(Rc::new(Gateway::start(&ensemble, wire, scale, &dice)));
+    let world = Rc::new(World {
+        gateways: wires.iter().map(start).collect(),
+        keys: ["a", "b", "c"].map(key).into(),
+        judge: Rc::new(Judge::new(storm)),
+        storm,
+        ensemble,
+        wires,
+        scale,
+        dice,
+    });
+    world.clone().run().await;
+    let world = Rc::into_inner(world).expect("every task has ended");
+    Rc::into_inner(world.judge).expect("every task has ended").verdict()
+}
+
+impl World {
+    async fn run(self: Rc<Self>) {
+        let end = Instant::now() + STORM;
+        let calling = (0..self.gateways.len() * CALLERS).map(|number| {
+            let (world, at) = (self.clone(), number % self.gateways.len());
+            spawn_local(async move {
+                let mut asked = 0;
+                while Instant::now() < end {
+                    asked += 1;
+                    world.request(&format!("gateway {at}, request {number}/{asked}"), at).await;
+                }
+            })
+        });
+        let calling: Vec<_> = calling.collect();
+        let storm =
+            storm::rage(self.storm, self.ensemble.clone(), self.wires.clone(), self.dice.clone(), STORM);
+        let storm = spawn_local(storm);
+        let restarting = spawn_local(self.clone().restart(end));
+        while Instant::now() < end || !storm.is_finished() || !restarting.is_finished() {
+            sleep(LOOK).await;
+            self.judge.look();
+        }
+        for caller in calling {
+            if timeout(T * 20, caller).await.is_err() {
+                self.judge.find("a request does not end".to_owned());
+            }
+        }
+        self.calm().await;
+    }
+
+    /// One request, from asking for its lock to giving it back.
+    async fn request(&self, who: &str, at: usize) {
+        let want = self.want();
+        let door = self.gateway(at).door();
+        let began = Instant::now();
+        let gone = match self.dice.below(5) {
+            0 => self.dice.within(&(Duration::ZERO..T)),
+            _ => Duration::MAX,
+        };
+        let acquired = timeout(gone, door.acquire(&want)).await;
+        if began.elapsed() > want.wait.max(LEAST_WAIT) + Duration::from_millis(1) {
+            self.judge.find(format!("{who} waited {:?} for {want:?}", began.elapsed()));
+        }
+        match acquired {
+            Ok(Ok(tenure)) => self.work(who, &door, &want, tenure).await,
+            Ok(Err(refused)) => {
+                info!("{who} refused: {refused}");
+                sleep(self.dice.within(&(Duration::ZERO..T / 10))).await;
+            }
+            Err(_) => info!("{who} gone"),
+        }
+    }
+
+    /// Sends as often as it likes while it may, and keeps the lock for as long as that takes.
+    async fn work(&self, who: &str, door: &Door, want: &Want, tenure: Tenure) {
+        let mut number = None;
+        while let Some((token, permission)) = door.dispatch(&tenure) {
+            let number = number.get_or_insert_with(|| self.judge.enters(who, want, &permission));
+            if !permission.holds() {
+                info!("{who}, number {number}, has lost its lock");
+                break;
+            }
+            self.judge.dispatches(who, want, token);
+            let longest = if self.dice.below(10) == 0 { T * 2 } else { T / 40 };
+            sleep(self.dice.within(&(Duration::ZERO..longest))).await;
+            if self.dice.below(3) > 0 {
+                break;
+            }
+        }
+        if let Some(number) = number {
+            self.judge.leaves(number);
+        }
+        if self.dice.below(10) > 0 {
+            tenure.known();
+        }
+    }
+
+    fn want(&self) -> Want {
+        let dice = &self.dice;
+        let (first, others) = (dice.index(3), 1 + dice.index(2));
+        let mut keys = vec![self.keys[first].clone()];
+        if dice.below(4) == 0 {
+            keys.push(self.keys[(first + others) % 3].clone());
+            keys.sort_unstable();
+        }
+        Want {
+            keys,
+            mode: if dice.below(3) == 0 { Mode::Shared } else { Mode::Exclusive },
+            keeping: if dice.below(2) == 0 { Keeping::Strict } else { Keeping::Cached },
+            wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]),
+        }
+    }
+
+    /// Now and then a gateway is stopped and another one started in its place.
+    async fn restart(self: Rc<Self>, end: Instant) {
+        loop {
+            sleep(self.dice.within(&(T / 2..T * 4))).await;
+            if Instant::now() >= end {
+                return;
+            }
+            let at = self.dice.index(self.gateways.len());
+            info!("restart of gateway {at}");
+            self.stop(at).await;
+            let anew = Gateway::start(&self.ensemble, &self.wires[at], self.scale, &self.dice);
+            self.gateways[at].replace(Rc::new(anew));
+        }
+    }
+
+    async fn stop(&self, at: usize) {
+        if !self.gateway(at).stop().await {
+            self.judge.find(format!("gateway {at} does not stop"));
+        }
+    }
+
+    /// After the storm every lock can be had again, and nothing is left of any.
+    async fn calm(&self) {
+        sleep(T * 3).await;
+        for at in 0..self.gateways.len() {
+            for (key, keeping) in
+                self.keys.iter().flat_map(|key| [(key, Keeping::Strict), (key, Keeping::Cached)])
+            {
+                let want = Want { keys: vec![key.clone()], mode: Mode::Exclusive, keeping, wait: T * 2 };
+                match self.gateway(at).door().acquire(&want).await {
+                    Ok(tenure) => tenure.known(),
+                    Err(refused) => self.judge.find(format!("gateway {at} in the calm: {want:?}: {refused}")),
+                }
+            }
+        }
+        // Cached tenures linger for a quarter of a second.
+        sleep(T / 2).await;
+        let mut left = self.ensemble.paths();
+        left.retain(|path| is_lock(path));
+        if !left.is_empty() {
+            self.judge.find(format!("left behind: {left:?}"));
+        }
+        for at in 0..self.gateways.len() {
+            if self.gateway(at).keys() > 0 {
+                self.judge.find(format!("gateway {at} remembers keys that nobody wants"));
+            }
+            self.stop(at).await;
+        }
+        if !self.ensemble.sessions().is_empty() {
+            self.judge.find("sessions are left open".to_owned());
+        }
+    }
+
+    fn gateway(&self, at: usize) -> Rc<Gateway> {
+        self.gateways[at].borrow().clone()
+    }
+}

@@ -1,0 +1,11 @@
+//! Simulation: the gateway's locks on a ZooKeeper in memory, under thousands of schedules of accidents.
+//!
+//! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
+//! that each accident is what its name says. [`gateways`] uses both against the lock.
+
+mod accidents;
+mod answers;
+mod gateways;
+mod plan;
+mod run;
+mod simulated;

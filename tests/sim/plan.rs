@@ -1,0 +1,18 @@
+//! The plan of a gateway, as its policy file would give it.
+
+use std::{net::SocketAddr, time::Duration};
+
+use fencegate_policies::{file, plan::Plan};
+use fencegate_tests::policy::Policy;
+
+/// The ensemble's tick is 200 ms.
+pub(crate) fn plan(gateway: &str, zookeeper: SocketAddr, session_timeout: Duration) -> Plan {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+    let policy = Policy::new(gateway, zookeeper, ROOT, nowhere)
+        .with("/zookeeper/session_timeout", format!("{}ms", session_timeout.as_millis()));
+    let loaded = file::load(&policy.to_string());
+    loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+}
+
+/// Of every installation here: each has an ensemble of its own.
+pub(crate) const ROOT: &str = "/fencegate";

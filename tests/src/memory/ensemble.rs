@@ -1,0 +1,246 @@
+//! The ensemble: the server with a clock, its clients, and the accidents that hit all of them.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    ops::Range,
+    rc::{Rc, Weak},
+    time::Duration,
+};
+
+use fencegate::session::link::Seen;
+use tokio::{
+    task::spawn_local,
+    time::{Instant, sleep_until},
+};
+use tracing::debug;
+
+use super::{
+    conversation::Conversation,
+    dice::Dice,
+    request::Request,
+    server::{Reply, Server, Welcome},
+    session::Client,
+    watches::{Aspect, Event},
+    wire::{Underway, Wire},
+};
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Sessions expire at its multiples.
+    pub tick: Duration,
+    /// Session timeouts that are granted.
+    pub timeouts: Range<Duration>,
+    /// How long a message travels, each way, on a new wire.
+    pub latency: Range<Duration>,
+    /// Between two removals of empty containers.
+    pub containers: Duration,
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    /// A server as the gateway's own tests start it, at no distance.
+    fn default() -> Self {
+        let tick = Duration::from_millis(200);
+        Self {
+            tick,
+            timeouts: tick * 2..tick * 300,
+            latency: Duration::ZERO..Duration::ZERO,
+            containers: Duration::from_secs(60),
+            seed: 0,
+        }
+    }
+}
+
+/// One ensemble, and as many handles on it as wanted.
+#[derive(Debug, Clone)]
+pub struct Ensemble(Rc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    began: Instant,
+    service: Cell<Service>,
+    server: RefCell<Server>,
+    /// Who speaks for a session at the moment.
+    attached: RefCell<BTreeMap<i64, Weak<Conversation>>>,
+    wires: RefCell<Vec<Weak<Wire>>>,
+    dice: Rc<Dice>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Up,
+    Down,
+}
+
+impl Ensemble {
+    /// Call it inside a `LocalSet`: it has two tasks, for expiry and for containers.
+    pub fn start(settings: Settings) -> Self {
+        let inner = Rc::new(Inner {
+            began: Instant::now(),
+            service: Cell::new(Service::Up),
+            server: RefCell::new(Server::new(settings.tick)),
+            attached: RefCell::default(),
+            wires: RefCell::default(),
+            dice: Rc::new(Dice::seeded(settings.seed)),
+            settings,
+        });
+        let (tick, containers) = (inner.settings.tick, inner.settings.containers);
+        spawn_local(every(tick, Rc::downgrade(&inner), Self::expire_due));
+        spawn_local(every(containers, Rc::downgrade(&inner), Self::remove_empty_containers));
+        Self(inner)
+    }
+
+    /// A wire for one client; its sessions run over it one after the other.
+    pub fn wire(&self) -> Rc<Wire> {
+        let wire = Wire::new(self.0.settings.latency.clone(), self.0.dice.clone());
+        self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
+        wire
+    }
+
+    /// A client that will ask for this session timeout.
+    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> Client {
+        Client::new(self.clone(), wire.clone(), timeout)
+    }
+
+    /// No majority: connections break, nothing is answered, no session expires.
+    pub fn fail(&self) {
+        self.0.service.set(Service::Down);
+        for wire in self.wires() {
+            wire.break_off(Underway::Lost);
+        }
+    }
+
+    /// A new leader: every session has its whole timeout again.
+    pub fn recover(&self) {
+        self.server(|server, now| server.elect(now));
+        self.0.service.set(Service::Up);
+        for wire in self.wires() {
+            wire.mend();
+        }
+    }
+
+    /// Another ensemble answers at this one's address, empty, and counts its transactions from the start.
+    pub fn wipe(&self) {
+        for wire in self.wires() {
+            wire.break_off(Underway::Lost);
+        }
+        self.server(|server, _| server.wipe());
+    }
+
+    /// Containers that had a child once and have none now; the server does it by itself now and then.
+    pub fn remove_empty_containers(&self) {
+        if self.is_serving() {
+            self.server(|server, _| server.remove_empty_containers());
+        }
+    }
+
+    /// A stranger deletes a node, if it is there and has no children.
+    pub fn steal(&self, path: &str) {
+        self.server(|server, _| server.steal(path));
+    }
+
+    /// Pretends that so many children were made under `path`: sequence numbers go on from there.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn count_births(&self, path: &str, births: i32) {
+        self.server(|server, _| server.tree_mut().count_births(path, births));
+    }
+
+    /// Every path, sorted, as no client needs to ask.
+    pub fn paths(&self) -> Vec<String> {
+        self.0.server.borrow().tree().paths().map(str::to_owned).collect()
+    }
+
+    pub fn seen(&self, path: &str) -> Option<Seen> {
+        self.0.server.borrow().tree().seen(path)
+    }
+
+    /// Sessions that live at the server.
+    pub fn sessions(&self) -> Vec<i64> {
+        self.0.server.borrow().sessions().collect()
+    }
+
+    pub(super) fn negotiate(&self, asked: Duration) -> Duration {
+        asked.clamp(self.0.settings.timeouts.start, self.0.settings.timeouts.end)
+    }
+
+    pub(super) fn is_serving(&self) -> bool {
+        self.0.service.get() == Service::Up
+    }
+
+    pub(super) fn open(&self, timeout: Duration) -> i64 {
+        self.server(|server, now| server.open(timeout, now))
+    }
+
+    pub(super) fn welcome(&self, session: i64, seen: i64) -> Welcome {
+        self.server(|server, now| server.welcome(session, seen, now))
+    }
+
+    pub(super) fn attach(&self, session: i64, conversation: &Weak<Conversation>) {
+        self.0.attached.borrow_mut().insert(session, conversation.clone());
+    }
+
+    pub(super) fn detach(&self, session: i64) {
+        self.0.attached.borrow_mut().remove(&session);
+        self.server(|server, _| server.detach(session));
+    }
+
+    pub(super) fn handle(&self, session: i64, request: &Request) -> Option<Reply> {
+        self.server(|server, now| server.handle(session, request, now))
+    }
+
+    pub(super) fn watch_again(&self, session: i64, path: &str, aspect: Aspect, seen: i64) -> Option<Event> {
+        self.server(|server, _| server.watch_again(session, path, aspect, seen))
+    }
+
+    pub(super) fn expire(&self, session: i64) {
+        if self.server(|server, _| server.end(session)) {
+            debug!(session, "expired");
+            let attached = self.0.attached.borrow().get(&session).and_then(Weak::upgrade);
+            if let Some(conversation) = attached {
+                conversation.hang_up();
+            }
+        }
+    }
+
+    fn expire_due(&self) {
+        if self.is_serving() {
+            for session in self.server(|server, now| server.expired(now)) {
+                self.expire(session);
+            }
+        }
+    }
+
+    /// Does something at the server, and tells whom it concerns before anybody hears of the answer.
+    fn server<T>(&self, act: impl FnOnce(&mut Server, Duration) -> T) -> T {
+        let (result, told) = {
+            let mut server = self.0.server.borrow_mut();
+            (act(&mut server, self.0.began.elapsed()), server.take_told())
+        };
+        for (session, event) in told {
+            let attached = self.0.attached.borrow().get(&session).and_then(Weak::upgrade);
+            if let Some(conversation) = attached {
+                conversation.tell(event);
+            }
+        }
+        result
+    }
+
+    fn wires(&self) -> Vec<Rc<Wire>> {
+        self.0.wires.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// At every multiple of `period` since the start, for as long as there is an ensemble.
+async fn every(period: Duration, ensemble: Weak<Inner>, act: fn(&Ensemble)) {
+    let mut next = Instant::now();
+    loop {
+        next += period;
+        sleep_until(next).await;
+        let Some(inner) = ensemble.upgrade() else { return };
+        act(&Ensemble(inner));
+    }
+}

@@ -1,0 +1,28 @@
+//! A ZooKeeper in memory: in simulated time, repeatable, and with every accident on demand.
+//!
+//! It stands behind the gateway's own seam, [`fencegate::session::link`], and answers as a real server does: the
+//! tests in `sim/` ask both the same questions. Start with [`Ensemble::start`] inside a `LocalSet`, make an
+//! [`Ensemble::wire`], give the [`Ensemble::client`] on it to the gateway, and hurt the [`Wire`].
+//!
+//! Reading order: [`tree`] holds the nodes, [`request`] is what can be asked of them, [`server`] puts sessions and
+//! [`watches`] around them; none of these knows the time. [`ensemble`] brings the clock and the accidents of all,
+//! [`wire`] the accidents of one client. [`conversation`] is what the client library does, with its [`watchers`] and
+//! its [`pipe`]s; [`session`] is what the gateway sees of it. [`dice`] makes what is random repeatable.
+
+mod conversation;
+pub mod dice;
+pub mod ensemble;
+mod path;
+mod pipe;
+mod request;
+mod server;
+pub mod session;
+mod tree;
+mod watchers;
+mod watches;
+pub mod wire;
+
+pub use dice::Dice;
+pub use ensemble::{Ensemble, Settings};
+pub use session::{Client, Session};
+pub use wire::{Direction, Underway, Wire};

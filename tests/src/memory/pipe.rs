@@ -1,0 +1,35 @@
+//! One direction of a connection: what is put in comes out in the same order, later.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct Pipe<T>(VecDeque<(Instant, T)>);
+
+impl<T> Default for Pipe<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Pipe<T> {
+    /// It comes out at `due`, or right behind what was put in before it.
+    pub(super) fn put(&mut self, due: Instant, item: T) {
+        let due = self.0.back().map_or(due, |(before, _)| due.max(*before));
+        self.0.push_back((due, item));
+    }
+
+    pub(super) fn take(&mut self, now: Instant) -> Option<T> {
+        let (due, _) = self.0.front()?;
+        if *due > now { None } else { self.0.pop_front().map(|(_, item)| item) }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.0.front().map(|(due, _)| *due)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}

@@ -1,0 +1,257 @@
+//! A server without a clock of its own: it counts transactions, knows the sessions, and tells who watches.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fencegate::session::link::{Failed, Fault};
+
+use super::{
+    request::{Answer, Outcome, OwnedStep, Request},
+    tree::Tree,
+    watches::{Aspect, Event, Watches},
+};
+
+/// Everything that survives the loss of a connection. Times count from the start of the ensemble.
+#[derive(Debug)]
+pub(super) struct Server {
+    tick: Duration,
+    tree: Tree,
+    watches: Watches,
+    sessions: BTreeMap<i64, Lease>,
+    /// The last transaction. Its upper half counts the leaders.
+    zxid: i64,
+    /// Sessions ever made, by any ensemble of this life: no id is given twice.
+    sessions_made: i64,
+    told: Vec<(i64, Event)>,
+}
+
+/// How long a session lives if nothing is heard of it.
+#[derive(Debug)]
+struct Lease {
+    timeout: Duration,
+    until: Duration,
+}
+
+/// An answer, stamped with the last transaction it can have seen.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) zxid: i64,
+    pub(super) outcome: Outcome,
+}
+
+/// What becomes of a client that comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Welcome {
+    Back,
+    /// The session is not known, or not any more.
+    Expired,
+    /// The client has seen transactions that this server has not: it is sent away, as often as it comes.
+    Ahead,
+}
+
+/// Real ids begin with the server's number and the time it started.
+const FIRST_SESSION: i64 = 0x0100_0000_0000_0000;
+
+impl Server {
+    pub(super) fn new(tick: Duration) -> Self {
+        Self {
+            tick,
+            tree: Tree::default(),
+            watches: Watches::default(),
+            sessions: BTreeMap::new(),
+            zxid: 0,
+            sessions_made: 0,
+            told: Vec::new(),
+        }
+    }
+
+    /// All data is lost, and with it the sessions and the counter of transactions.
+    pub(super) fn wipe(&mut self) {
+        *self = Self { sessions_made: self.sessions_made, ..Self::new(self.tick) };
+    }
+
+    /// A new leader counts from the next epoch, and gives every session its whole timeout again.
+    pub(super) fn elect(&mut self, now: Duration) {
+        self.zxid = ((self.zxid >> 32) + 1) << 32;
+        let ids: Vec<i64> = self.sessions.keys().copied().collect();
+        for id in ids {
+            self.touch(id, now);
+        }
+    }
+
+    pub(super) fn open(&mut self, timeout: Duration, now: Duration) -> i64 {
+        self.zxid += 1;
+        self.sessions_made += 1;
+        let id = FIRST_SESSION + self.sessions_made;
+        self.sessions.insert(id, Lease { timeout, until: now });
+        self.touch(id, now);
+        id
+    }
+
+    pub(super) fn welcome(&mut self, session: i64, seen: i64, now: Duration) -> Welcome {
+        if seen > self.zxid {
+            return Welcome::Ahead;
+        }
+        if self.touch(session, now) { Welcome::Back } else { Welcome::Expired }
+    }
+
+    /// The connection of a session is gone.
+    pub(super) fn detach(&mut self, session: i64) {
+        self.watches.forget(session);
+    }
+
+    /// Sets a client's watches again after it came back. What happened since `seen` fires them at once.
+    pub(super) fn watch_again(
+        &mut self,
+        session: i64,
+        path: &str,
+        aspect: Aspect,
+        seen: i64,
+    ) -> Option<Event> {
+        let Some(last) = self.tree.last(path) else {
+            return Some(Event::Deleted { path: path.to_owned() });
+        };
+        let since = match aspect {
+            Aspect::Data => last.written,
+            Aspect::Children => last.populated,
+        };
+        if since > seen {
+            return Some(Event::Changed { path: path.to_owned(), aspect });
+        }
+        self.watches.set(session, path, aspect);
+        None
+    }
+
+    /// `None` for a session that is not known: its connection is closed without a word.
+    pub(super) fn handle(&mut self, session: i64, request: &Request, now: Duration) -> Option<Reply> {
+        if !self.touch(session, now) {
+            return None;
+        }
+        let outcome = match request {
+            // Also for a path that is not.
+            Request::Ping | Request::Sync { .. } => Ok(Answer::Done),
+            Request::Close => {
+                self.end(session);
+                Ok(Answer::Done)
+            }
+            Request::Create { path, data, kind } => {
+                let created = self.write(|tree, zxid| tree.create(path, data, *kind, session, zxid));
+                single(created.map(|(_, created)| Answer::Created(created)))
+            }
+            Request::Delete { path } => {
+                single(self.write(|tree, zxid| tree.delete(path, zxid)).map(|()| Answer::Done))
+            }
+            Request::Commit { steps } => {
+                self.write(|tree, zxid| commit(tree, steps, session, zxid)).map(Answer::Committed)
+            }
+            Request::Seen { path } => Ok(Answer::Seen(self.tree.seen(path))),
+            Request::Ephemerals { prefix } => Ok(Answer::Ephemerals(self.tree.ephemerals(session, prefix))),
+            Request::Children { path, watch } => {
+                let children = self.tree.children(path);
+                self.watch_if(*watch && children.is_ok(), session, path, Aspect::Children);
+                single(children.map(Answer::Children))
+            }
+            Request::Data { path, watch } => {
+                let data = self.tree.data(path);
+                self.watch_if(*watch && data.is_ok(), session, path, Aspect::Data);
+                single(data.map(|(data, seen)| Answer::Data(data, seen)))
+            }
+        };
+        Some(Reply { zxid: self.zxid, outcome })
+    }
+
+    /// Ends a session and removes its nodes, all in one transaction. Whether there was one.
+    pub(super) fn end(&mut self, session: i64) -> bool {
+        if self.sessions.remove(&session).is_none() {
+            return false;
+        }
+        let nodes = self.tree.ephemerals(session, "/");
+        let removed = self.write(|tree, zxid| nodes.iter().try_for_each(|path| tree.delete(path, zxid)));
+        removed.expect("an ephemeral node has no children");
+        self.watches.forget(session);
+        true
+    }
+
+    /// Sessions that are to be ended by now.
+    pub(super) fn expired(&self, now: Duration) -> Vec<i64> {
+        self.sessions.iter().filter(|(_, lease)| lease.until <= now).map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn remove_empty_containers(&mut self) {
+        for path in self.tree.empty_containers() {
+            self.write(|tree, zxid| tree.delete(&path, zxid)).expect("an empty node can be deleted");
+        }
+    }
+
+    /// A stranger's doing: no session of ours asked for it.
+    pub(super) fn steal(&mut self, path: &str) {
+        // Also when somebody was faster.
+        self.write(|tree, zxid| tree.delete(path, zxid)).ok();
+    }
+
+    /// Whom the requests since the last call concern.
+    pub(super) fn take_told(&mut self) -> Vec<(i64, Event)> {
+        std::mem::take(&mut self.told)
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(super) fn tree_mut(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    pub(super) fn sessions(&self) -> impl Iterator<Item = i64> {
+        self.sessions.keys().copied()
+    }
+
+    /// Every write is a transaction of its own, also one that fails.
+    fn write<T, E>(&mut self, write: impl FnOnce(&mut Tree, i64) -> Result<T, E>) -> Result<T, E> {
+        self.zxid += 1;
+        let zxid = self.zxid;
+        let result = self.tree.atomically(|tree| write(tree, zxid));
+        for change in self.tree.take_changes() {
+            self.told.extend(self.watches.spend(&change));
+        }
+        result
+    }
+
+    fn watch_if(&mut self, wanted: bool, session: i64, path: &str, aspect: Aspect) {
+        if wanted {
+            self.watches.set(session, path, aspect);
+        }
+    }
+
+    /// The server looks for expired sessions once in a tick, so a session lives to the end of the tick in which its
+    /// timeout ends. Whether there is such a session.
+    fn touch(&mut self, session: i64, now: Duration) -> bool {
+        let Some(lease) = self.sessions.get_mut(&session) else { return false };
+        let ticks = (now + lease.timeout).as_nanos() / self.tick.as_nanos() + 1;
+        lease.until = self.tick * u32::try_from(ticks).expect("a simulation lasts days, not years");
+        true
+    }
+}
+
+fn single(result: Result<Answer, Fault>) -> Outcome {
+    result.map_err(|fault| Failed { step: None, fault })
+}
+
+fn commit(
+    tree: &mut Tree,
+    steps: &[OwnedStep],
+    session: i64,
+    zxid: i64,
+) -> Result<Vec<Option<String>>, Failed> {
+    let mut apply = |step: &OwnedStep| match step {
+        OwnedStep::Check { path, version } => tree.check(path, *version).map(|()| None),
+        OwnedStep::Create { path, data, kind } => {
+            tree.create(path, data, *kind, session, zxid).map(|(path, _)| Some(path))
+        }
+        OwnedStep::Set { path, data } => tree.set(path, data, zxid).map(|()| None),
+        OwnedStep::Delete { path, version } => {
+            tree.check(path, version.unwrap_or(-1)).and_then(|()| tree.delete(path, zxid)).map(|()| None)
+        }
+    };
+    let results = steps.iter().enumerate();
+    results.map(|(at, step)| apply(step).map_err(|fault| Failed { step: Some(at), fault })).collect()
+}

@@ -1,0 +1,268 @@
+//! The nodes: what each operation does to them, and what ZooKeeper answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fencegate::session::link::{Created, Fault, Kind, Seen};
+
+/// All nodes, by path. A write is all or nothing; what it changed is told once, for the watches.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: BTreeMap<String, Node>,
+    /// What the transaction under way has overwritten, oldest first; `None` where nothing was.
+    overwritten: Vec<(String, Option<Node>)>,
+    changes: Vec<Change>,
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    data: Vec<u8>,
+    owner: Owner,
+    version: i32,
+    /// The transactions that made it, that last wrote its data, that last made or removed a child.
+    made: i64,
+    written: i64,
+    populated: i64,
+    /// Children ever made, of any kind: the next sequence number. Deletes do not count.
+    births: i32,
+    children: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Nobody,
+    Container,
+    Session(i64),
+}
+
+/// What happened to a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    Made(String),
+    Written(String),
+    Deleted(String),
+}
+
+/// The transaction that last concerned a watcher of a node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last {
+    pub(super) written: i64,
+    pub(super) populated: i64,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        let root = Node::new(Owner::Nobody, &[], 0);
+        Self { nodes: [("/".to_owned(), root)].into(), overwritten: Vec::new(), changes: Vec::new() }
+    }
+}
+
+impl Tree {
+    /// Runs one write; on an error nothing has happened.
+    pub(super) fn atomically<T, E>(&mut self, write: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
+        self.overwritten.clear();
+        let result = write(self);
+        if result.is_err() {
+            for (path, node) in self.overwritten.drain(..).rev() {
+                match node {
+                    Some(node) => self.nodes.insert(path, node),
+                    None => self.nodes.remove(&path),
+                };
+            }
+            self.changes.clear();
+        }
+        result
+    }
+
+    /// What has changed since the last call, in order.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The path that was made, and what is known of it.
+    pub(super) fn create(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        kind: Kind,
+        session: i64,
+        zxid: i64,
+    ) -> Result<(String, Created), Fault> {
+        let parent_path = parent(path).to_owned();
+        let parent = self.nodes.get(&parent_path).ok_or(Fault::NoNode)?;
+        let (path, sequence) = match kind {
+            Kind::EphemeralSequential => (format!("{path}{:010}", parent.births), i64::from(parent.births)),
+            Kind::Persistent | Kind::Container | Kind::Ephemeral => (path.to_owned(), -1),
+        };
+        if self.nodes.contains_key(&path) {
+            return Err(Fault::NodeExists);
+        }
+        if matches!(parent.owner, Owner::Session(_)) {
+            return Err(Fault::Refused("no children for ephemeral nodes".to_owned()));
+        }
+        let owner = match kind {
+            Kind::Persistent => Owner::Nobody,
+            Kind::Container => Owner::Container,
+            Kind::Ephemeral | Kind::EphemeralSequential => Owner::Session(session),
+        };
+        let node = Node::new(owner, data, zxid);
+        let seen = node.seen();
+        self.remember(&path);
+        self.nodes.insert(path.clone(), node);
+        let parent = self.edit(&parent_path).expect("found above");
+        parent.children.insert(last_segment(&path).to_owned());
+        // The server takes the counter over only where it grew: at 2^31 - 1 it sticks, and all later children get the
+        // same number.
+        if let Some(births) = parent.births.checked_add(1) {
+            (parent.births, parent.populated) = (births, zxid);
+        }
+        self.changes.push(Change::Made(path.clone()));
+        Ok((path, Created { seen, sequence }))
+    }
+
+    pub(super) fn delete(&mut self, path: &str, zxid: i64) -> Result<(), Fault> {
+        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
+        if !node.children.is_empty() {
+            return Err(Fault::NotEmpty);
+        }
+        self.remember(path);
+        self.nodes.remove(path);
+        let parent = self.edit(parent(path)).expect("a node has a parent");
+        parent.children.remove(last_segment(path));
+        parent.populated = parent.populated.max(zxid);
+        self.changes.push(Change::Deleted(path.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn set(&mut self, path: &str, data: &[u8], zxid: i64) -> Result<(), Fault> {
+        let node = self.edit(path).ok_or(Fault::NoNode)?;
+        node.data = data.to_owned();
+        node.version = node.version.wrapping_add(1);
+        node.written = zxid;
+        self.changes.push(Change::Written(path.to_owned()));
+        Ok(())
+    }
+
+    /// Any version is right where -1 is asked for.
+    pub(super) fn check(&self, path: &str, version: i32) -> Result<(), Fault> {
+        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
+        if version == -1 || version == node.version { Ok(()) } else { Err(Fault::BadVersion) }
+    }
+
+    pub(super) fn children(&self, path: &str) -> Result<Vec<String>, Fault> {
+        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
+        Ok(node.children.iter().cloned().collect())
+    }
+
+    pub(super) fn seen(&self, path: &str) -> Option<Seen> {
+        self.nodes.get(path).map(Node::seen)
+    }
+
+    pub(super) fn data(&self, path: &str) -> Result<(Vec<u8>, Seen), Fault> {
+        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
+        Ok((node.data.clone(), node.seen()))
+    }
+
+    pub(super) fn last(&self, path: &str) -> Option<Last> {
+        self.nodes.get(path).map(|node| Last { written: node.written, populated: node.populated })
+    }
+
+    /// Nodes that go with `session`. The server compares bytes, not segments: `/a` finds `/ab`, too.
+    pub(super) fn ephemerals(&self, session: i64, prefix: &str) -> Vec<String> {
+        let owned = self.nodes.iter().filter(|(_, node)| node.owner == Owner::Session(session));
+        owned.map(|(path, _)| path.clone()).filter(|path| path.starts_with(prefix)).collect()
+    }
+
+    /// Containers that had a child once and have none now. One that never had any stays.
+    pub(super) fn empty_containers(&self) -> Vec<String> {
+        let left =
+            |node: &Node| node.owner == Owner::Container && node.births > 0 && node.children.is_empty();
+        self.nodes.iter().filter(|(_, node)| left(node)).map(|(path, _)| path.clone()).collect()
+    }
+
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
+    }
+
+    /// Pretends that `births` children were made under `path`.
+    pub(super) fn count_births(&mut self, path: &str, births: i32) {
+        self.nodes.get_mut(path).expect("the parent exists").births = births;
+    }
+
+    fn edit(&mut self, path: &str) -> Option<&mut Node> {
+        self.remember(path);
+        self.nodes.get_mut(path)
+    }
+
+    fn remember(&mut self, path: &str) {
+        self.overwritten.push((path.to_owned(), self.nodes.get(path).cloned()));
+    }
+}
+
+impl Node {
+    fn new(owner: Owner, data: &[u8], zxid: i64) -> Self {
+        Self {
+            data: data.to_owned(),
+            owner,
+            version: 0,
+            made: zxid,
+            written: zxid,
+            populated: zxid,
+            births: 0,
+            children: BTreeSet::new(),
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let owner = match self.owner {
+            Owner::Nobody | Owner::Container => 0,
+            Owner::Session(id) => id,
+        };
+        Seen { czxid: self.made, owner, version: self.version }
+    }
+}
+
+pub(super) fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}
+
+fn last_segment(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_no_trace() {
+        let mut tree = Tree::default();
+        tree.create("/a", b"old", Kind::Persistent, 1, 1).unwrap();
+        tree.take_changes();
+        let before = format!("{:?}", tree.nodes);
+        let failed = tree.atomically(|tree| {
+            tree.set("/a", b"new", 2)?;
+            tree.create("/a/x-", b"", Kind::EphemeralSequential, 1, 2)?;
+            tree.delete("/a/x-0000000000", 2)?;
+            tree.delete("/a", 2)?;
+            tree.create("/a", b"other", Kind::Container, 1, 2)?;
+            tree.check("/a", 7)
+        });
+        assert_eq!(failed, Err(Fault::BadVersion));
+        assert_eq!(format!("{:?}", tree.nodes), before);
+        assert_eq!(tree.take_changes(), []);
+    }
+
+    #[test]
+    fn sequence_numbers_stick_at_the_end() {
+        let mut tree = Tree::default();
+        tree.create("/a", b"", Kind::Persistent, 1, 1).unwrap();
+        tree.count_births("/a", i32::MAX - 1);
+        let mut next = |name: &str| tree.create(name, b"", Kind::EphemeralSequential, 1, 2).unwrap().0;
+        assert_eq!(next("/a/x-"), "/a/x-2147483646");
+        assert_eq!(next("/a/x-"), "/a/x-2147483647");
+        assert_eq!(next("/a/y-"), "/a/y-2147483647");
+    }
+}

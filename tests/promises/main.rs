@@ -14,6 +14,7 @@ mod paused;
 mod policies;
 mod proof_lost;
 mod response;
+mod rotation;
 mod stamp;
 mod start;
 mod waiting;

@@ -14,5 +14,6 @@ pub mod patience;
 pub mod policy;
 pub mod scratch;
 pub mod site;
+pub mod values;
 pub mod wire;
 pub mod zookeeper;

@@ -2,6 +2,9 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
+mod session;
+mod waits;
+
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -12,11 +15,13 @@ use std::{
 use fencegate_policies::plan::{Mode, Plan, RouteId};
 use hyper::StatusCode;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::{lock::keeper::Refused, refusal::Reason, session::link::State};
+use self::waits::Waits;
+pub use self::{session::SessionMetrics, waits::Waiting};
+use crate::{lock::keeper::Refused, refusal::Reason};
 
 /// Every family of this process.
 pub struct Metrics {
@@ -30,6 +35,10 @@ pub struct Metrics {
     lock_wait: HistogramVec,
     lock_hold: HistogramVec,
     waiters: IntGaugeVec,
+    oldest_waiter: GaugeVec,
+    wait_limit: GaugeVec,
+    /// By route, in the order of the plan.
+    waits: Vec<(Arc<str>, Arc<Waits>)>,
     held: IntGaugeVec,
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
@@ -85,6 +94,21 @@ impl Metrics {
                 &["route"],
             ),
             lock_hold: seconds("lock_hold_seconds", "From grant to the end of the tenure.", LONG, &["route"]),
+            oldest_waiter: registered(
+                &registry,
+                GaugeVec::new(
+                    Opts::new("oldest_waiter_seconds", "How long the oldest waiting request has waited."),
+                    &["route"],
+                ),
+            ),
+            wait_limit: registered(
+                &registry,
+                GaugeVec::new(
+                    Opts::new("route_wait_limit_seconds", "How long a request waits for a lock at most."),
+                    &["route"],
+                ),
+            ),
+            waits: plan.routes.routes().iter().map(|route| (route.name.clone(), Arc::default())).collect(),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
             held: gauges("locks_held", "Locks held.", &["route", "mode"]),
             upstream_seconds: seconds(
@@ -118,15 +142,23 @@ impl Metrics {
             Opts::new("config_info", "The plan in force; equal among gateways whose locks mean the same.")
                 .const_label("fingerprint", format!("{:016x}", plan.fingerprint));
         registered(&self.registry, IntGauge::with_opts(config)).set(1);
+        for route in plan.routes.routes() {
+            if let Some(fence) = &route.fence {
+                self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
+            }
+        }
     }
 
     /// Of the session with this number.
     pub fn session(&self, number: usize) -> SessionMetrics {
-        SessionMetrics { label: number.to_string(), ..self.session.clone() }
+        self.session.numbered(number)
     }
 
     /// The text format that Prometheus scrapes.
     pub fn render(&self) -> Vec<u8> {
+        for (route, waits) in &self.waits {
+            self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest().as_secs_f64());
+        }
         let mut text = Vec::new();
         TextEncoder::new()
             .encode(&self.registry.gather(), &mut text)
@@ -158,6 +190,7 @@ pub struct RouteMetrics {
     seconds: Histogram,
     in_flight: IntGauge,
     waiters: IntGauge,
+    waits: Arc<Waits>,
     /// By mode.
     held: [IntGauge; 2],
     warm: [IntCounter; 2],
@@ -180,11 +213,14 @@ pub enum Acquired<'a> {
 }
 
 impl WorkerMetrics {
-    pub fn new(all: Arc<Metrics>, plan: &Plan) -> Self {
-        let route = |name: Arc<str>| RouteMetrics::new(all.clone(), name);
+    /// `all` was made of the same plan.
+    pub fn new(all: Arc<Metrics>) -> Self {
+        let route = |(name, waits): &(Arc<str>, Arc<Waits>)| {
+            RouteMetrics::new(all.clone(), name.clone(), waits.clone())
+        };
         Self {
-            routes: plan.routes.routes().iter().map(|one| route(one.name.clone())).collect(),
-            unrouted: route(UNROUTED.into()),
+            routes: all.waits.iter().map(route).collect(),
+            unrouted: RouteMetrics::new(all.clone(), UNROUTED.into(), Arc::default()),
             all: all.clone(),
         }
     }
@@ -223,12 +259,13 @@ fn class(status: StatusCode) -> &'static str {
 }
 
 impl RouteMetrics {
-    fn new(all: Arc<Metrics>, name: Arc<str>) -> Self {
+    fn new(all: Arc<Metrics>, name: Arc<str>, waits: Arc<Waits>) -> Self {
         let label: &[&str] = &[&name];
         Self {
             seconds: all.request_seconds.with_label_values(label),
             in_flight: all.in_flight.with_label_values(label),
             waiters: all.waiters.with_label_values(label),
+            waits,
             held: MODES.map(|mode| all.held.with_label_values(&[&*name, mode.word()])),
             warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
             hold: all.lock_hold.with_label_values(label),
@@ -274,8 +311,8 @@ impl RouteMetrics {
         Counted::up(&self.in_flight)
     }
 
-    pub fn waiting(&self) -> Counted {
-        Counted::up(&self.waiters)
+    pub fn waiting(&self) -> Waiting {
+        self.waits.enter(Counted::up(&self.waiters))
     }
 
     pub fn holding(&self, mode: Mode) -> Holding {
@@ -335,119 +372,5 @@ pub struct Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         self.seconds.observe(self.since.elapsed().as_secs_f64());
-    }
-}
-
-/// The ZooKeeper session.
-#[derive(Clone)]
-pub struct SessionMetrics {
-    /// Which of the gateway's sessions.
-    label: String,
-    state: IntGaugeVec,
-    expirations: IntCounter,
-    timeout: Gauge,
-    proof: GaugeVec,
-    ephemerals: IntGaugeVec,
-    bytes: IntGaugeVec,
-    heartbeat: Histogram,
-    errors: IntCounterVec,
-    pause: Histogram,
-}
-
-impl SessionMetrics {
-    fn register(registry: &Registry) -> Self {
-        let histogram = |name, help| {
-            registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SHORT.to_vec())))
-        };
-        let gauge = |name, help| registered(registry, Gauge::new(name, help));
-        let gauges = |name, help| registered(registry, IntGaugeVec::new(Opts::new(name, help), &["session"]));
-        Self {
-            state: registered(
-                registry,
-                IntGaugeVec::new(
-                    Opts::new("zk_session_state", "1 for the state that the session is in."),
-                    &["session", "state"],
-                ),
-            ),
-            expirations: registered(
-                registry,
-                IntCounter::new("zk_session_expirations_total", "Sessions that ended unasked."),
-            ),
-            timeout: gauge("zk_session_timeout_seconds", "Negotiated session timeout."),
-            proof: registered(
-                registry,
-                GaugeVec::new(
-                    Opts::new(
-                        "zk_proof_remaining_seconds",
-                        "How long a session was proven for at its last heartbeat.",
-                    ),
-                    &["session"],
-                ),
-            ),
-            ephemerals: gauges("zk_ephemerals", "Lock nodes that a session has or may have."),
-            bytes: gauges("zk_ephemeral_bytes", "Bytes of the paths of a session's lock nodes."),
-            label: "0".into(),
-            heartbeat: histogram("zk_heartbeat_seconds", "From sending a heartbeat to its answer."),
-            errors: registered(
-                registry,
-                IntCounterVec::new(Opts::new("zk_errors_total", "Failed operations."), &["op"]),
-            ),
-            pause: histogram(
-                "process_pause_seconds",
-                "Heartbeats sent late by more than half a tick, by how much.",
-            ),
-        }
-    }
-
-    pub fn established(&self, timeout: Duration) {
-        self.timeout.set(timeout.as_secs_f64());
-    }
-
-    pub fn state(&self, state: State) {
-        self.in_state(match state {
-            State::Connected => "connected",
-            State::Disconnected => "disconnected",
-            State::Over => "none",
-        });
-    }
-
-    pub fn away(&self) {
-        self.in_state("none");
-    }
-
-    pub fn ended(&self) {
-        self.expirations.inc();
-        self.proof.with_label_values(&[&self.label]).set(0.0);
-        self.nodes(0, 0);
-        self.in_state("none");
-    }
-
-    pub fn paused(&self, late: Duration) {
-        self.pause.observe(late.as_secs_f64());
-    }
-
-    pub fn beat(&self, took: Duration, acknowledged: bool) {
-        self.heartbeat.observe(took.as_secs_f64());
-        if !acknowledged {
-            self.errors.with_label_values(&["heartbeat"]).inc();
-        }
-    }
-
-    pub fn proof(&self, remaining: Duration) {
-        self.proof.with_label_values(&[&self.label]).set(remaining.as_secs_f64());
-    }
-
-    pub fn nodes(&self, nodes: usize, bytes: usize) {
-        let gauge = |gauges: &IntGaugeVec, value: usize| {
-            gauges.with_label_values(&[&self.label]).set(i64::try_from(value).unwrap_or(i64::MAX));
-        };
-        gauge(&self.ephemerals, nodes);
-        gauge(&self.bytes, bytes);
-    }
-
-    fn in_state(&self, current: &str) {
-        for state in ["connected", "disconnected", "none"] {
-            self.state.with_label_values(&[self.label.as_str(), state]).set(i64::from(state == current));
-        }
     }
 }

@@ -13,7 +13,7 @@ use axum::{
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::{admin::metrics::Metrics, lock::keeper::Keeper, session::supervise::View};
+use crate::{admin::metrics::Metrics, lock::keeper::Keeper, session::live::View};
 
 /// What the admin listener shows.
 #[derive(Clone)]

@@ -16,14 +16,15 @@ use super::{
     grant::{Caller, Grant, NotGranted, Stop, epoch},
     layout,
     registry::Registered,
-    site::{CREATE_ROUNDS, Node, SEQUENCE_LIMIT, Site, refused},
+    rotate::Full,
+    site::{CREATE_ROUNDS, Node, Site, refused},
 };
 use crate::{
     failpoint,
     session::{
         evidence::Evidence,
         link::{Created, Failed, Fault, Kind, Link, Step},
-        supervise::Live,
+        live::Live,
     },
 };
 
@@ -71,8 +72,12 @@ impl<L: Link> Attempt<L> {
             return Err(NotGranted::Lost.into());
         }
         let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);
-        if sequence > SEQUENCE_LIMIT {
-            return Err(NotGranted::KeyLimit("the key's queue has used up its numbers").into());
+        if sequence > live.sequence_limit {
+            let full = Full::mark(&self.site).await?;
+            self.clear().await;
+            full.replaced(caller).await?;
+            // Under the new parent, with a name of its own: this attempt has had its node.
+            return Err(NotGranted::Lost.into());
         }
         let contended = self.site.stand_in_line(&node.name, children, caller).await?;
         self.site.proven(caller).await?;
@@ -154,7 +159,7 @@ impl<L: Link> Attempt<L> {
         let Some(name) = old.only.get() else { return Ok(None) };
         let (live, path, requested) = (&self.site.live, old.site.path(name), self.site.requested());
         let steps = [
-            Step::Delete { path: &path },
+            Step::Delete { path: &path, version: None },
             Step::Create { path: &requested, data: b"", kind: Kind::EphemeralSequential },
         ];
         self.may_exist.set(true);

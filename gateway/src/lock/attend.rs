@@ -11,11 +11,12 @@ use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout::{self, Place},
     queue::Due,
+    site::AGAIN,
     slot::{Slot, Table},
 };
 use crate::session::{
     link::{Fault, Link},
-    supervise::{Current, Live},
+    live::{Current, Live},
 };
 
 /// Runs until nobody wants the key any more.
@@ -174,9 +175,6 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         changed.await;
     }
 }
-
-/// Before what had an ambiguous end is tried again.
-const AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// The name of a node that was found again after its create's answer was lost.
 fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String> {

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::session::{
     link::Connect,
-    supervise::{Current, Settings, View, supervise},
+    live::{Current, View},
+    supervise::{Settings, supervise},
 };
 
 /// What a worker asks of a session.

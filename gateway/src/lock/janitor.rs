@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use tracing::{debug, warn};
 
 use super::layout::Contender;
-use crate::session::{link::Link, supervise::Live};
+use crate::session::{link::Link, live::Live};
 
 /// Sweeps for as long as it is polled.
 pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallible {

@@ -26,7 +26,7 @@ use super::{
     slot::{Entered, Table},
     tenure::Tenure,
 };
-use crate::session::{clock::SharedClock, supervise::View};
+use crate::session::{clock::SharedClock, live::View};
 
 /// Asks for locks from any thread. Cheap to clone.
 #[derive(Clone)]

@@ -3,7 +3,8 @@
 //! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, [`slot`]
 //! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`], with one node
 //! ([`attempt`]) or several ([`set`]). [`site`] is what both do at one key, [`layout`] how nodes are named and ordered,
-//! [`registry`] and [`janitor`] see that none is forgotten, [`desk`] puts it on its thread.
+//! [`rotate`] what happens when the
+//! numbers run out, [`registry`] and [`janitor`] see that none is forgotten, [`desk`] puts it on its thread.
 
 pub mod attempt;
 pub mod attend;
@@ -16,6 +17,7 @@ pub mod order;
 pub mod queue;
 pub mod queues;
 pub mod registry;
+pub mod rotate;
 pub mod set;
 pub mod site;
 pub mod slot;

@@ -20,7 +20,7 @@ use super::{
     queues::Place,
     set::SetAttempt,
 };
-use crate::session::{link::Link, supervise::Live};
+use crate::session::{link::Link, live::Live};
 
 /// A request for the lock of one key or of several at once.
 pub struct Order {

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::{grant::NotGranted, slot::Slot};
 use crate::{
     randomness::Guid,
-    session::{link::Link, supervise::Live},
+    session::{link::Link, live::Live},
 };
 
 /// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; 1.4 MB of paths was survived.

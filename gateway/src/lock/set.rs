@@ -16,12 +16,13 @@ use super::{
     grant::{Caller, Grant, NotGranted, Stop, epoch},
     layout,
     registry::Registered,
-    site::{CREATE_ROUNDS, Node, SEQUENCE_LIMIT, Site, refused},
+    rotate::Full,
+    site::{CREATE_ROUNDS, Node, Site, refused},
 };
 use crate::session::{
     evidence::Evidence,
     link::{Failed, Fault, Kind, Link, Step},
-    supervise::Live,
+    live::Live,
 };
 
 /// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.
@@ -63,11 +64,18 @@ impl<L: Link> SetAttempt<L> {
         if self.live.over.is_cancelled() || nodes.iter().any(|node| node.seen.czxid != first.czxid) {
             return Err(NotGranted::Lost.into());
         }
-        let beyond = |node: &Node| {
-            layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > SEQUENCE_LIMIT)
-        };
-        if nodes.iter().any(beyond) {
-            return Err(NotGranted::KeyLimit("a key's queue has used up its numbers").into());
+        let limit = self.live.sequence_limit;
+        let beyond =
+            |node: &Node| layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > limit);
+        let full: Vec<_> =
+            self.sites.iter().zip(&nodes).filter(|(_, node)| beyond(node)).map(|(site, _)| site).collect();
+        if !full.is_empty() {
+            let marked = join_all(full.iter().map(|site| Full::mark(site))).await;
+            self.clear().await;
+            for marked in marked {
+                marked?.replaced(caller).await?;
+            }
+            return Err(NotGranted::Lost.into());
         }
         let epoch = epoch(self.live.base, first.czxid)?;
         let mut contended = false;

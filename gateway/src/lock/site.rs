@@ -14,7 +14,7 @@ use crate::{
     randomness::Guid,
     session::{
         link::{Fault, Kind, Link, Seen},
-        supervise::Live,
+        live::Live,
     },
 };
 
@@ -209,14 +209,10 @@ impl<L: Link> Site<L> {
 }
 
 /// Before what had an ambiguous end is tried again: an error that comes at once must not come in a circle.
-const AGAIN: Duration = Duration::from_millis(20);
+pub const AGAIN: Duration = Duration::from_millis(20);
 
 /// Between two tries of what the server refuses to do (throttled, or an ACL in the way).
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// Above this a key's queue is not served: the server's counter sticks at 2^31 - 1, and nodes of equal number would
-/// all hold.
-pub const SEQUENCE_LIMIT: u32 = 1 << 30;
 
 /// How often a create begins again because a parent was removed as empty in between.
 pub const CREATE_ROUNDS: usize = 16;

@@ -21,7 +21,7 @@ use tracing::{error, info, warn};
 use super::worker::{self, Drained, Shared};
 use crate::{
     admin::{self, metrics::Metrics},
-    lock::{desk::Desk, keeper::keeper},
+    lock::{desk::Desk, keeper::keeper, rotate::SEQUENCE_LIMIT},
     network::Tcp,
     randomness::SystemRandomness,
     session::{
@@ -128,6 +128,7 @@ fn settings(
         clock: clock.clone(),
         randomness: Arc::new(SystemRandomness),
         installation: installation.clone(),
+        sequence_limit: SEQUENCE_LIMIT,
         metrics: metrics.session(0),
     }
 }

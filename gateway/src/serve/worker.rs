@@ -101,7 +101,7 @@ fn front<N: Network>(
     pool: Rc<Pool<N>>,
     running: TaskTracker,
 ) -> Front<impl crate::step::Serve<crate::stage::Arrived>> {
-    let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone(), &shared.plan));
+    let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone()));
     let fencing = Fencing {
         keeper: shared.keeper.clone(),
         clock: shared.clock.clone(),

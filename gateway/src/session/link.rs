@@ -59,10 +59,24 @@ pub enum Kind {
 /// One step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<'a> {
-    Check { path: &'a str, version: i32 },
-    Create { path: &'a str, data: &'a [u8], kind: Kind },
-    Set { path: &'a str, data: &'a [u8] },
-    Delete { path: &'a str },
+    Check {
+        path: &'a str,
+        version: i32,
+    },
+    Create {
+        path: &'a str,
+        data: &'a [u8],
+        kind: Kind,
+    },
+    Set {
+        path: &'a str,
+        data: &'a [u8],
+    },
+    /// `None`: whatever its version.
+    Delete {
+        path: &'a str,
+        version: Option<i32>,
+    },
 }
 
 /// Why a transaction did nothing, or may have.

@@ -219,7 +219,7 @@ impl Link for Session {
                 writer.add_create(path, data, &CreateMode::from(*kind).with_acls(Acls::anyone_all()))
             }
             Step::Set { path, data } => writer.add_set_data(path, data, None),
-            Step::Delete { path } => writer.add_delete(path, None),
+            Step::Delete { path, version } => writer.add_delete(path, *version),
         });
         let sent = added.map(|()| writer.commit());
         async move {

@@ -21,6 +21,29 @@ pub trait Values {
     fn body(&self) -> Option<&Body>;
 }
 
+/// A request that offers nothing: for keys without variables.
+impl Values for () {
+    fn path(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn query(&self) -> Option<&str> {
+        None
+    }
+
+    fn header<'a>(&'a self, _: &str) -> Field<'a> {
+        Field::Absent
+    }
+
+    fn host(&self) -> Option<&str> {
+        None
+    }
+
+    fn body(&self) -> Option<&Body> {
+        None
+    }
+}
+
 /// One header field name in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field<'a> {

@@ -1,0 +1,81 @@
+//! The session of the moment, as those see it who act under it, and as the rest of the gateway sees it.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{clock::SharedClock, link::Link, paths::Paths, proof::Proof};
+use crate::{lock::registry::Registry, randomness::Randomness};
+
+/// A registered session, shared by all that act under it on its thread.
+pub struct Live<L> {
+    pub link: L,
+    pub paths: Paths,
+    pub proof: Arc<Proof>,
+    /// Added to a czxid to make the epoch of a token.
+    pub base: u64,
+    pub registry: Registry,
+    /// No new grant under this session: it is over, or about to be given up.
+    pub over: CancellationToken,
+    pub clock: SharedClock,
+    pub randomness: Arc<dyn Randomness>,
+    pub sequence_limit: u32,
+    pub(super) beaten: Notify,
+}
+
+impl<L: Link> Live<L> {
+    /// Returns when the proof holds. Does not return for a session that is over: select on [`Live::over`] beside it.
+    pub async fn proven(&self) {
+        while !self.proof.holds(self.clock.now()) {
+            self.beaten.notified().await;
+        }
+    }
+}
+
+/// What the rest of the gateway sees of the session.
+#[derive(Debug, Clone)]
+pub enum View {
+    /// No session; why.
+    Away(Arc<str>),
+    Live {
+        connected: bool,
+        proof: Arc<Proof>,
+    },
+}
+
+impl View {
+    /// Could a lock be granted now?
+    pub fn is_ready(&self, clock: &SharedClock) -> bool {
+        matches!(self, View::Live { connected: true, proof } if proof.holds(clock.now()))
+    }
+}
+
+/// The session of the moment, on its own thread.
+pub struct Current<L> {
+    live: RefCell<Option<Rc<Live<L>>>>,
+    made: Notify,
+}
+
+impl<L> Default for Current<L> {
+    fn default() -> Self {
+        Self { live: RefCell::new(None), made: Notify::new() }
+    }
+}
+
+impl<L> Current<L> {
+    pub fn live(&self) -> Option<Rc<Live<L>>> {
+        self.live.borrow().clone()
+    }
+
+    /// Returns when there is another session than before.
+    pub async fn changed(&self) {
+        self.made.notified().await;
+    }
+
+    pub(super) fn set(&self, live: Option<Rc<Live<L>>>) -> Option<Rc<Live<L>>> {
+        let before = self.live.replace(live);
+        self.made.notify_waiters();
+        before
+    }
+}

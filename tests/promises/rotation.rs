@@ -1,0 +1,108 @@
+//! A key whose queue has used up its numbers goes on under a new parent, and its tokens go on growing.
+//!
+//! The server counts to 2^31, which no test can wait for; so the limit is lowered, and the keeper runs inside the test.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate::{
+    admin::metrics::Metrics,
+    lock::keeper::{Keeper, Wish, keeper},
+    randomness::SystemRandomness,
+    session::{
+        clock::{MachineClock, SharedClock},
+        supervise::Settings,
+        zookeeper::Servers,
+    },
+};
+use fencegate_policies::{
+    file,
+    key::ResourceKey,
+    plan::{Hold, Mode, Plan},
+    token::Token,
+};
+use fencegate_tests::site::Site;
+use tokio::task::LocalSet;
+use tokio_util::sync::CancellationToken;
+
+const LIMIT: u32 = 5;
+
+fn plan(site: &Site) -> Plan {
+    let loaded = file::load(&site.policy("gw").with("/zookeeper/session_timeout", "10s").to_string());
+    loaded.plan.expect("the policy of the tests is good")
+}
+
+/// A keeper whose queues are full after [`LIMIT`] nodes, and what ends it.
+fn limited(site: &Site) -> (Keeper, CancellationToken) {
+    let plan = plan(site);
+    let clock: SharedClock = Arc::new(MachineClock);
+    let (keeper, desks) = keeper(clock.clone(), 1);
+    let stop = CancellationToken::new();
+    for desk in desks {
+        let settings = Settings {
+            policy: plan.zookeeper.clone(),
+            gateway: "gw".into(),
+            member: b"{}".to_vec(),
+            init: true,
+            installation: Arc::default(),
+            sequence_limit: LIMIT,
+            clock: clock.clone(),
+            randomness: Arc::new(SystemRandomness),
+            metrics: Metrics::new(&plan).session(0),
+        };
+        tokio::task::spawn_local(desk.run(Servers::of(&plan.zookeeper), Rc::new(settings), stop.clone()));
+    }
+    (keeper, stop)
+}
+
+fn key(site: &Site) -> ResourceKey {
+    let plan = plan(site);
+    let path = fencegate_policies::path::CanonicalPath::parse("/pay/7");
+    let found = plan.routes.find("POST", &path).expect("the route of the tests");
+    let fence = found.route.fence.as_ref().expect("it fences");
+    let values = fencegate_tests::values::FromPath(found.bound);
+    fence.expand_all(&values).expect("a key").swap_remove(0)
+}
+
+async fn take(keeper: &Keeper, key: &ResourceKey) -> Token {
+    let wish = Wish {
+        keys: std::slice::from_ref(key),
+        mode: Mode::Exclusive,
+        hold: Hold::Strict,
+        wait: Duration::from_secs(20),
+        queue: 100,
+    };
+    let tenure = keeper.acquire(wish).await.expect("granted");
+    tenure.dispatch().expect("a dispatch").token
+}
+
+#[tokio::test]
+async fn a_full_queue_is_replaced_and_tokens_go_on_growing() {
+    let site = Site::fresh().await;
+    LocalSet::new()
+        .run_until(async {
+            let ((one, stop_one), (two, stop_two)) = (limited(&site), limited(&site));
+            while !(one.is_ready() && two.is_ready()) {
+                tokio::task::yield_now().await;
+            }
+            let (key, mut last, mut restarts) = (key(&site), None, 0);
+            for round in 0..40 {
+                let keeper = if round % 2 == 0 { &one } else { &two };
+                let token = take(keeper, &key).await;
+                assert!(Some(token) > last, "{token} after {last:?}");
+                assert!(token.sequence() <= LIMIT, "{token}");
+                restarts += u32::from(last.is_some_and(|last: Token| token.sequence() < last.sequence()));
+                last = Some(token);
+            }
+            assert!(restarts >= 3, "not exercised: {restarts} restarts of the numbers");
+            // And with several who wait while the numbers run out: everybody is served, one after the other.
+            let waiting = (0..12).map(|number| take(if number % 2 == 0 { &one } else { &two }, &key));
+            let mut tokens = futures_util::future::join_all(waiting).await;
+            tokens.sort_unstable();
+            tokens.dedup();
+            assert_eq!(tokens.len(), 12);
+            assert!(tokens.first().copied() > last);
+            stop_one.cancel();
+            stop_two.cancel();
+        })
+        .await;
+}

@@ -40,8 +40,18 @@ impl Nginx {
         let folder = home.display().to_string();
         // Killed, a master leaves its workers behind; terminated, it takes them along. So that is what it gets when
         // we are killed, in the place of the KILL that children of ours get.
-        let arguments =
-            ["--pdeathsig", "TERM", "--", "/usr/sbin/nginx", "-e", "stderr", "-p", &folder, "-c", "nginx.conf"];
+        let arguments = [
+            "--pdeathsig",
+            "TERM",
+            "--",
+            "/usr/sbin/nginx",
+            "-e",
+            "stderr",
+            "-p",
+            &folder,
+            "-c",
+            "nginx.conf",
+        ];
         let nginx = Self { master: Child::spawn("setpriv", arguments)?, address };
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(address).is_err() {

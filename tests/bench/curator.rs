@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     net::SocketAddr,
     path::PathBuf,
     process::Command,
@@ -12,8 +13,9 @@ use fencegate::demo::child::Child;
 
 use crate::{Outcome, run::Run};
 
-/// For the virtual machine to start, connect, and compile what is hot.
-const WARM_UP: Duration = Duration::from_secs(5);
+/// For virtual machines that are up, to compile what is hot.
+const WARM_UP: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const JARS: [&str; 9] = [
     "curator-recipes",
@@ -48,13 +50,15 @@ impl Curator {
 
     /// Locks per second of several processes together, each with this many threads.
     pub(crate) fn locks(&self, run: &Run, zookeeper: SocketAddr, keys: u32, threads: &[u32]) -> Outcome<f64> {
-        let start = SystemTime::now().duration_since(UNIX_EPOCH)? + WARM_UP;
+        let start = self.classes.join("start");
+        fs::remove_file(&start)
+            .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         let command = |threads: u32| {
             format!(
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn -cp {}:{} Locks {zookeeper} /curator {keys} {threads} {} {}",
                 self.classes.display(),
                 class_path(),
-                start.as_millis(),
+                start.display(),
                 run.window.as_secs(),
             )
         };
@@ -62,10 +66,18 @@ impl Curator {
             .iter()
             .map(|&threads| Child::spawn("java", command(threads).split(' ')))
             .collect::<Result<_, _>>()?;
+        for machine in &machines {
+            machine.wait_line(|line| line == "UP", PATIENCE)?;
+        }
+        let told = SystemTime::now().duration_since(UNIX_EPOCH)? + WARM_UP;
+        let whole = start.with_extension("new");
+        fs::write(&whole, told.as_millis().to_string())?;
+        // Nobody reads half of it.
+        fs::rename(whole, start)?;
         let mut locks = 0.0;
         for machine in &machines {
-            let patience = WARM_UP + run.window + Duration::from_mins(1);
-            let said = machine.wait_line(|line| line.starts_with("RESULT "), patience)?;
+            let said =
+                machine.wait_line(|line| line.starts_with("RESULT "), WARM_UP + run.window + PATIENCE)?;
             locks += said.trim_start_matches("RESULT ").parse::<f64>()?;
         }
         // They close their sessions; a lock of this turn is no part of the next.

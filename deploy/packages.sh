@@ -9,6 +9,7 @@ need() {
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
+# install_missing [benches]: with the peers that the benchmarks are held against.
 install_missing() {
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
@@ -21,6 +22,13 @@ install_missing() {
     need libslf4j-java test -e /usr/share/java/slf4j-simple.jar
     # Children that end with their parent.
     need util-linux command -v setpriv
+    if [ "${1-}" = benches ]; then
+        need wrk command -v wrk
+        need nginx-light test -x /usr/sbin/nginx
+        need libcurator-recipes-java test -e /usr/share/java/curator-recipes.jar
+        # A compiler for the few lines that use Curator.
+        need default-jdk-headless command -v javac
+    fi
     [ ${#missing[@]} -gt 0 ] || return 0
 
     local become_root=()

@@ -1,0 +1,134 @@
+//! The gateway as it is released, one process, with a route for each thing that is measured.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::{Child, Signal};
+use serde_json::{Value, json};
+
+use crate::{Outcome, process, run::Run};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Ends, and gives its locks back, with [`Gateway::stop`].
+pub(crate) struct Gateway {
+    child: Child,
+    pub(crate) public: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Gateway {
+    /// Returns when it can grant locks.
+    pub(crate) fn start(run: &Run, name: &str, zookeeper: SocketAddr, upstream: SocketAddr) -> Outcome<Self> {
+        let file = run.folder().join(format!("{name}.yaml"));
+        fs::write(&file, policy(name, zookeeper, upstream).to_string())?;
+        let arguments = [
+            "run".as_ref(),
+            "--init".as_ref(),
+            "--log-format=json".as_ref(),
+            "-c".as_ref(),
+            file.as_os_str(),
+        ];
+        let child = Child::spawn(run.gateway(), arguments)?;
+        let (public, admin) = (listening(&child, "public")?, listening(&child, "admin")?);
+        let gateway = Self { child, public, admin };
+        gateway.becomes_ready()?;
+        Ok(gateway)
+    }
+
+    /// Drains, so that no lock of this turn is there in the next.
+    pub(crate) fn stop(self) -> Outcome<()> {
+        self.child.signal(Signal::TERM)?;
+        match self.child.wait(PATIENCE) {
+            Some(status) if status.success() => Ok(()),
+            ended => Err(format!("the gateway ended with {ended:?} and said:\n{}", self.child.log()).into()),
+        }
+    }
+
+    pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
+        process::cpu_seconds(self.child.pid())
+    }
+
+    /// Requests of a route that found their key held by this gateway and free.
+    pub(crate) fn warm(&self, route: &str) -> Outcome<f64> {
+        self.acquisitions(route, "result=\"warm\"")
+    }
+
+    /// Requests of a route that asked for their key, by a part of their labels.
+    pub(crate) fn acquisitions(&self, route: &str, labels: &str) -> Outcome<f64> {
+        let route = format!("route=\"{route}\"");
+        let metrics = get(self.admin, "/metrics")?;
+        let samples = metrics.lines().filter(|line| {
+            line.starts_with("fencegate_lock_acquisitions_total{")
+                && line.contains(&route)
+                && line.contains(labels)
+        });
+        let values = samples.filter_map(|line| line.rsplit_once(' ')).map(|(_, value)| value.parse::<f64>());
+        Ok(values.sum::<Result<f64, _>>()?)
+    }
+
+    fn becomes_ready(&self) -> Outcome<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !get(self.admin, "/ready").is_ok_and(|answer| answer.starts_with("HTTP/1.0 200")) {
+            if Instant::now() > deadline {
+                return Err(format!("the gateway is not ready; it said:\n{}", self.child.log()).into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+/// Defaults, but for waits that a busy machine cannot reach, and keys that stay warm.
+fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr) -> Value {
+    let route = |name: &str, fence: Value| {
+        json!({
+            "name": name,
+            "upstream": "service",
+            "match": {"methods": ["GET", "POST"], "path": format!("/{name}/{{key}}")},
+            "fence": fence,
+        })
+    };
+    let fence =
+        |kind: &str, hold: Value| json!({"key": format!("{kind}/{{path.key}}"), "wait": "30s", "hold": hold});
+    json!({
+        "version": 1,
+        "name": name,
+        "listeners": {"public": {"address": "127.0.0.1:0"}},
+        "admin": {"address": "127.0.0.1:0"},
+        "zookeeper": {"servers": [zookeeper.to_string()], "root": "/fencegate"},
+        "upstreams": {"service": {"endpoints": [format!("http://{upstream}")], "fencing": "upstream"}},
+        "routes": [
+            route("unfenced", json!("none")),
+            route("warm", fence("warm", json!({"mode": "cached", "linger": "10s"}))),
+            route("hot", fence("hot", json!({"mode": "cached"}))),
+            route("cold", fence("cold", json!({"mode": "strict"}))),
+        ],
+    })
+}
+
+fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
+    let address = |line: &str| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let fields = &line["fields"];
+        let ours = fields["message"] == "listening" && fields["listener"] == listener;
+        ours.then(|| fields["address"].as_str()?.parse().ok()).flatten()
+    };
+    let line = child.wait_line(|line| address(line).is_some(), PATIENCE)?;
+    Ok(address(&line).expect("found by it"))
+}
+
+/// HTTP/1.0: the answer ends with the connection and is not chunked.
+fn get(server: SocketAddr, path: &str) -> Outcome<String> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {server}\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}

@@ -1,0 +1,34 @@
+-- Asks for keys: every thread for its own part of them in turn, or all threads for one. Ends with one line of numbers.
+--
+--   wrk ... -s load.lua URL -- METHOD PREFIX KEYS THREADS
+
+local threads = 0
+
+function setup(thread)
+    thread:set("number", threads)
+    threads = threads + 1
+end
+
+function init(args)
+    local method, prefix, keys, threads = args[1], args[2], tonumber(args[3]), tonumber(args[4])
+    local share = math.max(1, math.floor(keys / threads))
+    local first = number * share % keys
+    local body = method == "POST" and '{"amount": 1}' or nil
+    -- Written once: what the generator spends, the servers do not have.
+    asks, last = {}, 0
+    for i = 1, share do
+        asks[i] = wrk.format(method, prefix .. (first + i - 1), nil, body)
+    end
+end
+
+function request()
+    last = last % #asks + 1
+    return asks[last]
+end
+
+function done(summary, latency, requests)
+    local errors = summary.errors
+    local broken = errors.connect + errors.read + errors.write + errors.timeout
+    io.write(string.format("RESULT %d %d %d %d %d\n", summary.requests, summary.duration, errors.status, broken,
+        latency:percentile(99)))
+end

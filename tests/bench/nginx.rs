@@ -1,0 +1,91 @@
+//! nginx, as the service behind everybody and as the proxy beside us.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::{Child, Signal};
+
+use crate::{Outcome, process, run::Run};
+
+/// A master and one worker per core. Dropping it ends it.
+pub(crate) struct Nginx {
+    master: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Nginx {
+    /// Answers three bytes to everything.
+    pub(crate) fn service(run: &Run) -> Outcome<Self> {
+        Self::start(run, "service", "return 200 \"ok\\n\";", "")
+    }
+
+    /// Passes everything on, over connections that are kept.
+    pub(crate) fn proxy(run: &Run, upstream: SocketAddr) -> Outcome<Self> {
+        let pass = "proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";";
+        let pool = format!(
+            "upstream service {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}"
+        );
+        Self::start(run, "proxy", pass, &pool)
+    }
+
+    fn start(run: &Run, name: &str, location: &str, pool: &str) -> Outcome<Self> {
+        let home = run.folder().join(name);
+        fs::create_dir_all(&home)?;
+        let address = process::free_address()?;
+        fs::write(home.join("nginx.conf"), configuration(address, location, pool))?;
+        let folder = home.display().to_string();
+        // Killed, a master leaves its workers behind; terminated, it takes them along. So that is what it gets when
+        // we are killed, in the place of the KILL that children of ours get.
+        let arguments = [
+            "--pdeathsig",
+            "TERM",
+            "--",
+            "/usr/sbin/nginx",
+            "-e",
+            "stderr",
+            "-p",
+            &folder,
+            "-c",
+            "nginx.conf",
+        ];
+        let nginx = Self { master: Child::spawn("setpriv", arguments)?, address };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(address).is_err() {
+            if Instant::now() > deadline || !nginx.master.is_running() {
+                return Err(format!("nginx does not listen; it said:\n{}", nginx.master.log()).into());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(nginx)
+    }
+
+    pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
+        process::cpu_seconds(self.master.pid())
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        if self.master.signal(Signal::TERM).is_ok() {
+            self.master.wait(Duration::from_secs(5));
+        }
+    }
+}
+
+fn configuration(address: SocketAddr, location: &str, pool: &str) -> String {
+    format!(
+        "daemon off; pid nginx.pid; worker_processes auto;\n\
+         events {{ worker_connections 4096; }}\n\
+         http {{\n\
+             access_log off; keepalive_requests 1000000000; keepalive_timeout 75s;\n\
+             client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;\n\
+             uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n\
+             {pool}\n\
+             server {{ listen {address}; location / {{ {location} }} }}\n\
+         }}\n"
+    )
+}

@@ -1,0 +1,50 @@
+//! The processor time of a process, and a port for one that cannot choose its own.
+
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+};
+
+use crate::Outcome;
+
+/// Linux tells times to user space in hundredths of a second, whatever its own tick is.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Seconds of processor time that a process and its children have used, in user space and in the kernel.
+pub(crate) fn cpu_seconds(pid: u32) -> Outcome<f64> {
+    let mut ticks = Stat::of(pid)?.ticks;
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let child = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        // Those that end while we look are none of ours.
+        if let Some(stat) = child.and_then(|child| Stat::of(child).ok())
+            && stat.parent == pid
+        {
+            ticks += stat.ticks;
+        }
+    }
+    Ok(ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// From `/proc/<pid>/stat`, see proc(5).
+struct Stat {
+    parent: u32,
+    ticks: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Outcome<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name in parentheses may have spaces and parentheses of its own.
+        let (_, rest) = text.rsplit_once(") ").ok_or("a process without a name")?;
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let [_state, parent, _, _, _, _, _, _, _, _, _, user, system, ..] = fields[..] else {
+            return Err("a process without times".into());
+        };
+        Ok(Self { parent: parent.parse()?, ticks: user.parse::<u64>()? + system.parse::<u64>()? })
+    }
+}
+
+/// Free a moment ago.
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}

@@ -1,0 +1,188 @@
+//! What was measured, as a table for people and as JSON for whoever comes later.
+
+use std::{
+    fmt, fs,
+    io::{self, ErrorKind},
+    path::PathBuf,
+};
+
+use serde_json::{Value, json};
+
+use crate::Outcome;
+
+/// One comparison. Ours, theirs and the ratio are those of the round with the median ratio: each round is a pair from
+/// the same minute, and the machine is not equally fast in every minute.
+pub(crate) struct Bench {
+    pub(crate) name: &'static str,
+    pub(crate) peer: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) goal: Goal,
+    pub(crate) rounds: Vec<Round>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Round {
+    pub(crate) ours: f64,
+    pub(crate) theirs: f64,
+}
+
+/// For the ratio, ours / theirs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+    /// Told, not judged.
+    None,
+}
+
+/// All benches that were ever measured here, each as it was last.
+pub(crate) struct Report {
+    file: PathBuf,
+    benches: Vec<Value>,
+}
+
+impl Round {
+    fn ratio(self) -> f64 {
+        self.ours / self.theirs
+    }
+}
+
+impl Goal {
+    fn met(self, ratio: f64) -> Option<bool> {
+        match self {
+            Self::AtLeast(least) => Some(ratio >= least),
+            Self::AtMost(most) => Some(ratio <= most),
+            Self::None => None,
+        }
+    }
+
+    fn told(self) -> Option<String> {
+        match self {
+            Self::AtLeast(least) => Some(format!(">= {least}")),
+            Self::AtMost(most) => Some(format!("<= {most}")),
+            Self::None => None,
+        }
+    }
+}
+
+impl Bench {
+    fn written(self) -> Option<Value> {
+        let mut rounds = self.rounds;
+        rounds.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+        // Of two in the middle the lower.
+        let middle = *rounds.get(rounds.len().checked_sub(1)? / 2)?;
+        let ratio = middle.ratio();
+        Some(json!({
+            "bench": self.name,
+            "peer": self.peer,
+            "ours": rounded(middle.ours),
+            "theirs": rounded(middle.theirs),
+            "unit": self.unit,
+            "ratio": rounded(ratio),
+            "goal": self.goal.told(),
+            "met": self.goal.met(ratio),
+            "ratios": rounds.iter().map(|round| rounded(round.ratio())).collect::<Vec<_>>(),
+        }))
+    }
+}
+
+/// To four digits or so; what is beyond them is noise.
+fn rounded(value: f64) -> f64 {
+    let digits = (3.0 - value.abs().max(f64::MIN_POSITIVE).log10().floor()).clamp(0.0, 9.0);
+    let scale = 10f64.powf(digits);
+    (value * scale).round() / scale
+}
+
+impl Report {
+    pub(crate) fn open(file: PathBuf) -> Outcome<Self> {
+        let benches = match fs::read_to_string(&file) {
+            Ok(text) => serde_json::from_str(&text)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { file, benches })
+    }
+
+    /// Puts benches in the places of their namesakes, or at the end, and writes the file.
+    pub(crate) fn replace(&mut self, benches: Vec<Bench>) -> io::Result<()> {
+        for bench in benches.into_iter().filter_map(Bench::written) {
+            match self.benches.iter_mut().find(|old| old["bench"] == bench["bench"]) {
+                Some(old) => *old = bench,
+                None => self.benches.push(bench),
+            }
+        }
+        fs::write(&self.file, format!("{:#}\n", Value::from(self.benches.clone())))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["bench", "ours", "theirs", "unit", "ratio", "of all rounds", "goal", "met", "peer"]
+            .map(str::to_owned);
+        let rows: Vec<_> = [head].into_iter().chain(self.benches.iter().map(row)).collect();
+        let widths: [usize; 9] =
+            std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
+        for row in rows {
+            let cells: Vec<_> =
+                row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            writeln!(f, "{}", cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn row(bench: &Value) -> [String; 9] {
+    let text = |name: &str| match &bench[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "NO".to_owned(),
+        other => other.to_string(),
+    };
+    let ratios = bench["ratios"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let spread = match ratios {
+        [first, .., last] => format!("{first}..{last}"),
+        _ => "-".to_owned(),
+    };
+    [
+        text("bench"),
+        text("ours"),
+        text("theirs"),
+        text("unit"),
+        text("ratio"),
+        spread,
+        text("goal"),
+        text("met"),
+        text("peer"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bench(goal: Goal, rounds: &[(f64, f64)]) -> Value {
+        let rounds = rounds.iter().map(|&(ours, theirs)| Round { ours, theirs }).collect();
+        Bench { name: "cold", peer: "them", unit: "locks/s", goal, rounds }.written().expect("it has rounds")
+    }
+
+    #[test]
+    fn the_round_with_the_median_ratio_is_told() {
+        let told = bench(Goal::AtLeast(2.0), &[(100.0, 10.0), (30.0, 10.0), (1.0, 1.0)]);
+        assert_eq!((&told["ours"], &told["ratio"], &told["met"]), (&json!(30.0), &json!(3.0), &json!(true)));
+    }
+
+    #[test]
+    fn a_goal_can_be_an_upper_bound_or_none() {
+        assert_eq!(bench(Goal::AtMost(1.5), &[(2.0, 1.0)])["met"], json!(false));
+        assert_eq!(bench(Goal::None, &[(2.0, 1.0)])["met"], Value::Null);
+    }
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        assert_eq!(
+            [rounded(12345.678), rounded(1.23456), rounded(0.000_123_456)],
+            [12346.0, 1.235, 0.000_123_5]
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! Asks over HTTP as fast as it is answered, with wrk.
+
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
+
+use fencegate::demo::child::Child;
+
+use crate::{Outcome, run::Run};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) method: &'static str,
+    /// Of the path; the number of the key follows.
+    pub(crate) prefix: &'static str,
+    pub(crate) keys: u32,
+    /// At least as many clients as threads. With as many keys as threads, each thread has a key to itself.
+    pub(crate) threads: u32,
+    pub(crate) clients: u32,
+}
+
+/// What came of it; only good answers are ever told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answered {
+    pub(crate) requests: f64,
+    pub(crate) per_second: f64,
+    pub(crate) p99: Duration,
+}
+
+/// A load under way.
+pub(crate) struct Asking {
+    wrk: Child,
+    patience: Duration,
+}
+
+impl Load {
+    pub(crate) fn ask(self, run: &Run, server: SocketAddr, window: Duration) -> Outcome<Answered> {
+        self.begin(run, server, window)?.answered()
+    }
+
+    pub(crate) fn begin(self, run: &Run, server: SocketAddr, window: Duration) -> Outcome<Asking> {
+        let Self { method, prefix, keys, threads, clients } = self;
+        let script = script(run)?;
+        let command = format!(
+            "--threads {threads} --connections {clients} --duration {}s --timeout 30s --script {} http://{server} -- \
+             {method} {prefix} {keys} {threads}",
+            window.as_secs(),
+            script.display(),
+        );
+        let wrk = Child::spawn("wrk", command.split(' '))?;
+        Ok(Asking { wrk, patience: window + Duration::from_mins(1) })
+    }
+}
+
+impl Asking {
+    /// An answer that is not a good one is a reason not to believe the others.
+    pub(crate) fn answered(self) -> Outcome<Answered> {
+        let said = self.wrk.wait_line(|line| line.starts_with("RESULT "), self.patience)?;
+        let numbers = said.split(' ').skip(1).map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+        let [requests, microseconds, refused, broken, p99] = numbers[..] else {
+            return Err(format!("wrk said `{said}`").into());
+        };
+        if refused > 0.0 || broken > 0.0 || requests == 0.0 {
+            let counts = format!("{refused} refusals and {broken} broken exchanges in {requests} requests");
+            return Err(format!("{counts}; wrk said:\n{}", self.wrk.log()).into());
+        }
+        Ok(Answered {
+            requests,
+            per_second: requests / (microseconds / 1e6),
+            p99: Duration::from_secs_f64(p99 / 1e6),
+        })
+    }
+}
+
+fn script(run: &Run) -> Outcome<PathBuf> {
+    let file = run.folder().join("load.lua");
+    if !file.exists() {
+        fs::write(&file, include_str!("load.lua"))?;
+    }
+    Ok(file)
+}

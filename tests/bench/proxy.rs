@@ -25,6 +25,9 @@ enum Turn {
     Nginx,
 }
 
+/// One figure of a turn.
+type Of = fn(Taken) -> f64;
+
 /// What one turn gave.
 #[derive(Clone, Copy)]
 struct Taken {
@@ -62,12 +65,12 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         fenced.push((locked, theirs));
         order.reverse();
     }
-    let bench = |name, unit, goal, rounds: &[(Taken, Taken)], of: fn(Taken) -> f64| {
+    let bench = |name, unit, goal, rounds: &[(Taken, Taken)], of: Of| {
         let rounds =
             rounds.iter().map(|&(ours, theirs)| Round { ours: of(ours), theirs: of(theirs) }).collect();
         Bench { name, peer: "nginx proxy_pass", unit, goal, rounds }
     };
-    let (rate, p99, cpu): (fn(Taken) -> f64, fn(Taken) -> f64, fn(Taken) -> f64) =
+    let (rate, p99, cpu): (Of, Of, Of) =
         (|taken| taken.per_second, |taken| taken.p99_ms, |taken| taken.cpu_us);
     Ok(vec![
         bench("unfenced", "requests/s", Goal::AtLeast(0.95), &unfenced, rate),

@@ -25,9 +25,6 @@ enum Turn {
     Nginx,
 }
 
-/// One figure of a turn.
-type Of = fn(Taken) -> f64;
-
 /// What one turn gave.
 #[derive(Clone, Copy)]
 struct Taken {
@@ -65,20 +62,18 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         fenced.push((locked, theirs));
         order.reverse();
     }
-    let bench = |name, unit, goal, rounds: &[(Taken, Taken)], of: Of| {
+    let bench = |name, unit, goal, rounds: &[(Taken, Taken)], of: fn(Taken) -> f64| {
         let rounds =
             rounds.iter().map(|&(ours, theirs)| Round { ours: of(ours), theirs: of(theirs) }).collect();
         Bench { name, peer: "nginx proxy_pass", unit, goal, rounds }
     };
-    let (rate, p99, cpu): (Of, Of, Of) =
-        (|taken| taken.per_second, |taken| taken.p99_ms, |taken| taken.cpu_us);
     Ok(vec![
-        bench("unfenced", "requests/s", Goal::AtLeast(0.95), &unfenced, rate),
-        bench("unfenced-p99", "ms", Goal::AtMost(1.5), &unfenced, p99),
-        bench("unfenced-cpu", "us/request", Goal::None, &unfenced, cpu),
-        bench("fenced-warm", "requests/s", Goal::AtLeast(0.85), &fenced, rate),
-        bench("fenced-warm-p99", "ms", Goal::None, &fenced, p99),
-        bench("fenced-warm-cpu", "us/request", Goal::None, &fenced, cpu),
+        bench("unfenced", "requests/s", Goal::AtLeast(0.95), &unfenced, |taken| taken.per_second),
+        bench("unfenced-p99", "ms", Goal::AtMost(1.5), &unfenced, |taken| taken.p99_ms),
+        bench("unfenced-cpu", "us/request", Goal::None, &unfenced, |taken| taken.cpu_us),
+        bench("fenced-warm", "requests/s", Goal::AtLeast(0.85), &fenced, |taken| taken.per_second),
+        bench("fenced-warm-p99", "ms", Goal::None, &fenced, |taken| taken.p99_ms),
+        bench("fenced-warm-cpu", "us/request", Goal::None, &fenced, |taken| taken.cpu_us),
     ])
 }
 

@@ -129,11 +129,12 @@ impl<S: Site> Stage<'_, S> {
 
     /// Which have fired? An event comes before any later answer of its session, so something is asked first.
     async fn look_at_watches(&mut self, away: Option<usize>) {
-        for who in (0..SESSIONS).filter(|who| Some(*who) != away) {
-            let waits = self.watches.iter().any(|watching| watching.who == who);
-            if let (true, Some(link)) = (waits, &self.links[who]) {
-                link.seen(&self.root).await.expect("the session lives");
-            }
+        let waits = |who| Some(who) != away && self.watches.iter().any(|watching| watching.who == who);
+        let links = (0..SESSIONS).filter(|who| waits(*who)).filter_map(|who| self.links[who].as_ref());
+        // All are sent here.
+        let asked: Vec<_> = links.map(|link| link.seen(&self.root)).collect();
+        for answer in asked {
+            answer.await.expect("the session lives");
         }
         let mut fired = Vec::new();
         for mut watching in std::mem::take(&mut self.watches) {

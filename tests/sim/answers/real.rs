@@ -3,6 +3,7 @@
 use std::{future::Future, rc::Rc, time::Duration};
 
 use fencegate::session::zookeeper::Servers;
+use fencegate_policies::plan;
 use fencegate_tests::zookeeper;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -40,7 +41,8 @@ impl Site for Plugs {
     type Client = Servers;
 
     fn client(&self, who: usize, timeout: Duration) -> Servers {
-        Servers::of(&plan("script", self.0[who].address(), timeout).zookeeper)
+        let policy = plan("script", self.0[who].address(), Duration::from_secs(2)).zookeeper;
+        Servers::of(&plan::ZooKeeper { session_timeout: timeout, ..policy })
     }
 
     fn cut(&self, who: usize) {

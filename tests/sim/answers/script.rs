@@ -112,8 +112,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => path().prop_map(Op::Watch),
         3 => path().prop_map(Op::WatchChildren),
         1 => path().prop_map(Op::Sync),
-        5 => vec(change(), 0..5).prop_map(Op::Commit),
-        1 => path().prop_map(Op::Ephemerals),
+        5 => vec(change(), 0..4).prop_map(Op::Commit),
+        2 => prop_oneof![Just(""), Just("/a")].prop_map(|prefix| Op::Ephemerals(prefix.to_owned())),
     ]
 }
 
@@ -121,7 +121,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         2 => (path(), -1..3).prop_map(|(path, version)| Change::Check(path, version)),
         4 => (path(), kind()).prop_map(|(path, kind)| Change::Create(named(path, kind), kind)),
-        3 => path().prop_map(Change::Set),
+        4 => path().prop_map(Change::Set),
         2 => path().prop_map(Change::Delete),
     ]
 }

@@ -5,7 +5,10 @@ use std::{
     collections::HashMap,
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -31,7 +34,11 @@ pub struct FaultyLink {
 struct Shared {
     server: SocketAddr,
     state: watch::Sender<State>,
+    /// How many times connections were broken. An event: the state may be whole again before anybody looks.
+    breaks: watch::Sender<u64>,
     delay: watch::Sender<Duration>,
+    /// Connections end with a reset.
+    abrupt: AtomicBool,
     /// How many times sessions were ended on demand.
     endings: watch::Sender<u64>,
     trap: Mutex<Option<Trap>>,
@@ -46,10 +53,8 @@ enum State {
     Mute,
     /// Connections stay open, and nothing passes.
     Silent,
-    /// Every connection is closed, a new one at once.
+    /// New connections are closed at once.
     Cut,
-    /// The same, with a reset.
-    Reset,
 }
 
 /// What is done to a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
@@ -91,7 +96,9 @@ impl FaultyLink {
         let shared = Arc::new(Shared {
             server,
             state: watch::Sender::new(State::Whole),
+            breaks: watch::Sender::new(0),
             delay: watch::Sender::new(Duration::ZERO),
+            abrupt: AtomicBool::new(false),
             endings: watch::Sender::new(0),
             trap: Mutex::default(),
         });
@@ -129,19 +136,23 @@ impl FaultyLink {
         self.shared.state.send_replace(State::Silent);
     }
 
+    /// All connections are closed, and new ones at once.
     pub fn cut(&self) {
-        self.shared.state.send_replace(State::Cut);
+        self.shared.abrupt.store(false, Ordering::Relaxed);
+        self.shared.break_all();
     }
 
+    /// The same, with a reset.
     pub fn reset(&self) {
-        self.shared.state.send_replace(State::Reset);
+        self.shared.abrupt.store(true, Ordering::Relaxed);
+        self.shared.break_all();
     }
 
     /// # Panics
     /// If something was lost and the connections are still open: a stream cannot go on with a hole in it.
     pub fn mend(&self) {
         let before = self.shared.state.send_replace(State::Whole);
-        assert!(matches!(before, State::Whole | State::Cut | State::Reset), "cut first");
+        assert!(matches!(before, State::Whole | State::Cut), "cut first");
     }
 
     /// The next operation of this kind meets its fate.
@@ -174,6 +185,11 @@ impl Sprung {
 impl Shared {
     fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
         self.trap.lock().expect("no thread panics here")
+    }
+
+    fn break_all(&self) {
+        self.state.send_replace(State::Cut);
+        self.breaks.send_modify(|times| *times += 1);
     }
 
     /// The trap that this message springs.
@@ -240,8 +256,8 @@ impl Messages {
 type Expected = Mutex<HashMap<i32, Trap>>;
 
 async fn pass(shared: Arc<Shared>, client: TcpStream) -> io::Result<()> {
-    let mut state = shared.state.subscribe();
-    if matches!(*state.borrow(), State::Cut | State::Reset) {
+    let mut breaks = shared.breaks.subscribe();
+    if *shared.state.borrow() == State::Cut {
         return Ok(());
     }
     let server = TcpStream::connect(shared.server).await?;
@@ -253,11 +269,16 @@ async fn pass(shared: Arc<Shared>, client: TcpStream) -> io::Result<()> {
     let (due, delayed) = mpsc::unbounded_channel();
     tokio::select! {
         ended = upward(&shared, Messages::of(client_says), &mut to_server, &expected) => ended,
-        ended = downward(&shared, Messages::of(server_says), due, &expected) => ended,
-        ended = write(&mut to_client, delayed) => ended,
-        _broken = state.wait_for(|state| matches!(state, State::Cut | State::Reset)) => Ok(()),
+        // What the server said last is passed on before the connection ends.
+        ended = async {
+            tokio::try_join!(
+                downward(&shared, Messages::of(server_says), due, &expected),
+                write(&mut to_client, delayed),
+            )
+        } => ended.map(drop),
+        _broken = breaks.changed() => Ok(()),
     }?;
-    if *shared.state.borrow() == State::Reset {
+    if shared.abrupt.load(Ordering::Relaxed) {
         to_client.as_ref().set_zero_linger()?;
         to_server.as_ref().set_zero_linger()?;
     }
@@ -441,6 +462,8 @@ mod tests {
     async fn a_silent_link_passes_nothing_either_way_and_a_reset_one_is_told() {
         let all = Connected::new().await;
         for lose in [FaultyLink::lose_replies, FaultyLink::lose_requests, FaultyLink::lose_all] {
+            // What is asked for while disconnected is not lost but sent later.
+            all.client.list_children(&all.root).await.expect("connected");
             lose(&all.link);
             let mut created = std::pin::pin!(all.create());
             assert!(tokio::time::timeout(QUIET, &mut created).await.is_err(), "answered");

@@ -16,7 +16,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 /// Longer than an election and the return of a server, on a busy machine as well.
-const SESSION: &str = "12s";
+const SESSION: &str = "20s";
 
 struct Fleet {
     ensemble: Ensemble,
@@ -35,7 +35,7 @@ impl Fleet {
                 .with("/zookeeper/session_timeout", session)
                 .with("/zookeeper/sessions", 2)
                 .with("/defaults/hold", hold.clone())
-                .with("/routes/0/fence/wait", "15s")
+                .with("/routes/0/fence/wait", "60s")
                 .with("/upstreams/ledger/response_timeout", "60s")
         };
         let (one, two) = (policy("gw-1"), policy("gw-2"));

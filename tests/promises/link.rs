@@ -82,7 +82,7 @@ impl Pair {
     async fn ours_serves(&self, before: Option<Token>) {
         self.ours.becomes_ready().await;
         let answer = self.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
         assert!(answer.token() > before, "{:?} after {before:?}", answer.token());
         self.nothing_is_left().await;
         self.key_is_free().await;

@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(with(execution(start, 3, 12, Some(20))), [overlap(1, 3)]);
         assert_eq!(with(execution(start, 3, 15, Some(20))), []);
         let stale = Violation::NotNewer { key: "a".into(), first: token(2), second: token(2) };
-        assert_eq!(with(execution(start, 2, 15, Some(20))), [stale.clone()]);
+        assert_eq!(with(execution(start, 2, 15, Some(20))), std::slice::from_ref(&stale));
 
         let writer = execution(start, 2, 0, Some(10));
         assert_eq!(of(vec![writer.clone(), reader(start, 3, 9, 12)]), [overlap(2, 3)]);

@@ -70,6 +70,16 @@ impl Pair {
         self.link.mend();
     }
 
+    /// The server ends our gateway's session, and the gateway has noticed: it is ready only with another one.
+    async fn session_ends(&self) {
+        self.link.end_sessions();
+        self.session_ended().await;
+    }
+
+    async fn session_ended(&self) {
+        self.ours.says("the end of the session", |line| line.message() == "session.ended").await;
+    }
+
     /// Asks our gateway and waits until the origin works for it.
     async fn held(&self) -> (Pending, Record, Latch) {
         let latch = self.site.origin.holds("/pay/7");
@@ -433,8 +443,7 @@ async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leav
         let (asked, record, latch) = pair.held().await;
         let queued = pair.ours.begin(Ask::post("/pay/7"));
         pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-        pair.link.end_sessions();
-        pair.ours.says("the end of the session", |line| line.message() == "session.ended").await;
+        pair.session_ends().await;
         latch.let_go();
         is_served(asked).await;
         let answer = queued.answer().await;
@@ -456,6 +465,7 @@ async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
         removed.happened().await;
         pair.link.end_sessions();
         latch.let_go();
+        pair.session_ended().await;
         pair.ours_serves(answer.token()).await;
     }
 }
@@ -468,7 +478,7 @@ async fn a_session_that_ends_before_a_removal_arrives_leaves_no_node() {
         let answer = pair.ours.send(&Ask::post("/pay/7")).await;
         assert_eq!(answer.status, 200);
         lost.happened().await;
-        pair.link.end_sessions();
+        pair.session_ends().await;
         pair.nothing_is_left().await;
         pair.ours_serves(answer.token()).await;
     }

@@ -63,6 +63,7 @@ async fn twenty_thousand_keys_stay_within_the_bound_of_a_session_and_an_ensemble
         site.policy(name)
             .with("/zookeeper/servers", json!(ensemble.addresses()))
             .with("/zookeeper/session_timeout", "6s")
+            .with("/zookeeper/sessions", 2)
             .with("/defaults/hold", json!({"mode": "cached", "linger": "5m"}))
             .with("/routes/0/fence/wait", "15s")
     };

@@ -102,6 +102,16 @@ impl Gateway {
         Metrics::parse(std::str::from_utf8(&answer.body).expect("metrics are text"))
     }
 
+    /// Polls: metrics are told to whoever asks, there is no event.
+    pub async fn gauge_becomes(&self, name: &str, value: f64) {
+        let reached = async {
+            while (self.metrics().await.sum(name, &[]) - value).abs() > 0.1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        patiently(&format!("{name} to be {value}"), reached, || self.log()).await;
+    }
+
     /// Waits for a line of the log, said before or to come.
     ///
     /// # Panics
@@ -240,6 +250,24 @@ impl Metrics {
             (name.to_owned(), value.parse().expect("a number"))
         };
         Self(samples.map(split).collect())
+    }
+
+    /// Of the samples of this name with all these labels.
+    pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        self.named(name)
+            .filter(|(sample, _)| labels.iter().all(|label| sample.contains(label)))
+            .map(|(_, v)| v)
+            .sum()
+    }
+
+    /// The largest sample of this name; 0 if there is none.
+    pub fn largest(&self, name: &str) -> f64 {
+        self.named(name).map(|(_, value)| value).fold(0.0, f64::max)
+    }
+
+    fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+        let samples = self.0.iter().map(|(sample, value)| (sample.as_str(), *value));
+        samples.filter(move |(sample, _)| sample.split('{').next() == Some(name))
     }
 }
 

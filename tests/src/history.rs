@@ -1,4 +1,5 @@
-//! Judges what happened: no two executions of a key overlap, tokens grow, and answers told the truth.
+//! Judges what happened: no two executions of a key overlap unless both only read, tokens grow, and answers told the
+//! truth.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -22,12 +23,19 @@ pub struct History {
 #[derive(Debug, Clone)]
 pub struct Execution {
     pub key: String,
+    pub access: Access,
     pub token: Token,
     pub gateway: String,
     pub attempt: Option<String>,
     pub began: Instant,
     /// None: still running, for all one knows.
     pub ended: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Exclusive,
+    Shared,
 }
 
 /// One request as its client saw it end.
@@ -117,6 +125,7 @@ impl Execution {
     fn of(record: &Record) -> Self {
         Self {
             key: record.key().unwrap_or_default().to_owned(),
+            access: record.access(),
             token: record.stamped(),
             gateway: record.gateway.clone(),
             attempt: record.request.field(ATTEMPT).map(str::to_owned),
@@ -126,25 +135,63 @@ impl Execution {
     }
 }
 
-/// Sweeps one key's executions: `latest` is the one that ends last of all before.
+/// Sweeps one key's executions.
 fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
     let mut broken = Vec::new();
-    let Some((mut latest, rest)) = line.split_first() else { return broken };
-    let mut newest = latest.token;
-    for execution in rest {
+    let (mut writers, mut readers) = (Before::default(), Before::default());
+    for execution in line {
+        // Readers may overlap readers, and have no order among themselves.
+        let (before, own): (&[&Before<'_>], _) = match execution.access {
+            Access::Exclusive => (&[&writers, &readers], &writers),
+            Access::Shared => (&[&writers], &readers),
+        };
         let (key, second) = (key.to_owned(), execution.token);
-        if latest.ended.is_none_or(|end| execution.began < end) {
-            broken.push(Violation::Overlap { key: key.clone(), first: latest.token, second });
+        let latest = before.iter().filter_map(|before| before.latest).max_by_key(|one| End::of(one));
+        if let Some(first) = latest.filter(|latest| End::of(latest) > End::At(execution.began)) {
+            broken.push(Violation::Overlap { key: key.clone(), first: first.token, second });
         }
-        if second <= newest {
-            broken.push(Violation::NotNewer { key, first: newest, second });
+        let newest = before.iter().filter_map(|before| before.newest).max();
+        if let Some(first) = newest.filter(|newest| second <= *newest) {
+            broken.push(Violation::NotNewer { key, first, second });
         }
-        newest = newest.max(second);
-        if latest.ended.is_some_and(|end| execution.ended.is_none_or(|other| other > end)) {
-            latest = execution;
+        let own = own.with(execution);
+        match execution.access {
+            Access::Exclusive => writers = own,
+            Access::Shared => readers = own,
         }
     }
     broken
+}
+
+/// The executions of one access that began before.
+#[derive(Debug, Default, Clone, Copy)]
+struct Before<'a> {
+    /// The one that ends last of all.
+    latest: Option<&'a Execution>,
+    newest: Option<Token>,
+}
+
+impl<'a> Before<'a> {
+    fn with(self, execution: &'a Execution) -> Self {
+        let longer = self.latest.is_none_or(|latest| End::of(execution) > End::of(latest));
+        Self {
+            latest: if longer { Some(execution) } else { self.latest },
+            newest: self.newest.max(Some(execution.token)),
+        }
+    }
+}
+
+/// When an execution ends; one that never does ends after all others.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    At(Instant),
+    Never,
+}
+
+impl End {
+    fn of(execution: &Execution) -> Self {
+        execution.ended.map_or(Self::Never, Self::At)
+    }
 }
 
 #[cfg(test)]
@@ -161,6 +208,7 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         Execution {
             key: "a".into(),
+            access: Access::Exclusive,
             token: token(epoch),
             gateway: format!("gw-{}", epoch % 2),
             attempt: Some(epoch.to_string()),
@@ -228,5 +276,32 @@ mod tests {
             doctor(&mut history);
             assert_eq!(history.violations(), expected, "{name}");
         }
+    }
+
+    fn reader(start: Instant, epoch: u64, began: u64, ended: u64) -> Execution {
+        Execution { access: Access::Shared, ..execution(start, epoch, began, Some(ended)) }
+    }
+
+    #[test]
+    fn readers_may_overlap_in_any_order_and_writers_no_reader() {
+        let start = Instant::now();
+        let of = |executions| History { executions, attempts: Vec::new() }.violations();
+        let readers = vec![reader(start, 2, 0, 10), reader(start, 1, 5, 15), reader(start, 2, 6, 8)];
+        assert_eq!(of(readers.clone()), []);
+
+        let overlap = |first, second| Violation::Overlap {
+            key: "a".into(),
+            first: token(first),
+            second: token(second),
+        };
+        let with = |one| of(readers.iter().cloned().chain([one]).collect());
+        assert_eq!(with(execution(start, 3, 12, Some(20))), [overlap(1, 3)]);
+        assert_eq!(with(execution(start, 3, 15, Some(20))), []);
+        let stale = Violation::NotNewer { key: "a".into(), first: token(2), second: token(2) };
+        assert_eq!(with(execution(start, 2, 15, Some(20))), std::slice::from_ref(&stale));
+
+        let writer = execution(start, 2, 0, Some(10));
+        assert_eq!(of(vec![writer.clone(), reader(start, 3, 9, 12)]), [overlap(2, 3)]);
+        assert_eq!(of(vec![writer, reader(start, 2, 11, 12)]), [stale]);
     }
 }

@@ -1,13 +1,15 @@
 //! The harness: starts real gateways, a real ZooKeeper and recording upstreams, and judges what they did.
 //!
 //! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it
-//! is told, [`zookeeper`] the server behind it and [`link`] the way there, [`origin`] the upstream that records,
-//! [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages as they were spelled. [`memory`] is
-//! a ZooKeeper for simulated time.
+//! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`link`] the way there, [`origin`] the upstream
+//! that records and [`ledger`] one that keeps accounts, [`client`] and [`load`] who asks, [`history`] the judge.
+//! [`wire`] reads messages as they were spelled. [`memory`] is a ZooKeeper for simulated time.
 
 pub mod client;
+pub mod ensemble;
 pub mod gateway;
 pub mod history;
+pub mod ledger;
 pub mod link;
 pub mod load;
 pub mod memory;

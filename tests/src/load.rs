@@ -42,10 +42,15 @@ pub struct Told {
 }
 
 impl Load {
-    /// `name` sets its attempts apart from those of other loads.
+    /// Clients that send POST. `name` sets its attempts apart from those of other loads.
     pub fn start(name: &str, plan: &Plan) -> Self {
+        Self::of(Ask::post, name, plan)
+    }
+
+    /// Clients that send what `ask` makes of a path.
+    pub fn of(ask: fn(&str) -> Ask, name: &str, plan: &Plan) -> Self {
         let stop = watch::Sender::new(false);
-        let client = |n| tokio::spawn(work(format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
+        let client = |n| tokio::spawn(work(ask, format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
         let clients = (0..plan.clients).map(client).collect();
         Self { clients, stop }
     }
@@ -72,7 +77,13 @@ impl Load {
     }
 }
 
-async fn work(name: String, number: usize, plan: Plan, stop: watch::Receiver<bool>) -> Vec<Told> {
+async fn work(
+    ask: fn(&str) -> Ask,
+    name: String,
+    number: usize,
+    plan: Plan,
+    stop: watch::Receiver<bool>,
+) -> Vec<Told> {
     let address = plan.gateways[number % plan.gateways.len()];
     let mut told = Vec::new();
     let mut connection = None;
@@ -81,7 +92,7 @@ async fn work(name: String, number: usize, plan: Plan, stop: watch::Receiver<boo
             break;
         }
         let id = format!("{name}-{i}");
-        let ask = Ask::post(&plan.paths[(number + i) % plan.paths.len()]).field(ATTEMPT, &id);
+        let ask = ask(&plan.paths[(number + i) % plan.paths.len()]).field(ATTEMPT, &id);
         let answer = send(&mut connection, address, &ask).await;
         let served = answer.as_ref().is_ok_and(|answer| answer.status == 200);
         if answer.is_err() {

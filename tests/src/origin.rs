@@ -26,7 +26,7 @@ pub use self::{
     act::{Act, Latch, Reply},
     log::{Log, Piece, Record},
 };
-use crate::patience::patiently;
+use crate::{history::Access, patience::patiently};
 
 /// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
 pub struct Origin {
@@ -159,13 +159,18 @@ impl Shared {
     /// Compares and raises the mark of the record's key, where this origin compares.
     fn admit(&self, number: usize) -> bool {
         let Some(marks) = &self.marks else { return true };
-        let (key, token) = {
+        let (key, token, access) = {
             let log = self.log.borrow();
-            (log.records[number].key().map(str::to_owned), log.records[number].token())
+            let record = &log.records[number];
+            (record.key().map(str::to_owned), record.token(), record.access())
         };
         let (Some(key), Some(token)) = (key, token) else { return true };
         let mut marks = marks.lock().expect("no thread panics here");
-        let newer = marks.entry(key).or_default().write(token).is_ok();
+        let marks = marks.entry(key).or_default();
+        let newer = match access {
+            Access::Exclusive => marks.write(token).is_ok(),
+            Access::Shared => marks.read(token).is_ok(),
+        };
         self.log.send_modify(|log| log.records[number].stale = !newer);
         newer
     }

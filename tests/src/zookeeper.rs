@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    io,
     net::SocketAddr,
     sync::{
         LazyLock,
@@ -12,6 +13,10 @@ use std::{
 
 use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use zookeeper_client::{AddWatchMode, Client, Error};
 
 use crate::{patience::patiently, scratch};
@@ -29,6 +34,28 @@ pub fn shared() -> SocketAddr {
 pub fn fresh_root() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("/t/{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Sends one of ZooKeeper's four-letter words; the answer ends with the connection.
+///
+/// # Errors
+/// When nobody answers.
+pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(word.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// The number of the last transaction that a server has seen: everything that was written has one.
+///
+/// # Panics
+/// If the server does not answer.
+pub async fn last_zxid(server: SocketAddr) -> u64 {
+    let answer = ask(server, "srvr").await.expect("the server is up");
+    let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+    u64::from_str_radix(zxid.expect("a server that serves"), 16).expect("hexadecimal")
 }
 
 /// A server that one test may stop and freeze.
@@ -111,6 +138,22 @@ impl Tree {
     pub async fn created(&self, path: &str) -> u64 {
         let stat = self.client.check_stat(&format!("{}{path}", self.root)).await.expect("ZooKeeper serves");
         stat.expect("the node exists").czxid.try_into().expect("zxids are positive")
+    }
+
+    /// How often the data of a node was written since it was made.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub async fn version(&self, path: &str) -> u64 {
+        let stat = self.client.check_stat(&format!("{}{path}", self.root)).await.expect("ZooKeeper serves");
+        stat.expect("the node exists").version.try_into().expect("versions are positive")
+    }
+
+    /// The registrations of the gateways' sessions.
+    pub async fn members(&self) -> Vec<String> {
+        let mut paths = self.paths().await;
+        paths.retain(|path| path.starts_with("/members/"));
+        paths
     }
 
     /// # Panics

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::Serialize;
 
-use crate::order::{Order, Resource};
+use crate::order::{Change, Order, Resource};
 use crate::stamp::{Compare, Stamp};
 
 #[derive(Debug)]
@@ -25,12 +25,19 @@ pub(crate) struct Book {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Done { balance: i64, sequence: i64 },
-    Insufficient { available: i64 },
+    /// What each changed resource has now, and the number of the last execution that was recorded.
+    Done {
+        balances: Vec<i64>,
+        sequence: i64,
+    },
+    Insufficient {
+        available: i64,
+    },
     Stale,
 }
 
-/// One run of the business logic. Two effective ones of a key must not overlap, nor run against the order of tokens.
+/// What one run of the business logic did to one resource. Two effective ones of a key must not overlap, nor run
+/// against the order of tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Execution {
     sequence: i64,
@@ -127,47 +134,39 @@ impl Book {
 
     /// The fence, the effect and the record of it are one transaction, or none.
     fn execute_fenced(&self, order: &Order, stamp: Stamp, raise: &str) -> rusqlite::Result<Outcome> {
-        let key = order.resource.to_string();
         let mut writer = locked(&self.writer);
         // Immediate: the write lock comes first, so that what is read below is still so at the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begin_ns = now_ns();
         let token = stamp.token.map(|token| token.to_string());
         let number = stamp.number.map_or(0, |number| number.as_i64());
-        let raised =
-            transaction.execute(raise, params![key, token.as_deref().unwrap_or_default(), number])?;
-        if raised == 0 {
-            let newest =
-                transaction.query_row("SELECT token FROM fence WHERE key = ?1", [&key], |row| row.get(0));
-            self.refused(order, token, newest.optional()?);
-            return Ok(Outcome::Stale);
+        for key in order.changes.iter().map(|change| change.resource.to_string()) {
+            let raised =
+                transaction.execute(raise, params![key, token.as_deref().unwrap_or_default(), number])?;
+            if raised == 0 {
+                let newest =
+                    transaction.query_row("SELECT token FROM fence WHERE key = ?1", [&key], |row| row.get(0));
+                let newest = newest.optional()?;
+                self.refused(Refusal { operation: order.operation.clone(), key, presented: token, newest });
+                return Ok(Outcome::Stale);
+            }
         }
 
-        let before = balance(&transaction, &order.resource)?;
+        let before = balances(&transaction, order)?;
         thread::sleep(self.work_time);
-        let outcome = applied(&transaction, order, before)?;
+        let outcome = applied(&transaction, order, stamp, begin_ns, &before)?;
         // Committed also without an effect: a client was told "not enough", so nothing older may take some later.
-        let sequence = record(&transaction, order, stamp, begin_ns, outcome.is_some())?;
         transaction.commit()?;
-        Ok(outcome.map_or(Outcome::Insufficient { available: before }, |balance| Outcome::Done {
-            balance,
-            sequence,
-        }))
+        Ok(outcome)
     }
 
     /// Read, work, write: no transaction around, no comparison. Two at once lose one of the effects, and a late one
     /// writes over a newer one. This is the accident, kept here to be looked at.
     fn execute_naively(&self, order: &Order, stamp: Stamp) -> rusqlite::Result<Outcome> {
         let begin_ns = now_ns();
-        let before = self.balance(&order.resource)?;
+        let before = balances(&locked(&self.reader), order)?;
         thread::sleep(self.work_time);
-        let writer = locked(&self.writer);
-        let outcome = applied(&writer, order, before)?;
-        let sequence = record(&writer, order, stamp, begin_ns, outcome.is_some())?;
-        Ok(outcome.map_or(Outcome::Insufficient { available: before }, |balance| Outcome::Done {
-            balance,
-            sequence,
-        }))
+        applied(&locked(&self.writer), order, stamp, begin_ns, &before)
     }
 
     /// Cents or units that are there.
@@ -209,11 +208,10 @@ impl Book {
         locked(&self.refusals).clone()
     }
 
-    fn refused(&self, order: &Order, presented: Option<String>, newest: Option<String>) {
-        let (operation, key) = (order.operation.clone(), order.resource.to_string());
+    fn refused(&self, refusal: Refusal) {
         let mut refusals = locked(&self.refusals);
         refusals.stale += 1;
-        refusals.latest = Some(Refusal { operation, key, presented, newest });
+        refusals.latest = Some(refusal);
     }
 }
 
@@ -232,19 +230,50 @@ fn balance(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64
     Ok(amount.unwrap_or_else(|| resource.initial()))
 }
 
-/// Writes the new balance; `None` where there is not enough.
-fn applied(connection: &Connection, order: &Order, before: i64) -> rusqlite::Result<Option<i64>> {
-    let Some(after) = before.checked_add(order.change).filter(|after| *after >= 0) else { return Ok(None) };
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO balances (key, amount) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET amount = excluded.amount",
-    )?;
-    statement.execute(params![order.resource.to_string(), after])?;
-    Ok(Some(after))
+/// In the order of the changes.
+fn balances(connection: &Connection, order: &Order) -> rusqlite::Result<Vec<i64>> {
+    order.changes.iter().map(|change| balance(connection, &change.resource)).collect()
+}
+
+/// Writes all new balances, or none where there is not enough, and the record either way.
+fn applied(
+    connection: &Connection,
+    order: &Order,
+    stamp: Stamp,
+    begin_ns: i64,
+    before: &[i64],
+) -> rusqlite::Result<Outcome> {
+    let mut balances = Vec::with_capacity(before.len());
+    let mut missing = None;
+    for (change, before) in order.changes.iter().zip(before) {
+        match before.checked_add(change.amount).filter(|after| *after >= 0) {
+            Some(after) => balances.push(after),
+            None => missing = missing.or(Some(*before)),
+        }
+    }
+    if missing.is_none() {
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO balances (key, amount) VALUES (?1, ?2)
+             ON CONFLICT (key) DO UPDATE SET amount = excluded.amount",
+        )?;
+        for (change, after) in order.changes.iter().zip(&balances) {
+            statement.execute(params![change.resource.to_string(), after])?;
+        }
+    }
+    let mut sequence = 0;
+    for change in &order.changes {
+        sequence = record(connection, &order.operation, change, stamp, begin_ns, missing.is_none())?;
+    }
+    Ok(match missing {
+        None => Outcome::Done { balances, sequence },
+        Some(available) => Outcome::Insufficient { available },
+    })
 }
 
 fn record(
     connection: &Connection,
-    order: &Order,
+    operation: &str,
+    change: &Change,
     stamp: Stamp,
     begin_ns: i64,
     effective: bool,
@@ -254,11 +283,11 @@ fn record(
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
     statement.insert(params![
-        order.operation,
-        order.resource.to_string(),
+        operation,
+        change.resource.to_string(),
         stamp.token.map(|token| token.to_string()),
         stamp.number.map(|number| number.as_i64()),
-        if effective { order.change } else { 0 },
+        if effective { change.amount } else { 0 },
         begin_ns,
         now_ns(),
         effective,

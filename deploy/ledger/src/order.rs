@@ -1,15 +1,21 @@
-//! What a client may ask for: move money on an account, or take units of a stock-keeping unit.
+//! What a client may ask for: move money on an account or between two, or take units of a stock-keeping unit.
 
 use std::fmt;
 
-/// One change of one resource, checked.
+/// Changes that happen together or not at all, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     /// The client's name for what it wants done; nothing here makes it happen only once.
     pub(crate) operation: String,
+    /// At least one, each of another resource.
+    pub(crate) changes: Vec<Change>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Change {
     pub(crate) resource: Resource,
     /// Cents or units, negative when they are taken; never 0.
-    pub(crate) change: i64,
+    pub(crate) amount: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub(crate) enum BadOrder {
     Operation,
     #[error("an amount or quantity is a whole number from 1 to {MOST}")]
     Amount,
+    #[error("a transfer is between two accounts")]
+    ToItself,
 }
 
 /// 10 million currency units: sums of it stay far away from the end of an i64.
@@ -46,18 +54,41 @@ impl Order {
         direction: Direction,
         amount: i64,
     ) -> Result<Self, BadOrder> {
-        if operation.is_empty() || operation.chars().count() > 128 {
-            return Err(BadOrder::Operation);
-        }
-        if !(1..=MOST).contains(&amount) {
-            return Err(BadOrder::Amount);
-        }
-        let change = match direction {
+        checked(&operation, amount)?;
+        let amount = match direction {
             Direction::Give => amount,
             Direction::Take => -amount,
         };
-        Ok(Self { operation, resource, change })
+        Ok(Self { operation, changes: vec![Change { resource, amount }] })
     }
+
+    /// Takes from one and gives to another.
+    ///
+    /// # Errors
+    /// [`BadOrder`] names the part that is not allowed.
+    pub(crate) fn transfer(
+        from: Resource,
+        to: Resource,
+        operation: String,
+        amount: i64,
+    ) -> Result<Self, BadOrder> {
+        checked(&operation, amount)?;
+        if from == to {
+            return Err(BadOrder::ToItself);
+        }
+        let changes = vec![Change { resource: from, amount: -amount }, Change { resource: to, amount }];
+        Ok(Self { operation, changes })
+    }
+}
+
+fn checked(operation: &str, amount: i64) -> Result<(), BadOrder> {
+    if operation.is_empty() || operation.chars().count() > 128 {
+        return Err(BadOrder::Operation);
+    }
+    if !(1..=MOST).contains(&amount) {
+        return Err(BadOrder::Amount);
+    }
+    Ok(())
 }
 
 impl Resource {

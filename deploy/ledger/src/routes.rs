@@ -32,6 +32,16 @@ struct Payment {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Transfer {
+    operation: String,
+    from: String,
+    to: String,
+    /// Cents.
+    amount: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Reservation {
     operation: String,
     /// Units.
@@ -54,6 +64,15 @@ struct Done {
     sequence: i64,
 }
 
+#[derive(Debug, Serialize)]
+struct Transferred {
+    operation: String,
+    /// Cents that are there now.
+    from: i64,
+    to: i64,
+    sequence: i64,
+}
+
 type Answer<T> = Result<Json<T>, Problem>;
 
 pub(crate) fn service(book: Arc<Book>, compare: Compare, fields: Fields) -> Router {
@@ -61,6 +80,7 @@ pub(crate) fn service(book: Arc<Book>, compare: Compare, fields: Fields) -> Rout
         .route("/v1/accounts/{id}/debit", post(debit))
         .route("/v1/accounts/{id}/credit", post(credit))
         .route("/v1/accounts/{id}", get(account))
+        .route("/v1/transfers", post(transfer))
         .route("/v1/skus/{sku}/reservations", post(reserve))
         .route("/v1/skus/{sku}", get(sku))
         .route("/v1/executions", get(executions))
@@ -97,7 +117,16 @@ async fn pay(
 ) -> Answer<Done> {
     let Payment { operation, amount } = serde_json::from_slice(&body)?;
     let order = Order::parse(Resource::account(id)?, operation, direction, amount)?;
-    service.execute(order, &headers).await
+    service.change(order, &headers).await
+}
+
+async fn transfer(State(service): State<Service>, headers: HeaderMap, body: Bytes) -> Answer<Transferred> {
+    let Transfer { operation, from, to, amount } = serde_json::from_slice(&body)?;
+    let order =
+        Order::transfer(Resource::account(&from)?, Resource::account(&to)?, operation.clone(), amount)?;
+    let (balances, sequence) = service.execute(order, &headers).await?;
+    let [from, to] = balances.try_into().expect("a transfer changes two accounts");
+    Ok(Json(Transferred { operation, from, to, sequence }))
 }
 
 async fn reserve(
@@ -108,7 +137,7 @@ async fn reserve(
 ) -> Answer<Done> {
     let Reservation { operation, quantity } = serde_json::from_slice(&body)?;
     let order = Order::parse(Resource::sku(&sku)?, operation, Direction::Take, quantity)?;
-    service.execute(order, &headers).await
+    service.change(order, &headers).await
 }
 
 async fn account(State(service): State<Service>, Path(id): Path<String>) -> Answer<Value> {
@@ -132,12 +161,21 @@ async fn refusals(State(service): State<Service>) -> Json<Value> {
 }
 
 impl Service {
-    async fn execute(self, order: Order, headers: &HeaderMap) -> Answer<Done> {
+    /// An order for one resource.
+    async fn change(self, order: Order, headers: &HeaderMap) -> Answer<Done> {
+        let [change] = order.changes.as_slice() else { unreachable!("parsed as an order for one resource") };
+        let (operation, key) = (order.operation.clone(), change.resource.to_string());
+        let (balances, sequence) = self.execute(order, headers).await?;
+        let [balance] = balances.try_into().expect("one change, one balance");
+        Ok(Json(Done { operation, key, balance, sequence }))
+    }
+
+    /// What there is now of each resource, and the number of the execution.
+    async fn execute(self, order: Order, headers: &HeaderMap) -> Result<(Vec<i64>, i64), Problem> {
         let stamp = Stamp::required(headers, &self.fields, self.compare)?;
-        let (operation, key) = (order.operation.clone(), order.resource.to_string());
         let compare = self.compare;
         match self.ask(move |book| book.execute(&order, stamp, compare)).await? {
-            Outcome::Done { balance, sequence } => Ok(Json(Done { operation, key, balance, sequence })),
+            Outcome::Done { balances, sequence } => Ok((balances, sequence)),
             Outcome::Insufficient { available } => Err(Problem::Insufficient { available }),
             Outcome::Stale => Err(Problem::Stale),
         }

@@ -114,7 +114,7 @@ impl Latch {
         self.0.send_replace(true);
     }
 
-    pub(super) async fn passed(&self) {
+    pub(crate) async fn passed(&self) {
         // The sender lives in `self`, so waiting ends only by letting go.
         self.0.subscribe().wait_for(|gone| *gone).await.expect("the latch owns its sender");
     }

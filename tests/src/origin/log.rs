@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fencegate_policies::token::Token;
 
-use crate::wire::Message;
+use crate::{history::Access, wire::Message};
 
 #[derive(Debug, Default)]
 pub struct Log {
@@ -67,6 +67,13 @@ impl Record {
 
     pub fn key(&self) -> Option<&str> {
         self.request.field("fencing-key")
+    }
+
+    pub fn access(&self) -> Access {
+        match self.request.field("fencing-mode") {
+            Some("shared") => Access::Shared,
+            _ => Access::Exclusive,
+        }
     }
 
     /// # Panics

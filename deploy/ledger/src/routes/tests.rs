@@ -174,6 +174,37 @@ async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
 }
 
 #[tokio::test]
+async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
+    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let transfer = async |operation: &str, epoch, from: &str, to: &str, amount| {
+        let body = json!({ "operation": operation, "from": from, "to": to, "amount": amount });
+        ledger.post("/v1/transfers", ("fencing-token", &token(epoch, 1)), body).await
+    };
+    let (done, told) = transfer("first", 5, "alice", "bob", 100).await;
+    assert_eq!(done.status(), StatusCode::OK);
+    assert_eq!(told, json!({ "operation": "first", "from": 999_900, "to": 1_000_100, "sequence": 2 }));
+
+    // Newer for the account that it takes from, stale for the one that it gives to: nothing of it stays.
+    assert_eq!(transfer("to bob", 5, "carol", "bob", 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
+    assert_eq!(transfer("from bob", 5, "bob", "carol", 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
+    assert_eq!(ledger.get("/v1/refusals").await["latest"]["key"], "account/bob");
+    assert_eq!(transfer("carol's mark", 4, "carol", "dave", 1).await.0.status(), StatusCode::OK);
+
+    let (poor, _) = transfer("too much", 6, "bob", "alice", 2_000_000).await;
+    assert_eq!(poor.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    for (account, balance) in
+        [("alice", 999_900), ("bob", 1_000_100), ("carol", 999_999), ("dave", 1_000_001)]
+    {
+        assert_eq!(ledger.get(&format!("/v1/accounts/{account}")).await["balance"], balance, "{account}");
+    }
+    assert_eq!(
+        ledger.executed().await,
+        ["first", "first", "carol's mark", "carol's mark", "too much", "too much"]
+    );
+    assert_eq!(transfer("older", 5, "bob", "carol", 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
+}
+
+#[tokio::test]
 async fn malformed_orders_are_told_apart_from_refused_ones() {
     let ledger = Client::of(Compare::Token, Duration::ZERO);
     let long = "x".repeat(129);
@@ -186,6 +217,8 @@ async fn malformed_orders_are_told_apart_from_refused_ones() {
         ("/v1/accounts/alice/debit", json!({ "operation": "", "amount": 1 }), 422),
         ("/v1/accounts/alice/debit", json!({ "operation": long, "amount": 1 }), 422),
         ("/v1/accounts/a%2Fb/debit", json!({ "operation": "a", "amount": 1 }), 422),
+        ("/v1/transfers", json!({ "operation": "a", "from": "b", "to": "b", "amount": 1 }), 422),
+        ("/v1/transfers", json!({ "operation": "a", "from": "b", "amount": 1 }), 400),
         ("/v1/nothing", json!({}), 404),
     ] {
         let (answer, problem) = ledger.post(path, ("fencing-token", &token(1, 1)), body.clone()).await;

@@ -1,0 +1,415 @@
+//! A hot key is handed on inside a gateway without a word to ZooKeeper, and nobody else starves.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    client::{Ask, Client, Outcome},
+    gateway::Gateway,
+    history::{Execution, History},
+    link::FaultyLink,
+    load::{Load, Plan, Told},
+    origin::Act,
+    patience::QUIET,
+    policy::Policy,
+    site::Site,
+    zookeeper::{OwnZooKeeper, Tree, last_zxid},
+};
+use serde_json::{Value, json};
+
+/// Long enough that no tenure ends by it within a test.
+const KEPT: &str = "60s";
+
+fn cached(policy: Policy, rules: Value) -> Policy {
+    let rules = rules.as_object().expect("a mapping").clone();
+    let hold = rules.into_iter().chain([("mode".to_owned(), json!("cached"))]).collect();
+    policy.with("/defaults/hold", Value::Object(hold))
+}
+
+/// A gateway that gives a key back only when somebody wants it.
+async fn keeping(site: &Site, name: &str) -> Gateway {
+    Gateway::start(&cached(site.policy(name), json!({"linger": KEPT}))).await
+}
+
+fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Plan {
+    Plan {
+        gateways: gateways.iter().map(|gateway| gateway.public).collect(),
+        paths: vec!["/pay/7".to_owned()],
+        clients,
+        requests,
+        pause: Duration::ZERO,
+    }
+}
+
+fn all_done(told: &[Told]) {
+    for told in told {
+        let status = told.answer.as_ref().map(|answer| answer.status);
+        assert_eq!(status, Ok(200), "{}: {:?}", told.id, told.answer);
+    }
+}
+
+/// Executions in the order of their begin, cut where the lock node changes.
+fn tenures(history: &History) -> Vec<Vec<&Execution>> {
+    let mut line: Vec<_> = history.executions.iter().collect();
+    line.sort_by_key(|execution| execution.began);
+    let tenures = line.chunk_by(|one, next| one.token.same_tenure(next.token));
+    tenures.map(<[&Execution]>::to_vec).collect()
+}
+
+/// What was written to ZooKeeper by all, and by heartbeats alone.
+async fn written(zookeeper: &OwnZooKeeper, tree: &Tree) -> (u64, u64) {
+    // The beats first: one in between counts as another write then, and not the other way round.
+    let mut beats = 0;
+    for member in tree.members().await {
+        beats += tree.version(&member).await;
+    }
+    (last_zxid(zookeeper.server.address()).await, beats)
+}
+
+#[tokio::test]
+async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_requests() {
+    const CLIENTS: usize = 16;
+    const EACH: usize = 60;
+    let zookeeper = OwnZooKeeper::start();
+    let site = Site::at(zookeeper.server.address()).await;
+    let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({}))).await;
+    let tree = site.tree().await;
+
+    let (all, beats) = written(&zookeeper, &tree).await;
+    let told = Load::start("load", &plan(&[&gateway], CLIENTS, EACH)).end().await;
+    let (all_then, beats_then) = written(&zookeeper, &tree).await;
+
+    all_done(&told);
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert_eq!(history.executions.len(), CLIENTS * EACH);
+    assert!(beats_then > beats, "not exercised: no heartbeat");
+    let writes = (all_then - all) - (beats_then - beats);
+    assert!(writes * 10 <= (CLIENTS * EACH) as u64, "{writes} writes for {} requests", CLIENTS * EACH);
+}
+
+#[tokio::test]
+async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
+    const DELAY: Duration = Duration::from_millis(400);
+    const REQUESTS: u32 = 10;
+    let site = Site::alone().await;
+    let link = FaultyLink::to(site.zookeeper).await;
+    let policy = site.unswept("gw-1").with("/zookeeper/servers", json!([link.address().to_string()]));
+    let gateway = Gateway::start(&cached(policy, json!({"linger": KEPT}))).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    link.delay(DELAY);
+    let cold = gateway.send(&Ask::post("/pay/8")).await;
+    assert!(cold.took() >= DELAY, "the link is not slow: took {:?}", cold.took());
+
+    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let begun = Instant::now();
+    for _ in 0..REQUESTS {
+        assert_eq!(client.send(&Ask::post("/pay/7")).await.expect("answered").status, 200);
+    }
+    assert!(begun.elapsed() < DELAY, "{REQUESTS} warm requests took {:?}", begun.elapsed());
+    let log = site.origin.log();
+    let tokens: Vec<Token> = log.on("/pay/7").map(|record| record.stamped()).collect();
+    assert!(tokens.iter().all(|token| token.same_tenure(tokens[0])), "{tokens:?}");
+    assert!(tokens.iter().map(|token| token.dispatch()).eq(1..=REQUESTS + 1), "{tokens:?}");
+}
+
+/// The bound of ARCHITECTURE: rounds x (gateways - 1) x (`max_hold` + longest request), where a round is what one
+/// turn lets through.
+#[tokio::test]
+async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bound() {
+    const CLIENTS: usize = 16;
+    const EACH: usize = 60;
+    const MAX_HOLD: Duration = Duration::from_millis(100);
+    /// What the operations of a hand-over and a busy machine may add to a turn.
+    const SLACK: Duration = Duration::from_millis(100);
+    let site = Site::alone().await;
+    site.origin.works_for(Duration::from_millis(3));
+    let policy = |name| cached(site.policy(name), json!({}));
+    let (first, second) = (policy("gw-1"), policy("gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+
+    let told = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
+
+    all_done(&told);
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(history.hand_overs() >= 8, "not exercised: {} hand-overs", history.hand_overs());
+
+    let length = |execution: &Execution| execution.ended.expect("done") - execution.began;
+    let longest = history.executions.iter().map(length).max().expect("some");
+    let turns = tenures(&history);
+    let turn = |turn: &Vec<&Execution>| turn.last().expect("cut").ended.expect("done") - turn[0].began;
+    let longest_turn = turns.iter().map(turn).max().expect("some");
+    // A turn is counted from the moment that somebody else wants the key; the very first one had nobody.
+    assert!(longest_turn <= 2 * (MAX_HOLD + longest + SLACK), "a turn took {longest_turn:?}");
+    let least = turns.iter().map(Vec::len).rev().skip(1).min().expect("some");
+    let rounds = 1 + (CLIENTS / 2).div_ceil(least.max(1));
+    // Turns of its own gateway are spent waiting, too, by those who are not let in any more.
+    let bound = u32::try_from(2 * rounds).expect("few") * (MAX_HOLD + longest + SLACK);
+    let waited = told.iter().map(|told| told.answer.as_ref().expect("all done").took()).max().expect("some");
+    assert!(waited <= bound, "waited {waited:?}; {rounds} rounds, {bound:?}");
+}
+
+#[tokio::test]
+async fn a_key_that_nobody_uses_is_given_back_after_its_linger() {
+    const LINGER: Duration = Duration::from_millis(800);
+    let site = Site::alone().await;
+    let gateway = Gateway::start(&cached(site.unswept("gw-1"), json!({"linger": "800ms"}))).await;
+    let tree = site.tree().await;
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(tree.locks().await.len(), 1, "given back at once");
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    let kept = answer.completed.elapsed();
+    assert!(kept >= LINGER - Duration::from_millis(50), "kept only {kept:?}");
+    assert!(kept < LINGER + Duration::from_secs(1), "kept {kept:?}");
+}
+
+#[tokio::test]
+async fn another_gateway_does_not_wait_for_the_linger() {
+    let site = Site::alone().await;
+    let (one, two) = tokio::join!(keeping(&site, "gw-1"), keeping(&site, "gw-2"));
+    for gateway in [&one, &two, &one, &two] {
+        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
+    }
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    assert_eq!(history.hand_overs(), 3);
+}
+
+#[tokio::test]
+async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
+    const MAX_TENURE: Duration = Duration::from_millis(400);
+    let site = Site::alone().await;
+    site.origin.works_for(Duration::from_millis(3));
+    let rules = json!({"max_tenure": "400ms", "linger": "300ms"});
+    let gateway = Gateway::start(&cached(site.policy("gw-1"), rules)).await;
+    let load = Load::start("load", &plan(&[&gateway], 4, 5000));
+    let ended = |log: &fencegate_tests::origin::Log| {
+        let numbers: BTreeSet<_> = log.on("/pay/7").map(|record| record.stamped().number()).collect();
+        (numbers.len() >= 5).then_some(())
+    };
+    site.origin.when("five tenures", ended).await;
+    let told = load.stop().await;
+    all_done(&told);
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    for tenure in tenures(&history) {
+        let span = tenure.last().expect("cut").began - tenure[0].began;
+        assert!(span <= MAX_TENURE + Duration::from_millis(100), "used for {span:?}");
+    }
+}
+
+/// Requests that want the key in another way, through the gateway that holds it for many others.
+async fn is_served_beside_a_cached_tenure(route: Value, ask: Ask, path: &str) {
+    let site = Site::alone().await;
+    site.origin.works_for(Duration::from_millis(3));
+    let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({"linger": KEPT})).route(route)).await;
+    let load = Load::start("load", &plan(&[&gateway], 8, 5000));
+    site.origin.when("a tenure in use", |log| log.records.get(20).map(drop)).await;
+    for n in 1..=5 {
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+        // Others are let in for `max_hold`, then it is the next in the queue.
+        assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
+        assert_eq!(site.origin.count(path), n);
+        let so_far = site.origin.log().records.len();
+        site.origin.when("the tenure in use again", |log| log.records.get(so_far + 10).map(drop)).await;
+    }
+    let told = load.stop().await;
+    all_done(&told);
+    // A set is recorded under all of its keys; look at them as one resource.
+    let mut history = History::of(&site.origin.log()).with(&told);
+    for execution in &mut history.executions {
+        execution.key = "account/7".to_owned();
+    }
+    history.assert_holds();
+    // And a tenure that is only kept, and not in use, is given up as well.
+    let answer = gateway.send(&ask).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
+}
+
+#[tokio::test]
+async fn a_strict_request_is_not_starved_by_the_cached_tenure_of_its_own_gateway() {
+    let route = json!({
+        "name": "audit",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/audit/{account}"},
+        "fence": {"key": "account/{path.account}", "hold": {"mode": "strict"}},
+    });
+    is_served_beside_a_cached_tenure(route, Ask::post("/audit/7"), "/audit/7").await;
+}
+
+#[tokio::test]
+async fn a_set_is_not_starved_by_the_cached_tenure_of_its_own_gateway() {
+    let route = json!({
+        "name": "move",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
+    });
+    is_served_beside_a_cached_tenure(route, Ask::post("/move/8/7"), "/move/8/7").await;
+}
+
+/// What happened to the first request is not known, so nothing may follow under its token.
+#[tokio::test]
+async fn an_unknown_outcome_ends_its_tenure() {
+    let site = Site::fresh().await;
+    let gateway = keeping(&site, "gw-1").await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let latch = site.origin.holds("/pay/7");
+    site.origin.script("/pay/7", [Act::Reset]);
+    let held = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
+    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+
+    latch.let_go();
+    assert_eq!(held.answer().await.outcome(), Some(Outcome::Done));
+    let mut outcomes = Vec::new();
+    for waiting in waiting {
+        outcomes.push(waiting.answer().await.outcome());
+    }
+    outcomes.sort_by_key(|outcome| *outcome == Some(Outcome::Done));
+    assert_eq!(outcomes, [Some(Outcome::Unknown), Some(Outcome::Done), Some(Outcome::Done)]);
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    let tenures: Vec<usize> = tenures(&history).iter().map(Vec::len).collect();
+    assert_eq!(tenures, [3, 2], "the unknown one is the last under its token");
+}
+
+#[tokio::test]
+async fn a_node_that_a_stranger_removed_ends_its_tenure() {
+    let site = Site::fresh().await;
+    let gateway = keeping(&site, "gw-1").await;
+    let tree = site.tree().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let locks = tree.locks().await;
+    tree.delete(&locks[0]).await.expect("a stranger may");
+    gateway.says("what happened", |line| line.message().starts_with("lock node removed")).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    assert_eq!(tenures(&history).len(), 2);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
+    let site = Site::alone().await;
+    let policy = cached(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
+    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
+    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200, "another key has a queue of its own");
+    latch.let_go();
+    for request in waiting.into_iter().chain([holder]) {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// Who holds the key, as seen by the gateway that is asked.
+#[derive(Debug, Clone, Copy)]
+enum Holder {
+    Itself,
+    Another,
+}
+
+async fn waits_are_bounded(holder: Holder, hold: &str) {
+    let site = Site::alone().await;
+    let policy = |name, wait: &str| {
+        site.policy(name).with("/defaults/hold", json!({"mode": hold})).with("/routes/0/fence/wait", wait)
+    };
+    let (trying, timed, other) = (policy("try", "0s"), policy("timed", "1s"), policy("other", "5s"));
+    let (trying, timed, other) =
+        tokio::join!(Gateway::start(&trying), Gateway::start(&timed), Gateway::start(&other));
+    for (gateway, fields, least, most) in [
+        (&trying, None, 0, 700),
+        (&trying, Some("wait=60"), 0, 700),
+        (&timed, None, 1000, 2000),
+        (&timed, Some("wait=0"), 0, 700),
+        (&timed, Some("wait=60"), 1000, 2000),
+    ] {
+        let case = format!("{holder:?} {hold} {fields:?} {least} ms");
+        let ask = fields.map_or(Ask::post("/pay/7"), |prefer| Ask::post("/pay/7").field("Prefer", prefer));
+        assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free");
+        // Kept or not, it is free.
+        assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free again");
+        let taker = if let Holder::Itself = holder { gateway } else { &other };
+        let latch = site.origin.holds("/pay/7");
+        let held = taker.begin(Ask::post("/pay/7").field("X-Taker", "1"));
+        let taken = |log: &fencegate_tests::origin::Log| {
+            log.on("/pay/7").any(|record| record.ended.is_none() && record.whole.is_some()).then_some(())
+        };
+        site.origin.when("the key to be taken", taken).await;
+        let before = site.origin.count("/pay/7");
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"), "{case}");
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{case}");
+        let expected = Duration::from_millis(least)..Duration::from_millis(most);
+        assert!(expected.contains(&answer.took()), "{case}: took {:?}", answer.took());
+        assert_eq!(site.origin.count("/pay/7"), before, "{case}");
+        latch.let_go();
+        assert_eq!(held.answer().await.status, 200, "{case}");
+    }
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn a_wait_is_bounded_behind_a_cached_tenure_of_its_own_gateway() {
+    waits_are_bounded(Holder::Itself, "cached").await;
+}
+
+#[tokio::test]
+async fn a_wait_is_bounded_behind_a_cached_tenure_of_another_gateway() {
+    waits_are_bounded(Holder::Another, "cached").await;
+}
+
+#[tokio::test]
+async fn a_wait_is_bounded_behind_a_strict_holder() {
+    waits_are_bounded(Holder::Another, "strict").await;
+}
+
+#[tokio::test]
+async fn clients_that_hang_up_leave_the_local_queue_and_the_others_their_order() {
+    let site = Site::fresh().await;
+    let gateway = keeping(&site, "gw-1").await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7").field("x-attempt", "0"));
+    site.origin.request("/pay/7", 1).await;
+    let mut waiting = BTreeMap::new();
+    for n in 1..=6_u32 {
+        waiting.insert(n, gateway.begin(Ask::post("/pay/7").field("x-attempt", &n.to_string())));
+        gateway.gauge_becomes("fencegate_lock_waiters", n.into()).await;
+    }
+    for n in [1, 4, 6] {
+        waiting.remove(&n).expect("asked").hang_up();
+    }
+    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    for waiting in waiting.into_values() {
+        assert_eq!(waiting.answer().await.status, 200);
+    }
+    let log = site.origin.log();
+    let order: Vec<_> = log.on("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
+    assert_eq!(order, ["0", "2", "3", "5"]);
+    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.stamped().dispatch()).collect();
+    assert!(tokens.is_sorted() && tokens[0] == 1, "{tokens:?}");
+}

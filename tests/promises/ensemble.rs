@@ -1,0 +1,207 @@
+//! With three servers, what a session outlives its tenures outlive, and nothing is ever held twice.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    ensemble::{Ensemble, SERVERS},
+    gateway::{Gateway, Pending},
+    history::History,
+    load::{Load, Plan},
+    origin::{Latch, Record},
+    policy::Policy,
+    site::Site,
+    zookeeper::Tree,
+};
+use serde_json::{Value, json};
+
+/// Longer than an election and the return of a server, on a busy machine as well.
+const SESSION: &str = "20s";
+
+struct Fleet {
+    ensemble: Ensemble,
+    site: Site,
+    one: Gateway,
+    two: Gateway,
+}
+
+impl Fleet {
+    async fn new(hold: &Value, session: &str) -> Self {
+        let ensemble = Ensemble::start().await;
+        let site = Site::at(ensemble.address(0)).await;
+        let policy = |name| -> Policy {
+            site.policy(name)
+                .with("/zookeeper/servers", json!(ensemble.addresses()))
+                .with("/zookeeper/session_timeout", session)
+                .with("/zookeeper/sessions", 2)
+                .with("/defaults/hold", hold.clone())
+                .with("/routes/0/fence/wait", "60s")
+                .with("/upstreams/ledger/response_timeout", "60s")
+        };
+        let (one, two) = (policy("gw-1"), policy("gw-2"));
+        let (one, two) = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+        Self { ensemble, site, one, two }
+    }
+
+    async fn tree(&self, server: usize) -> Tree {
+        Tree::connect(self.ensemble.address(server), &self.site.root).await
+    }
+
+    async fn are_ready(&self) {
+        self.one.becomes_ready().await;
+        self.two.becomes_ready().await;
+    }
+
+    async fn held(&self) -> (Pending, Record, Latch) {
+        let latch = self.site.origin.holds("/pay/7");
+        let n = self.site.origin.count("/pay/7") + 1;
+        let asked = self.one.begin(Ask::post("/pay/7"));
+        (asked, self.site.origin.request("/pay/7", n).await, latch)
+    }
+}
+
+/// What happens to the servers while a request is in flight and another gateway waits for its key.
+#[derive(Debug, Clone, Copy)]
+enum Accident {
+    LeaderKilled,
+    FollowerFrozen,
+    MajorityLost,
+}
+
+async fn a_request_in_flight_across(accident: Accident) {
+    let mut fleet = Fleet::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
+    // Read where nobody is killed, so that looking needs no reconnect.
+    let survivor = fleet.ensemble.follower().await;
+    let tree = fleet.tree(survivor).await;
+    assert_eq!(fleet.one.send(&Ask::post("/pay/7")).await.status, 200);
+    let (asked, record, latch) = fleet.held().await;
+    let waiting = fleet.two.begin(Ask::post("/pay/7"));
+    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    let (members, locks) = (tree.members().await, tree.locks().await);
+
+    let leader = fleet.ensemble.leader().await;
+    let other = (0..SERVERS).find(|n| *n != leader && *n != survivor).expect("one of three");
+    match accident {
+        Accident::LeaderKilled => fleet.ensemble.kill(leader),
+        Accident::FollowerFrozen => fleet.ensemble.freeze(other),
+        Accident::MajorityLost => {
+            fleet.ensemble.kill(leader);
+            fleet.ensemble.kill(other);
+            fleet.one.becomes_unready().await;
+            let refused = fleet.one.send(&Ask::post("/pay/8").field("Prefer", "wait=0")).await;
+            assert_eq!(refused.outcome(), Some(Outcome::NotDispatched), "{refused:?}");
+            fleet.ensemble.launch(leader);
+            fleet.ensemble.launch(other);
+        }
+    }
+    if !matches!(accident, Accident::FollowerFrozen) {
+        fleet.ensemble.serves().await;
+    }
+    fleet.are_ready().await;
+    // The servers agree again: a write goes through, and with it all before.
+    assert_eq!(fleet.two.send(&Ask::post("/pay/9")).await.status, 200, "{accident:?}");
+    let tree = fleet.tree(survivor).await;
+    assert_eq!(tree.members().await, members, "{accident:?}: the sessions live on");
+    let kept = tree.locks().await;
+    assert!(locks.iter().all(|lock| kept.contains(lock)), "{accident:?}: {locks:?}, then {kept:?}");
+    assert_eq!(fleet.site.origin.count("/pay/7"), 2, "{accident:?}: nobody else began");
+
+    latch.let_go();
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{accident:?}");
+    assert_eq!(answer.token(), Some(record.stamped()), "{accident:?}");
+    assert_eq!(record.stamped().dispatch(), 2, "the tenure of before");
+    let next = waiting.answer().await;
+    assert_eq!(next.status, 200, "{accident:?}: {next:?}");
+    assert!(next.token() > answer.token(), "{accident:?}");
+    History::of(&fleet.site.origin.log()).assert_holds();
+    if let Accident::FollowerFrozen = accident {
+        fleet.ensemble.thaw(other);
+    }
+}
+
+#[tokio::test]
+async fn no_tenure_is_lost_when_the_leader_is_killed() {
+    a_request_in_flight_across(Accident::LeaderKilled).await;
+}
+
+#[tokio::test]
+async fn no_tenure_is_lost_when_a_follower_freezes() {
+    a_request_in_flight_across(Accident::FollowerFrozen).await;
+}
+
+#[tokio::test]
+async fn no_tenure_is_lost_when_the_majority_is_away_for_less_than_the_session() {
+    a_request_in_flight_across(Accident::MajorityLost).await;
+}
+
+/// Sessions of 2 s: some of them do not outlive this, and nothing may be held twice for it.
+async fn accidents_under_load(hold: Value) {
+    let mut fleet = Fleet::new(&hold, "2s").await;
+    fleet.site.origin.works_for(Duration::from_millis(4));
+    let plan = Plan {
+        gateways: vec![fleet.one.public, fleet.two.public],
+        paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
+        clients: 8,
+        requests: 20_000,
+        pause: Duration::ZERO,
+    };
+    let load = Load::start("load", &plan);
+    worked(&fleet).await;
+
+    let leader = fleet.ensemble.leader().await;
+    fleet.ensemble.kill(leader);
+    worked(&fleet).await;
+    fleet.ensemble.launch(leader);
+    fleet.ensemble.serves().await;
+
+    let follower = fleet.ensemble.follower().await;
+    fleet.ensemble.freeze(follower);
+    worked(&fleet).await;
+    fleet.ensemble.thaw(follower);
+    fleet.ensemble.serves().await;
+
+    let (leader, follower) = (fleet.ensemble.leader().await, fleet.ensemble.follower().await);
+    fleet.ensemble.kill(leader);
+    fleet.ensemble.kill(follower);
+    fleet.one.becomes_unready().await;
+    fleet.two.becomes_unready().await;
+    fleet.ensemble.launch(leader);
+    fleet.ensemble.launch(follower);
+    fleet.ensemble.serves().await;
+    fleet.are_ready().await;
+    worked(&fleet).await;
+
+    let told = load.stop().await;
+    let history = History::of(&fleet.site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
+    for told in &told {
+        let status = told.answer.as_ref().map(|answer| answer.status);
+        assert!(matches!(status, Ok(200 | 423 | 503)), "{told:?}");
+    }
+    let tree = fleet.tree(0).await;
+    tree.locks_become("none left", <[String]>::is_empty).await;
+}
+
+/// Waits until both gateways have had further requests at the origin.
+async fn worked(fleet: &Fleet) {
+    let from = fleet.site.origin.log().records.len();
+    for gateway in ["gw-1", "gw-2"] {
+        let more = |log: &fencegate_tests::origin::Log| {
+            let new = log.records.iter().skip(from);
+            (new.filter(|record| record.gateway == gateway).count() >= 30).then_some(())
+        };
+        fleet.site.origin.when(&format!("more through {gateway}"), more).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_held_twice_while_servers_die_and_come_back_when_cached() {
+    accidents_under_load(json!({"mode": "cached"})).await;
+}
+
+#[tokio::test]
+async fn nothing_is_held_twice_while_servers_die_and_come_back_when_strict() {
+    accidents_under_load(json!({"mode": "strict"})).await;
+}

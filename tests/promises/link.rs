@@ -1,0 +1,485 @@
+//! Whatever is lost between a gateway and ZooKeeper, at whatever step, no lock node is left and no place lost in vain.
+//!
+//! Each test here is an accident that leaves an orphan, or grants twice, with the lock that comes with the client
+//! library. Sessions are so long that no janitor and no timeout can come to help while a test looks.
+
+use std::time::Duration;
+
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Pending},
+    history::History,
+    link::{Fate, FaultyLink, Operation},
+    origin::{Latch, Record},
+    patience::QUIET,
+    policy::Policy,
+    site::Site,
+    zookeeper::Tree,
+};
+use serde_json::{Value, json};
+
+/// How the gateway behind the faulty link keeps its locks.
+const HOLDS: [fn() -> Value; 2] =
+    [|| json!({"mode": "strict"}), || json!({"mode": "cached", "linger": "60ms"})];
+
+/// A gateway behind a faulty link, and one beside it.
+struct Pair {
+    site: Site,
+    link: FaultyLink,
+    tree: Tree,
+    ours: Gateway,
+    other: Gateway,
+}
+
+impl Pair {
+    async fn new(hold: Value) -> Self {
+        Self::with(|policy| policy.with("/defaults/hold", hold)).await
+    }
+
+    /// From here on the key `7` has a parent, so that its next node takes a plain create.
+    async fn with(change: impl FnOnce(Policy) -> Policy) -> Self {
+        let site = Site::fresh().await;
+        let link = FaultyLink::to(site.zookeeper).await;
+        let policy = site
+            .unswept("ours")
+            .with("/zookeeper/servers", json!([link.address().to_string()]))
+            .with("/zookeeper/sessions", 1)
+            .with("/routes/0/fence/wait", "15s");
+        let policy = change(policy);
+        let (ours, other) = tokio::join!(Gateway::start(&policy), site.gateway("other"));
+        let tree = site.tree().await;
+        let pair = Self { site, link, tree, ours, other };
+        pair.key_is_free().await;
+        pair
+    }
+
+    /// Whoever asks elsewhere gets the key: an orphan would block it.
+    async fn key_is_free(&self) {
+        assert_eq!(self.other.send(&Ask::post("/pay/7")).await.status, 200, "the key is blocked");
+        self.nothing_is_left().await;
+    }
+
+    async fn nothing_is_left(&self) {
+        self.tree.locks_become("none left", <[String]>::is_empty).await;
+    }
+
+    /// The connection breaks, and the next one is good.
+    fn reconnect(&self) {
+        self.link.cut();
+        self.link.mend();
+    }
+
+    /// The server ends our gateway's session, and the gateway has noticed: it is ready only with another one.
+    async fn session_ends(&self) {
+        self.link.end_sessions();
+        self.session_ended().await;
+    }
+
+    async fn session_ended(&self) {
+        self.ours.says("the end of the session", |line| line.message() == "session.ended").await;
+    }
+
+    /// Asks our gateway and waits until the origin works for it.
+    async fn held(&self) -> (Pending, Record, Latch) {
+        let latch = self.site.origin.holds("/pay/7");
+        let n = self.site.origin.count("/pay/7") + 1;
+        let asked = self.ours.begin(Ask::post("/pay/7"));
+        (asked, self.site.origin.request("/pay/7", n).await, latch)
+    }
+
+    /// Our gateway serves by itself, with tokens that are larger than `before`.
+    async fn ours_serves(&self, before: Option<Token>) {
+        self.ours.becomes_ready().await;
+        let answer = self.ours.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+        assert!(answer.token() > before, "{:?} after {before:?}", answer.token());
+        self.nothing_is_left().await;
+        self.key_is_free().await;
+    }
+}
+
+async fn is_served(asked: Pending) {
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_while_its_node_is_made_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = Latch::default();
+        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch.clone()));
+        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        made.happened().await;
+        assert_eq!(pair.tree.locks().await.len(), 1);
+        asked.hang_up();
+        pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
+        latch.let_go();
+        pair.nothing_is_left().await;
+        assert!(pair.site.origin.log().records.iter().all(|record| record.gateway == "other"));
+        pair.ours_serves(None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_while_the_answer_to_its_create_is_lost_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = Latch::default();
+        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch));
+        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        made.happened().await;
+        asked.hang_up();
+        pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
+        pair.reconnect();
+        pair.nothing_is_left().await;
+        pair.ours_serves(None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_create_that_never_arrived_is_made_again() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
+        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        lost.happened().await;
+        tokio::time::sleep(QUIET).await;
+        assert_eq!(pair.tree.locks().await, [""; 0]);
+        pair.reconnect();
+        is_served(asked).await;
+        pair.nothing_is_left().await;
+        pair.key_is_free().await;
+    }
+}
+
+/// The caller does not wait for the client library to notice.
+#[tokio::test]
+async fn a_create_that_never_arrived_is_given_up_in_time() {
+    for hold in HOLDS {
+        let pair =
+            Pair::with(|policy| policy.with("/defaults/hold", hold()).with("/routes/0/fence/wait", "1s"))
+                .await;
+        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
+        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
+        lost.happened().await;
+        assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert!(answer.took() < Duration::from_secs(4), "took {:?}", answer.took());
+        pair.reconnect();
+        pair.ours_serves(None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_creation_was_answered_to_nobody_is_adopted() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let made = pair.link.trap(Operation::Create, Fate::AnswerLost);
+        let (asked, record, latch) = pair.held().await;
+        made.happened().await;
+        let locks = pair.tree.locks().await;
+        assert_eq!(locks.len(), 1, "another node was made beside it: {locks:?}");
+        assert_eq!(record.stamped().number(), pair.tree.created(&locks[0]).await);
+        latch.let_go();
+        is_served(asked).await;
+        pair.ours_serves(Some(record.stamped())).await;
+    }
+}
+
+/// The first node of a key is made together with its parent.
+#[tokio::test]
+async fn a_first_node_whose_creation_was_answered_to_nobody_is_adopted() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = pair.site.origin.holds("/pay/8");
+        let made = pair.link.trap(Operation::Multi, Fate::AnswerLost);
+        let asked = pair.ours.begin(Ask::post("/pay/8"));
+        let record = pair.site.origin.request("/pay/8", 1).await;
+        made.happened().await;
+        let locks = pair.tree.locks().await;
+        assert_eq!(locks.len(), 1, "another node was made beside it: {locks:?}");
+        assert_eq!(record.stamped().number(), pair.tree.created(&locks[0]).await);
+        latch.let_go();
+        is_served(asked).await;
+        pair.nothing_is_left().await;
+    }
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_set_whose_creation_was_answered_to_nobody_are_adopted() {
+    let route = json!({
+        "name": "move",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
+    });
+    let pair = Pair::with(|policy| policy.route(route)).await;
+    assert_eq!(pair.ours.send(&Ask::post("/move/6/7")).await.status, 200);
+    let latch = pair.site.origin.holds("/move/7/6");
+    let made = pair.link.trap(Operation::Multi, Fate::AnswerLost);
+    let asked = pair.ours.begin(Ask::post("/move/7/6"));
+    let record = pair.site.origin.request("/move/7/6", 1).await;
+    made.happened().await;
+    let locks = pair.tree.locks().await;
+    assert_eq!(locks.len(), 2, "{locks:?}");
+    for lock in &locks {
+        assert_eq!(record.stamped().number(), pair.tree.created(lock).await);
+    }
+    latch.let_go();
+    is_served(asked).await;
+    pair.nothing_is_left().await;
+    pair.key_is_free().await;
+}
+
+/// Removing the old node and standing in line again is one transaction, and its answer is lost.
+#[tokio::test]
+async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place() {
+    let hold = json!({"mode": "cached", "linger": "60s", "max_hold": "50ms"});
+    let pair = Pair::new(hold).await;
+    let (first, record, latch) = pair.held().await;
+    let other = pair.other.begin(Ask::post("/pay/7"));
+    pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tokio::time::sleep(QUIET).await;
+    let second = pair.ours.begin(Ask::post("/pay/7"));
+    pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    let yielded = pair.link.trap(Operation::Multi, Fate::AnswerLost);
+    latch.let_go();
+    is_served(first).await;
+    yielded.happened().await;
+    is_served(other).await;
+    is_served(second).await;
+    let log = pair.site.origin.log();
+    let order: Vec<_> = log.on("/pay/7").skip(1).map(|record| record.gateway.clone()).collect();
+    assert_eq!(order, ["ours", "other", "ours"]);
+    drop(log);
+    let history = History::of(&pair.site.origin.log());
+    history.assert_holds();
+    let one = |locks: &[String]| locks.len() == 1;
+    pair.tree.locks_become("the node that is kept", one).await;
+    assert!(pair.ours.send(&Ask::post("/pay/7")).await.token() > Some(record.stamped()));
+    assert_eq!(pair.other.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_node_whose_removal_was_answered_to_nobody_is_gone() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let removed = pair.link.trap(Operation::Delete, Fate::AnswerLost);
+        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        removed.happened().await;
+        pair.nothing_is_left().await;
+        pair.ours_serves(answer.token()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_removal_that_never_arrived_is_made_again() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let lost = pair.link.trap(Operation::Delete, Fate::Vanishes);
+        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
+        assert_eq!(answer.status, 200);
+        lost.happened().await;
+        assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
+        pair.reconnect();
+        pair.nothing_is_left().await;
+        pair.ours_serves(answer.token()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_given_back_while_disconnected_is_gone_after_the_reconnect() {
+    for hold in HOLDS {
+        for breaks in [FaultyLink::cut, FaultyLink::reset] {
+            let pair = Pair::new(hold()).await;
+            let (asked, record, latch) = pair.held().await;
+            breaks(&pair.link);
+            latch.let_go();
+            is_served(asked).await;
+            tokio::time::sleep(QUIET).await;
+            assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
+            pair.link.mend();
+            pair.nothing_is_left().await;
+            pair.ours_serves(Some(record.stamped())).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = pair.site.origin.holds("/pay/7");
+        let n = pair.site.origin.count("/pay/7");
+        let holder = pair.other.begin(Ask::post("/pay/7"));
+        pair.site.origin.request("/pay/7", n + 1).await;
+        let waiter = pair.ours.begin(Ask::post("/pay/7"));
+        pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+        pair.link.cut();
+        waiter.hang_up();
+        pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
+        tokio::time::sleep(QUIET).await;
+        pair.link.mend();
+        pair.tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+        latch.let_go();
+        is_served(holder).await;
+        pair.ours_serves(None).await;
+    }
+}
+
+/// Both the watch that was set before and the event that came meanwhile have to survive.
+#[tokio::test]
+async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect() {
+    for hold in HOLDS {
+        for turn_comes_first in [true, false] {
+            let pair = Pair::new(hold()).await;
+            let latch = pair.site.origin.holds("/pay/7");
+            let n = pair.site.origin.count("/pay/7");
+            let holder = pair.other.begin(Ask::post("/pay/7"));
+            pair.site.origin.request("/pay/7", n + 1).await;
+            let waiter = pair.ours.begin(Ask::post("/pay/7"));
+            pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+            pair.link.cut();
+            if turn_comes_first {
+                latch.let_go();
+                pair.tree.locks_become("the waiter alone", |locks| locks.len() == 1).await;
+            }
+            pair.ours.becomes_unready().await;
+            pair.link.mend();
+            pair.ours.becomes_ready().await;
+            latch.let_go();
+            is_served(holder).await;
+            is_served(waiter).await;
+            History::of(&pair.site.origin.log()).assert_holds();
+            pair.nothing_is_left().await;
+        }
+    }
+}
+
+/// The watch on contention is one that was set before the connection broke, or missed its event while it was away.
+#[tokio::test]
+async fn a_kept_key_is_given_up_whether_it_is_wanted_during_or_after_a_reconnect() {
+    for wanted_meanwhile in [true, false] {
+        let pair = Pair::new(json!({"mode": "cached", "linger": "60s"})).await;
+        assert_eq!(pair.ours.send(&Ask::post("/pay/7")).await.status, 200);
+        pair.link.cut();
+        pair.ours.becomes_unready().await;
+        let mut asked = wanted_meanwhile.then(|| pair.other.begin(Ask::post("/pay/7")));
+        if wanted_meanwhile {
+            pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+        }
+        pair.link.mend();
+        pair.ours.becomes_ready().await;
+        let asked = asked.take().unwrap_or_else(|| pair.other.begin(Ask::post("/pay/7")));
+        is_served(asked).await;
+        pair.nothing_is_left().await;
+        History::of(&pair.site.origin.log()).assert_holds();
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = Latch::default();
+        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch.clone()));
+        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        made.happened().await;
+        pair.link.end_sessions();
+        pair.nothing_is_left().await;
+        latch.let_go();
+        is_served(asked).await;
+        pair.nothing_is_left().await;
+        pair.ours_serves(None).await;
+    }
+}
+
+/// The create reached nobody, and when the connection is back the session is over.
+#[tokio::test]
+async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
+        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        lost.happened().await;
+        pair.link.end_sessions();
+        is_served(asked).await;
+        pair.nothing_is_left().await;
+        pair.ours_serves(None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = pair.site.origin.holds("/pay/7");
+        let n = pair.site.origin.count("/pay/7");
+        let holder = pair.other.begin(Ask::post("/pay/7"));
+        pair.site.origin.request("/pay/7", n + 1).await;
+        let waiter = pair.ours.begin(Ask::post("/pay/7"));
+        let two = |locks: &[String]| locks.len() == 2;
+        pair.tree.locks_become("a holder and a waiter", two).await;
+        let before = pair.tree.locks().await;
+        pair.link.end_sessions();
+        let another = |locks: &[String]| locks.len() == 2 && locks != before;
+        pair.tree.locks_become("a holder and a waiter of another session", another).await;
+        latch.let_go();
+        is_served(holder).await;
+        is_served(waiter).await;
+        History::of(&pair.site.origin.log()).assert_holds();
+        pair.ours_serves(None).await;
+    }
+}
+
+/// The upstream goes on with what it has in full; nothing more is sent under that token.
+#[tokio::test]
+async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let (asked, record, latch) = pair.held().await;
+        let queued = pair.ours.begin(Ask::post("/pay/7"));
+        pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+        pair.session_ends().await;
+        latch.let_go();
+        is_served(asked).await;
+        let answer = queued.answer().await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.token().map(Token::number) > Some(record.stamped().number()), "{answer:?}");
+        pair.nothing_is_left().await;
+        pair.ours_serves(answer.token()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = Latch::default();
+        let removed = pair.link.trap(Operation::Delete, Fate::AnswerHeld(latch.clone()));
+        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
+        assert_eq!(answer.status, 200);
+        removed.happened().await;
+        pair.link.end_sessions();
+        latch.let_go();
+        pair.session_ended().await;
+        pair.ours_serves(answer.token()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_before_a_removal_arrives_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let lost = pair.link.trap(Operation::Delete, Fate::Vanishes);
+        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
+        assert_eq!(answer.status, 200);
+        lost.happened().await;
+        pair.session_ends().await;
+        pair.nothing_is_left().await;
+        pair.ours_serves(answer.token()).await;
+    }
+}

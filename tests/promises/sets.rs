@@ -1,0 +1,215 @@
+//! A request for several resources holds all of them or none, whatever they are derived from.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use fencegate_tests::{
+    client::{Ask, Client, Outcome},
+    gateway::Gateway,
+    history::History,
+    ledger::Ledger,
+    site::Site,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+fn swap() -> Value {
+    json!({
+        "name": "swap",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/swap/{one}"},
+        "fence": {
+            "keys": [
+                "account/{path.one}",
+                "account/{query.two}",
+                "account/{header.x-three}",
+                "account/{body:/items/0/id}",
+                "account/{body:/last}",
+            ],
+        },
+    })
+}
+
+fn ask(one: &str, two: &str, three: &str, body: &Value) -> Ask {
+    Ask::post(&format!("/swap/{one}?two={two}")).field("X-Three", three).body(body.to_string())
+}
+
+#[tokio::test]
+async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
+    let site = Site::fresh().await;
+    let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").route(swap());
+    let (first, second) = (policy("gw-1"), policy("gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/swap/e?two=d");
+    // A number and a text, and one that is there twice.
+    let body = json!({"items": [{"id": 42}], "last": "d"});
+    let swapping = one.begin(ask("e", "d", "c", &body));
+    let record = site.origin.request("/swap/e?two=d", 1).await;
+
+    assert_eq!(record.key(), Some("account/42, account/c, account/d, account/e"), "sorted, each once");
+    assert_eq!(record.stamped().sequence(), 0);
+    let locks = tree.locks().await;
+    assert_eq!(locks.len(), 4, "{locks:?}");
+    for lock in &locks {
+        assert_eq!(tree.created(lock).await, record.stamped().number(), "one transaction made all of them");
+    }
+    for gateway in [&one, &two] {
+        for account in ["42", "c", "d", "e"] {
+            let refused = gateway.send(&Ask::post(&format!("/pay/{account}"))).await;
+            assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)), "{account}");
+        }
+        assert_eq!(gateway.send(&Ask::post("/pay/b")).await.status, 200, "not in the set");
+    }
+    latch.let_go();
+    assert_eq!(swapping.answer().await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    for account in ["42", "c", "d", "e"] {
+        let answer = two.send(&Ask::post(&format!("/pay/{account}"))).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.token() > Some(record.stamped()), "{account}");
+    }
+}
+
+#[tokio::test]
+async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1").route(swap())).await;
+    for (body, status, reason) in [
+        (json!({"items": [], "last": "d"}), 400, "key-missing"),
+        (json!({"items": [{"id": null}], "last": "d"}), 400, "key-missing"),
+        (json!({"items": [{"id": 1.5}], "last": "d"}), 400, "key-invalid"),
+        (json!({"Last": "x", "items": [{"id": 1}], "last": "d"}), 400, "key-invalid"),
+    ] {
+        let refused = gateway.send(&ask("a", "b", "c", &body)).await;
+        assert_eq!((refused.status, refused.reason().as_str()), (status, reason), "{body}");
+        assert_eq!(refused.outcome(), Some(Outcome::NotDispatched), "{body}");
+    }
+    assert_eq!(site.origin.log().records.len(), 0);
+    assert_eq!(site.tree().await.locks().await, [""; 0]);
+}
+
+/// What it waits for is one key; the others are taken meanwhile, and nothing of it stays when it gives up.
+#[tokio::test]
+async fn a_set_waits_for_its_last_key_and_gives_up_as_a_whole() {
+    let site = Site::fresh().await;
+    let policy = site.unswept("gw-1").route(swap()).with("/routes/2/fence/wait", "500ms");
+    let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/c");
+    let held = two.begin(Ask::post("/pay/c"));
+    site.origin.request("/pay/c", 1).await;
+
+    let body = json!({"items": [{"id": "d"}], "last": "e"});
+    let waiting = one.begin(ask("a", "b", "c", &body));
+    tree.locks_become("the holder and five of the set", |locks| locks.len() == 6).await;
+    let refused = waiting.answer().await;
+    assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
+    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+
+    let waiting = one.begin(ask("a", "b", "c", &body));
+    tree.locks_become("the holder and five of the set", |locks| locks.len() == 6).await;
+    latch.let_go();
+    assert_eq!(held.answer().await.status, 200);
+    assert_eq!(waiting.answer().await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
+}
+
+const ACCOUNTS: u32 = 12;
+const TRANSFERS: usize = 10_000;
+/// A machine that is busy with other things as well need not do all of them.
+const LONG_ENOUGH: Duration = Duration::from_secs(30);
+const LEAST_TRANSFERS: usize = 1000;
+const CLIENTS: usize = 24;
+
+/// Two accounts in either direction, and cents.
+fn random_transfer() -> (u32, u32, u32) {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes).expect("the kernel has randomness");
+    let number = |n: usize| u32::from_ne_bytes(bytes[4 * n..][..4].try_into().expect("four"));
+    let from = number(0) % ACCOUNTS;
+    let to = (from + 1 + number(1) % (ACCOUNTS - 1)) % ACCOUNTS;
+    (from, to, 1 + number(2) % 100)
+}
+
+async fn transfer(gateway: SocketAddr, client: usize, end: Instant) -> Vec<String> {
+    let mut connection = Client::connect(gateway).await.expect("listens");
+    let mut operations = Vec::new();
+    for n in (0..TRANSFERS.div_ceil(CLIENTS)).take_while(|_| Instant::now() < end) {
+        let (from, to, amount) = random_transfer();
+        let operation = format!("{client}-{n}");
+        let body = json!({
+            "operation": operation, "from": from.to_string(), "to": to.to_string(), "amount": amount,
+        });
+        let ask = Ask::post("/v1/transfers").field("Content-Type", "application/json").body(body.to_string());
+        let answer = connection.send(&ask).await.expect("answered");
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{operation}: {answer:?}");
+        operations.push(operation);
+    }
+    operations
+}
+
+/// The ledger compares the token with both accounts' in the transaction that moves the money: one stale transfer, and
+/// this fails.
+#[tokio::test]
+async fn ten_thousand_transfers_in_both_directions_over_three_gateways_end_without_a_deadlock_or_a_lost_cent()
+{
+    let site = Site::fresh().await;
+    let ledger = Ledger::start().await;
+    let route = json!({
+        "name": "transfer",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/v1/transfers"},
+        "fence": {"keys": ["account/{body:/from}", "account/{body:/to}"], "wait": "15s"},
+    });
+    let policy = |name| {
+        let endpoints = json!([format!("http://{}", ledger.address)]);
+        site.policy(name).route(route.clone()).with("/upstreams/ledger/endpoints", endpoints)
+    };
+    let policies = ["gw-1", "gw-2", "gw-3"].map(policy);
+    let (one, two, three) = tokio::join!(
+        Gateway::start(&policies[0]),
+        Gateway::start(&policies[1]),
+        Gateway::start(&policies[2])
+    );
+    let doors = [one.public, two.public, three.public];
+    let begun = Instant::now();
+    let mut clients: JoinSet<_> =
+        (0..CLIENTS).map(|n| transfer(doors[n % doors.len()], n, begun + LONG_ENOUGH)).collect();
+    let mut asked = BTreeSet::new();
+    while let Some(client) = clients.join_next().await {
+        asked.extend(client.expect("every transfer is answered with 200"));
+    }
+    println!("{} transfers took {:?}", asked.len(), begun.elapsed());
+    assert!(asked.len() >= LEAST_TRANSFERS, "not exercised: {} transfers", asked.len());
+
+    let executions = ledger.executions().await;
+    assert_eq!(ledger.read("/v1/refusals").await["stale"], 0);
+    assert_eq!(executions.len(), 2 * asked.len(), "none executed twice");
+    let mut sums = BTreeMap::<&str, i64>::new();
+    let mut last = BTreeMap::<&str, (&str, i64)>::new();
+    let mut done = BTreeMap::<&str, usize>::new();
+    for execution in &executions {
+        let text = |field: &str| execution[field].as_str().expect("a text");
+        let number = |field: &str| execution[field].as_i64().expect("a number");
+        *sums.entry(text("key")).or_default() += number("change");
+        *done.entry(text("operation")).or_default() += 1;
+        if let Some((token, end)) = last.insert(text("key"), (text("token"), number("end_ns"))) {
+            assert!(token < text("token") && end <= number("begin_ns"), "{execution}");
+        }
+    }
+    assert!(done.keys().copied().eq(asked.iter().map(String::as_str)));
+    assert!(done.values().all(|times| *times == 2), "a row for each account");
+    let mut total = 0;
+    for account in 0..ACCOUNTS {
+        let balance = ledger.balance(&account.to_string()).await;
+        assert_eq!(balance, 1_000_000 + sums[format!("account/{account}").as_str()], "account {account}");
+        total += balance;
+    }
+    assert_eq!(total, i64::from(ACCOUNTS) * 1_000_000);
+    site.tree().await.locks_become("none left", <[String]>::is_empty).await;
+    assert!(History::of(&site.origin.log()).executions.is_empty(), "all went to the ledger");
+}

@@ -1,0 +1,225 @@
+//! Readers of a key work beside each other and never beside a writer, and nobody overtakes who waits.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    history::{Access, Execution, History},
+    load::{Load, Plan},
+    patience::QUIET,
+    policy::Policy,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+/// Long enough for a session to end and for the next holder to begin.
+const PAUSE: Duration = Duration::from_millis(3500);
+
+/// Reads and writes `/stock/{sku}`.
+fn policy(site: &Site, name: &str, hold: Value) -> Policy {
+    let route = json!({
+        "name": "stock",
+        "upstream": "ledger",
+        "match": {"path": "/stock/{sku}"},
+        "fence": {"key": "sku/{path.sku}", "mode": "by-method", "hold": hold},
+    });
+    site.policy(name).with("/routes/1", route)
+}
+
+fn cached() -> Value {
+    json!({"mode": "cached", "linger": "60s"})
+}
+
+fn strict() -> Value {
+    json!({"mode": "strict"})
+}
+
+fn overlap(one: &Execution, other: &Execution) -> bool {
+    let ends_after = |one: &Execution, begin| one.ended.is_none_or(|end| end > begin);
+    ends_after(one, other.began) && ends_after(other, one.began)
+}
+
+async fn readers_and_writers_under_load(hold: Value) {
+    let site = Site::fresh().await;
+    site.origin.works_for(Duration::from_millis(4));
+    let (first, second) = (policy(&site, "gw-1", hold.clone()), policy(&site, "gw-2", hold));
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let plan = |clients, requests| Plan {
+        gateways: vec![one.public, two.public],
+        paths: vec!["/stock/lamp".to_owned()],
+        clients,
+        requests,
+        pause: Duration::from_millis(2),
+    };
+    let readers = Load::of(Ask::get, "reader", &plan(8, 40));
+    let writers = Load::start("writer", &plan(2, 40));
+    let (mut told, written) = (readers.end().await, writers.end().await);
+    told.extend(written);
+
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    for told in &told {
+        assert_eq!(told.answer.as_ref().map(|answer| answer.status), Ok(200), "{told:?}");
+    }
+    assert_eq!(history.executions.len(), 400);
+    assert!(history.hand_overs() >= 10, "not exercised: {} hand-overs", history.hand_overs());
+    let readers: Vec<_> = history.executions.iter().filter(|one| one.access == Access::Shared).collect();
+    let beside =
+        |one: &&&Execution| readers.iter().any(|other| other.gateway != one.gateway && overlap(one, other));
+    let together = readers.iter().filter(beside).count();
+    assert!(together >= 10, "not exercised: {together} readers beside one of the other gateway");
+}
+
+#[tokio::test]
+async fn readers_of_two_gateways_overlap_readers_and_never_writers_when_cached() {
+    readers_and_writers_under_load(cached()).await;
+}
+
+#[tokio::test]
+async fn readers_of_two_gateways_overlap_readers_and_never_writers_when_strict() {
+    readers_and_writers_under_load(strict()).await;
+}
+
+/// A reader that comes later waits behind the writer, though it could hold beside the reader in flight.
+async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
+    let site = Site::fresh().await;
+    let (first, second) = (policy(&site, "gw-1", hold.clone()), policy(&site, "gw-2", hold));
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/stock/lamp");
+    let reading = one.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 1"));
+    site.origin.request("/stock/lamp", 1).await;
+
+    let behind = if elsewhere { &two } else { &one };
+    let writing = behind.begin(Ask::post("/stock/lamp").field("x-attempt", "writer"));
+    behind.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    if elsewhere {
+        tree.locks_become("a reader and a writer", |locks| locks.len() == 2).await;
+    }
+    // Elsewhere nobody knows of a writer that waits here behind our own reader; it has no node yet.
+    let mut late = vec![one.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 2"))];
+    if elsewhere {
+        late.push(two.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 3")));
+    }
+    tokio::time::sleep(QUIET).await;
+    let begun = |site: &Site| -> Vec<String> {
+        let log = site.origin.log();
+        log.records.iter().filter_map(|record| record.request.field("x-attempt")).map(str::to_owned).collect()
+    };
+    // A holder may let its own readers in for `max_hold`, when the writer waits elsewhere.
+    let others = begun(&site).into_iter().filter(|name| !elsewhere || name != "reader 2");
+    assert_eq!(others.collect::<Vec<_>>(), ["reader 1"]);
+    latch.let_go();
+    assert_eq!(reading.answer().await.status, 200);
+    assert_eq!(writing.answer().await.status, 200);
+    for late in late {
+        assert_eq!(late.answer().await.status, 200);
+    }
+    History::of(&site.origin.log()).assert_holds();
+    let order = begun(&site);
+    let place = |name: &str| order.iter().position(|one| one == name).expect("all were served");
+    let last = if elsewhere { "reader 3" } else { "reader 2" };
+    assert!(place("writer") < place(last), "{order:?}");
+}
+
+#[tokio::test]
+async fn a_reader_does_not_overtake_a_writer_that_waits_at_its_own_gateway() {
+    a_waiting_writer_is_not_overtaken(cached(), false).await;
+}
+
+#[tokio::test]
+async fn a_reader_does_not_overtake_a_writer_that_waits_at_another_gateway() {
+    a_waiting_writer_is_not_overtaken(cached(), true).await;
+}
+
+#[tokio::test]
+async fn a_strict_reader_does_not_overtake_a_writer_that_waits_at_another_gateway() {
+    a_waiting_writer_is_not_overtaken(strict(), true).await;
+}
+
+/// Reader after reader, so that there is always one in flight at one gateway or the other.
+#[tokio::test]
+async fn a_writer_is_not_starved_by_readers_that_never_pause() {
+    let site = Site::alone().await;
+    site.origin.works_for(Duration::from_millis(20));
+    let (first, second) = (policy(&site, "gw-1", cached()), policy(&site, "gw-2", cached()));
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let plan = Plan {
+        gateways: vec![one.public, two.public],
+        paths: vec!["/stock/lamp".to_owned()],
+        clients: 8,
+        requests: 5000,
+        pause: Duration::ZERO,
+    };
+    let load = Load::of(Ask::get, "reader", &plan);
+    for n in 0..4 {
+        let so_far = site.origin.log().records.len();
+        site.origin.when("readers at work", |log| log.records.get(so_far + 20).map(drop)).await;
+        let gateway = if n % 2 == 0 { &one } else { &two };
+        let answer = gateway.send(&Ask::post("/stock/lamp")).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.took() < Duration::from_secs(2), "took {:?}", answer.took());
+    }
+    let told = load.stop().await;
+    History::of(&site.origin.log()).with(&told).assert_holds();
+}
+
+/// Sleeps through the end of its session with the first byte not yet written, and writes it then.
+struct Late {
+    token: Token,
+    status: u16,
+    stale: bool,
+}
+
+/// `next` runs through another gateway between the check of the victim's request and its first byte.
+async fn late(victim: Ask, next: Ask) -> (Late, Token) {
+    let site = Site::fresh().await.comparing();
+    let sleeping = site.pausing(&policy(&site, "victim", cached()), "after_proof_check", PAUSE).await;
+    let other = Gateway::start(&policy(&site, "next", cached())).await;
+    let asked = sleeping.begin(victim);
+    sleeping.stands_at("after_proof_check").await;
+    sleeping.signal(Signal::STOP);
+    assert_eq!(other.send(&next).await.status, 200);
+    let newer = site.origin.request("/stock/lamp", 1).await.stamped();
+    sleeping.signal(Signal::CONT);
+    let answer = asked.answer().await;
+    let record = site.origin.request("/stock/lamp", 2).await;
+    assert_eq!(record.gateway, "victim");
+    (Late { token: record.stamped(), status: answer.status, stale: record.stale }, newer)
+}
+
+#[tokio::test]
+async fn a_late_writer_is_refused_by_the_mark_of_a_newer_reader() {
+    let (late, newer) = late(Ask::post("/stock/lamp"), Ask::get("/stock/lamp")).await;
+    assert!(late.token < newer);
+    assert_eq!((late.status, late.stale), (412, true));
+}
+
+#[tokio::test]
+async fn a_late_reader_is_refused_by_the_mark_of_a_newer_writer() {
+    let (late, newer) = late(Ask::get("/stock/lamp"), Ask::post("/stock/lamp")).await;
+    assert!(late.token < newer);
+    assert_eq!((late.status, late.stale), (412, true));
+}
+
+/// Both hold at the same time; the older one is only slower.
+#[tokio::test]
+async fn a_younger_reader_does_not_invalidate_an_older_one() {
+    let site = Site::fresh().await.comparing();
+    let pause = Duration::from_millis(600);
+    let slow = site.pausing(&policy(&site, "slow", cached()), "after_proof_check", pause).await;
+    let other = Gateway::start(&policy(&site, "other", cached())).await;
+    let asked = slow.begin(Ask::get("/stock/lamp"));
+    slow.stands_at("after_proof_check").await;
+    assert_eq!(other.send(&Ask::get("/stock/lamp")).await.status, 200);
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+
+    let log = site.origin.log();
+    let [first, second] = log.records.as_slice() else { panic!("two records: {log:#?}") };
+    assert_eq!((first.gateway.as_str(), second.gateway.as_str()), ("other", "slow"), "not exercised");
+    assert!(second.stamped() < first.stamped() && !second.stale, "{second:?}");
+}

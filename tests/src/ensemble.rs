@@ -1,0 +1,206 @@
+//! Three real ZooKeeper servers that agree among themselves, for one test; each can be killed, frozen and brought back.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
+    time::Duration,
+};
+
+use fencegate::demo::child::{Child, Signal};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::{
+    patience::{PATIENCE, patiently},
+    scratch,
+    zookeeper::ask,
+};
+
+pub struct Ensemble {
+    servers: Vec<Server>,
+    _data: TempDir,
+}
+
+struct Server {
+    address: SocketAddr,
+    configuration: PathBuf,
+    /// `None` while it is down.
+    process: Option<Child>,
+}
+
+pub const SERVERS: usize = 3;
+
+impl Ensemble {
+    /// Returns when all three serve.
+    pub async fn start() -> Self {
+        let data = TempDir::new_in(scratch::folder()).expect("a folder");
+        let ports = free_ports(3 * SERVERS);
+        let peers: String = (0..SERVERS)
+            .map(|n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]))
+            .collect();
+        let server = |n: usize| {
+            let folder = data.path().join(n.to_string());
+            fs::create_dir_all(&folder).expect("the folder can be written");
+            fs::write(folder.join("myid"), n.to_string()).expect("the folder can be written");
+            let configuration = folder.join("zoo.cfg");
+            let text = format!(
+                "dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\ntickTime=200\ninitLimit=25\nsyncLimit=10\n\
+                 minSessionTimeout=400\nmaxSessionTimeout=60000\nadmin.enableServer=false\n\
+                 4lw.commands.whitelist=*\nmaxClientCnxns=0\n{peers}",
+                folder.display(),
+                ports[3 * n],
+            );
+            fs::write(&configuration, text).expect("the folder can be written");
+            Server { address: ([127, 0, 0, 1], ports[3 * n]).into(), configuration, process: None }
+        };
+        let mut ensemble = Self { servers: (0..SERVERS).map(server).collect(), _data: data };
+        for server in &mut ensemble.servers {
+            server.launch();
+        }
+        ensemble.serves().await;
+        ensemble
+    }
+
+    pub fn address(&self, server: usize) -> SocketAddr {
+        self.servers[server].address
+    }
+
+    /// As policies list them.
+    pub fn addresses(&self) -> Vec<String> {
+        self.servers.iter().map(|server| server.address.to_string()).collect()
+    }
+
+    /// The server that leads now.
+    pub async fn leader(&self) -> usize {
+        let led = async {
+            loop {
+                for (n, server) in self.servers.iter().enumerate() {
+                    if server.mode().await.as_deref() == Some("leader") {
+                        return n;
+                    }
+                }
+                sleep(LOOK_AGAIN).await;
+            }
+        };
+        patiently("a leader", led, || self.logs()).await
+    }
+
+    /// One that follows now.
+    pub async fn follower(&self) -> usize {
+        let leader = self.leader().await;
+        (leader + 1) % SERVERS
+    }
+
+    /// Ends a server without a word to anybody. Its data stays.
+    pub fn kill(&mut self, server: usize) {
+        self.servers[server].process = None;
+    }
+
+    /// Freezes a server: its connections stay open, and nothing is answered.
+    pub fn freeze(&self, server: usize) {
+        self.signal(server, Signal::STOP);
+    }
+
+    pub fn thaw(&self, server: usize) {
+        self.signal(server, Signal::CONT);
+    }
+
+    /// Brings a killed server back on its data; it takes part again some time later.
+    pub fn launch(&mut self, server: usize) {
+        self.servers[server].launch();
+    }
+
+    /// Waits until every server that is up takes part, and one of them leads.
+    pub async fn serves(&self) {
+        let all = async {
+            for server in self.servers.iter().filter(|server| server.process.is_some()) {
+                while server.mode().await.is_none() {
+                    sleep(LOOK_AGAIN).await;
+                }
+            }
+        };
+        patiently("the ensemble to serve", all, || self.logs()).await;
+        self.leader().await;
+    }
+
+    /// What one server answers to a four-letter word.
+    pub async fn ask(&self, server: usize, word: &str) -> String {
+        ask(self.address(server), word).await.expect("the server is up")
+    }
+
+    fn signal(&self, server: usize, signal: Signal) {
+        let process = self.servers[server].process.as_ref().expect("the server is up");
+        process.signal(signal).expect("our own child");
+    }
+
+    fn logs(&self) -> Vec<String> {
+        self.servers.iter().filter_map(|server| Some(server.process.as_ref()?.log())).collect()
+    }
+}
+
+/// Nobody tells when a server begins to serve.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+impl Server {
+    fn launch(&mut self) {
+        let arguments = [
+            "-Xms32m",
+            "-Xmx160m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+            "-Dzookeeper.preAllocSize=64",
+            "-Dzookeeper.forceSync=no",
+            "-cp",
+            "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.jar",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            self.configuration.to_str().expect("our own path"),
+        ];
+        self.process = Some(Child::spawn("java", arguments).expect("java and setpriv"));
+    }
+
+    /// `leader` or `follower`; `None` while it does not serve.
+    async fn mode(&self) -> Option<String> {
+        // A killed server's port may be anybody's.
+        self.process.as_ref()?;
+        let answer = tokio::time::timeout(PATIENCE / 20, ask(self.address, "srvr")).await.ok()?.ok()?;
+        answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
+    }
+}
+
+/// Below the kernel's range for outgoing connections: who tries the port of a killed server must not be given that very
+/// port as its own.
+fn free_ports(count: usize) -> Vec<u16> {
+    let mut held = Vec::new();
+    while held.len() < count {
+        let mut random = [0; 2];
+        getrandom::fill(&mut random).expect("the kernel has randomness");
+        let port = 20_000 + u16::from_ne_bytes(random) % 12_000;
+        // Kept until all are found, so that they differ.
+        held.extend(TcpListener::bind(("127.0.0.1", port)).map(|listener| (listener, port)));
+    }
+    held.into_iter().map(|(_, port)| port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_client::Client;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_ensemble_finds_another_leader_and_takes_the_old_one_back() {
+        let mut ensemble = Ensemble::start().await;
+        let leader = ensemble.leader().await;
+        let client = Client::connect(&ensemble.addresses().join(",")).await.expect("serves");
+        ensemble.kill(leader);
+        let next = ensemble.leader().await;
+        assert_ne!(next, leader);
+        ensemble.launch(leader);
+        ensemble.serves().await;
+        assert_eq!(ensemble.leader().await, next);
+        let alone = Client::connect(&ensemble.address(leader).to_string()).await.expect("serves again");
+        assert_eq!(alone.list_children("/").await, client.list_children("/").await);
+    }
+}

@@ -1,0 +1,58 @@
+//! The sample service as a process: an upstream that keeps accounts and refuses stale tokens.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use fencegate::demo::child::Child;
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+
+use crate::{client::Ask, patience::PATIENCE, scratch};
+
+pub struct Ledger {
+    pub address: SocketAddr,
+    _process: Arc<Child>,
+}
+
+impl Ledger {
+    /// With an empty database that goes with it; compares tokens.
+    pub async fn start() -> Self {
+        let program = scratch::binaries().join("fencegate-ledger");
+        assert!(program.exists(), "{} is missing: run `cargo build --workspace` first", program.display());
+        let process = Arc::new(Child::spawn(program, [""; 0]).expect("setpriv"));
+        let child = process.clone();
+        let listening = |line: &str| address(line).is_some();
+        let said = spawn_blocking(move || child.wait_line(listening, PATIENCE)).await.expect("no panic");
+        let address = address(&said.expect("the ledger listens")).expect("found by parsing");
+        Self { address, _process: process }
+    }
+
+    /// What it answers to a question that needs no token.
+    pub async fn read(&self, path: &str) -> Value {
+        let answer = Ask::get(path).to(self.address).await.expect("the ledger answers");
+        assert_eq!(answer.status, 200, "{path}");
+        serde_json::from_slice(&answer.body).expect("JSON")
+    }
+
+    /// Cents.
+    pub async fn balance(&self, account: &str) -> i64 {
+        self.read(&format!("/v1/accounts/{account}")).await["balance"].as_i64().expect("a balance")
+    }
+
+    /// All executions, in the order of their transactions.
+    pub async fn executions(&self) -> Vec<Value> {
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |last: &Value| last["sequence"].as_i64().expect("a number"));
+            let mut page = self.read(&format!("/v1/executions?after={after}")).await;
+            let page = page["executions"].as_array_mut().expect("a list");
+            if page.is_empty() {
+                return all;
+            }
+            all.append(page);
+        }
+    }
+}
+
+fn address(line: &str) -> Option<SocketAddr> {
+    serde_json::from_str::<Value>(line).ok()?["listening"].as_str()?.parse().ok()
+}

@@ -6,7 +6,10 @@ use fencegate_tests::memory::{Dice, Direction, Ensemble, Underway, Wire};
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
-use super::gateway::{T, is_lock};
+use super::{
+    gateway::{T, is_lock},
+    world::World,
+};
 
 /// Whose fault accidents may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,34 +59,31 @@ impl Storm {
     }
 }
 
-/// Rages for so long; then everything is mended.
-pub(super) async fn rage(
-    storm: Storm,
-    ensemble: Ensemble,
-    wires: Vec<Rc<Wire>>,
-    dice: Rc<Dice>,
-    duration: Duration,
-) {
-    let end = Instant::now() + duration;
+/// Rages until then; after it everything is mended.
+pub(super) async fn rage(world: Rc<World>, end: Instant) {
+    let World { ensemble, gateways, dice, .. } = &*world;
     while Instant::now() < end {
         sleep(dice.within(&(Duration::from_millis(5)..T / 2))).await;
-        let accident = storm.accident(&dice);
-        let at = dice.index(wires.len());
+        let (at, accident) = (dice.index(gateways.len()), world.storm.accident(dice));
         info!("{accident:?} at gateway {at}");
-        strike(accident, &ensemble, &wires[at], &dice).await;
+        if dice.below(2) == 0 {
+            // Whoever holds a lock when it matters most holds on to it.
+            gateways[at].upstream_hangs(dice.within(&(Duration::ZERO..T * 3)));
+        }
+        strike(accident, ensemble, &gateways[at].wire, dice).await;
     }
     ensemble.recover();
-    for wire in &wires {
-        wire.delay(Duration::ZERO..Duration::from_millis(1));
-        wire.flow();
-        wire.reconnect();
+    for gateway in gateways {
+        gateway.wire.delay(Duration::ZERO..Duration::from_millis(1));
+        gateway.wire.flow();
+        gateway.wire.reconnect();
     }
     info!("calm");
 }
 
 async fn strike(accident: Accident, ensemble: &Ensemble, wire: &Wire, dice: &Dice) {
     let underway = if dice.below(2) == 0 { Underway::Arrives } else { Underway::Lost };
-    let while_it_lasts = dice.within(&(Duration::ZERO..T * 2));
+    let while_it_lasts = dice.within(&(Duration::ZERO..T * 3));
     match accident {
         Accident::LostReply => wire.lose_next_reply(),
         Accident::LostRequest => wire.lose_next_request(),

@@ -1,12 +1,16 @@
 //! One simulation: a few gateways, a few keys, requests all the time, accidents for a while, and then a calm end.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use fencegate_policies::key::ResourceKey;
 use fencegate_tests::memory::{Dice, Ensemble, Settings, Wire};
 use tokio::{
     task::spawn_local,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::info;
 
@@ -17,69 +21,60 @@ use super::{
 };
 
 pub(super) struct World {
-    ensemble: Ensemble,
-    gateways: Vec<RefCell<Rc<Gateway>>>,
-    wires: Vec<Rc<Wire>>,
+    pub(super) storm: Storm,
+    pub(super) ensemble: Ensemble,
+    pub(super) gateways: Vec<Place>,
+    pub(super) dice: Dice,
     keys: Vec<ResourceKey>,
     scale: Scale,
-    storm: Storm,
-    judge: Rc<Judge>,
-    dice: Rc<Dice>,
+    judge: Judge,
+}
+
+/// Where one gateway runs, one process after the other.
+pub(super) struct Place {
+    pub(super) wire: Rc<Wire>,
+    process: RefCell<Rc<Gateway>>,
+    /// Until when its upstream does not answer.
+    hangs: Cell<Instant>,
 }
 
 /// How long accidents happen.
-const STORM: Duration = Duration::from_secs(10);
+const STORM: Duration = Duration::from_secs(15);
 const CALLERS: usize = 4;
 /// Between two looks of the judge, who looks at every event besides.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Plays the simulation of one seed; what was wrong with it.
 pub(super) async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
-    let dice = Rc::new(Dice::seeded(seed));
-    let settings = Settings {
+    let dice = Dice::seeded(seed);
+    let ensemble = Ensemble::start(Settings {
         latency: Duration::ZERO..Duration::from_millis(2),
         containers: Duration::from_secs(1),
         seed: dice.next(),
         ..Settings::default()
-    };
-    let ensemble = Ensemble::start(settings);
-    let scale = Scale { clocks, sessions: 1 + dice.index(2) };
-    let wires: Vec<_> = (0..2 + dice.below(2)).map(|_| ensemble.wire()).collect();
-    let start = |wire| RefCell::new(Rc::new(Gateway::start(&ensemble, wire, scale, &dice)));
-    let world = Rc::new(World {
-        gateways: wires.iter().map(start).collect(),
-        keys: ["a", "b", "c"].map(key).into(),
-        judge: Rc::new(Judge::new(storm)),
-        storm,
-        ensemble,
-        wires,
-        scale,
-        dice,
     });
+    let scale = Scale { clocks, sessions: 1 + dice.index(2) };
+    let place = |_| {
+        let wire = ensemble.wire();
+        let process = Rc::new(Gateway::start(&ensemble, &wire, scale, &dice));
+        Place { wire, process: RefCell::new(process), hangs: Cell::new(Instant::now()) }
+    };
+    let gateways = (0..2 + dice.below(2)).map(place).collect();
+    let (keys, judge) = (["a", "b", "c"].map(key).into(), Judge::new(storm));
+    let world = Rc::new(World { storm, ensemble, gateways, dice, keys, scale, judge });
     world.clone().run().await;
-    let world = Rc::into_inner(world).expect("every task has ended");
-    Rc::into_inner(world.judge).expect("every task has ended").verdict()
+    Rc::into_inner(world).expect("every task has ended").judge.verdict()
 }
 
 impl World {
     async fn run(self: Rc<Self>) {
         let end = Instant::now() + STORM;
-        let calling = (0..self.gateways.len() * CALLERS).map(|number| {
-            let (world, at) = (self.clone(), number % self.gateways.len());
-            spawn_local(async move {
-                let mut asked = 0;
-                while Instant::now() < end {
-                    asked += 1;
-                    world.request(&format!("gateway {at}, request {number}/{asked}"), at).await;
-                }
-            })
-        });
-        let calling: Vec<_> = calling.collect();
-        let storm =
-            storm::rage(self.storm, self.ensemble.clone(), self.wires.clone(), self.dice.clone(), STORM);
-        let storm = spawn_local(storm);
+        let calling: Vec<_> = (0..self.gateways.len() * CALLERS)
+            .map(|number| spawn_local(self.clone().call(number, end)))
+            .collect();
+        let storm = spawn_local(storm::rage(self.clone(), end));
         let restarting = spawn_local(self.clone().restart(end));
-        while Instant::now() < end || !storm.is_finished() || !restarting.is_finished() {
+        while !storm.is_finished() || !restarting.is_finished() {
             sleep(LOOK).await;
             self.judge.look();
         }
@@ -91,10 +86,20 @@ impl World {
         self.calm().await;
     }
 
+    /// One client: a request after the other, always to the same gateway.
+    async fn call(self: Rc<Self>, number: usize, end: Instant) {
+        let at = number % self.gateways.len();
+        let mut asked = 0;
+        while Instant::now() < end {
+            asked += 1;
+            self.request(&format!("gateway {at}, request {number}/{asked}"), &self.gateways[at]).await;
+        }
+    }
+
     /// One request, from asking for its lock to giving it back.
-    async fn request(&self, who: &str, at: usize) {
+    async fn request(&self, who: &str, place: &Place) {
         let want = self.want();
-        let door = self.gateway(at).door();
+        let door = place.gateway().door();
         let began = Instant::now();
         let gone = match self.dice.below(5) {
             0 => self.dice.within(&(Duration::ZERO..T)),
@@ -105,7 +110,7 @@ impl World {
             self.judge.find(format!("{who} waited {:?} for {want:?}", began.elapsed()));
         }
         match acquired {
-            Ok(Ok(tenure)) => self.work(who, &door, &want, tenure).await,
+            Ok(Ok(tenure)) => self.work(who, place, &door, &want, tenure).await,
             Ok(Err(refused)) => {
                 info!("{who} refused: {refused}");
                 sleep(self.dice.within(&(Duration::ZERO..T / 10))).await;
@@ -115,7 +120,7 @@ impl World {
     }
 
     /// Sends as often as it likes while it may, and keeps the lock for as long as that takes.
-    async fn work(&self, who: &str, door: &Door, want: &Want, tenure: Tenure) {
+    async fn work(&self, who: &str, place: &Place, door: &Door, want: &Want, tenure: Tenure) {
         let mut number = None;
         while let Some((token, permission)) = door.dispatch(&tenure) {
             let number = number.get_or_insert_with(|| self.judge.enters(who, want, &permission));
@@ -126,6 +131,7 @@ impl World {
             self.judge.dispatches(who, want, token);
             let longest = if self.dice.below(10) == 0 { T * 2 } else { T / 40 };
             sleep(self.dice.within(&(Duration::ZERO..longest))).await;
+            sleep_until(place.hangs.get()).await;
             if self.dice.below(3) > 0 {
                 break;
             }
@@ -164,13 +170,14 @@ impl World {
             let at = self.dice.index(self.gateways.len());
             info!("restart of gateway {at}");
             self.stop(at).await;
-            let anew = Gateway::start(&self.ensemble, &self.wires[at], self.scale, &self.dice);
-            self.gateways[at].replace(Rc::new(anew));
+            let place = &self.gateways[at];
+            let anew = Gateway::start(&self.ensemble, &place.wire, self.scale, &self.dice);
+            place.process.replace(Rc::new(anew));
         }
     }
 
     async fn stop(&self, at: usize) {
-        if !self.gateway(at).stop().await {
+        if !self.gateways[at].gateway().stop().await {
             self.judge.find(format!("gateway {at} does not stop"));
         }
     }
@@ -183,7 +190,7 @@ impl World {
                 self.keys.iter().flat_map(|key| [(key, Keeping::Strict), (key, Keeping::Cached)])
             {
                 let want = Want { keys: vec![key.clone()], mode: Mode::Exclusive, keeping, wait: T * 2 };
-                match self.gateway(at).door().acquire(&want).await {
+                match self.gateways[at].gateway().door().acquire(&want).await {
                     Ok(tenure) => tenure.known(),
                     Err(refused) => self.judge.find(format!("gateway {at} in the calm: {want:?}: {refused}")),
                 }
@@ -197,7 +204,7 @@ impl World {
             self.judge.find(format!("left behind: {left:?}"));
         }
         for at in 0..self.gateways.len() {
-            if self.gateway(at).keys() > 0 {
+            if self.gateways[at].gateway().keys() > 0 {
                 self.judge.find(format!("gateway {at} remembers keys that nobody wants"));
             }
             self.stop(at).await;
@@ -206,8 +213,14 @@ impl World {
             self.judge.find("sessions are left open".to_owned());
         }
     }
+}
 
-    fn gateway(&self, at: usize) -> Rc<Gateway> {
-        self.gateways[at].borrow().clone()
+impl Place {
+    pub(super) fn upstream_hangs(&self, duration: Duration) {
+        self.hangs.set(Instant::now() + duration);
+    }
+
+    fn gateway(&self) -> Rc<Gateway> {
+        self.process.borrow().clone()
     }
 }

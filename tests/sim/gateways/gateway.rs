@@ -13,7 +13,7 @@ use fencegate::{
     },
 };
 use fencegate_policies::{
-    key::{Field, KeyTemplate, ResourceKey, Values, json::Body},
+    key::{KeyTemplate, ResourceKey},
     plan::{Caching, Hold},
 };
 pub(super) use fencegate_policies::{plan::Mode, token::Token};
@@ -182,25 +182,7 @@ const QUEUE: usize = 100;
 pub(super) const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) fn key(name: &str) -> ResourceKey {
-    struct Nothing;
-    impl Values for Nothing {
-        fn path(&self, _: &str) -> Option<&str> {
-            None
-        }
-        fn query(&self) -> Option<&str> {
-            None
-        }
-        fn header<'a>(&'a self, _: &str) -> Field<'a> {
-            Field::Absent
-        }
-        fn host(&self) -> Option<&str> {
-            None
-        }
-        fn body(&self) -> Option<&Body> {
-            None
-        }
-    }
-    KeyTemplate::parse(name).expect("a literal").expand(&Nothing).expect("short")
+    KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
 }
 
 /// Whether a path is that of a lock node.

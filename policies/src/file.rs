@@ -19,15 +19,15 @@ use self::{block::Block, route::Written, upstream::Upstreams};
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     fnv::fnv1a,
-    plan::{Fence, Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
+    plan::{Fence, Gateway, Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
     route::RouteTable,
 };
 
 /// What came out of a file.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct Loaded<P> {
     /// `Some` if and only if no diagnostic is an error.
-    pub plan: Option<Plan>,
+    pub plan: Option<P>,
     /// By place.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -43,7 +43,7 @@ impl Faults {
 }
 
 /// The plan that a file describes. Never panics, whatever the text.
-pub fn load(text: &str) -> Loaded {
+pub fn load(text: &str) -> Loaded<Gateway> {
     let faults = Faults::default();
     let plan = yaml::parse(text, &faults).and_then(|root| {
         let start = Place { line: 1, column: 1, width: 1 };
@@ -56,7 +56,7 @@ pub fn load(text: &str) -> Loaded {
 }
 
 /// `None` where something is missing that no default can stand in for; a fault then says so.
-fn policy(block: &mut Block) -> Option<Plan> {
+fn policy(block: &mut Block) -> Option<Gateway> {
     version(block);
     let name = block.value("name", scalar::name);
     let listener = listener::listener(block);
@@ -75,16 +75,19 @@ fn policy(block: &mut Block) -> Option<Plan> {
     let route = |(index, written): (usize, Written)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
     let renamed = upstreams.iter().flat_map(|upstream| [&upstream.fields.token, &upstream.fields.number]);
-    Some(Plan {
-        name,
-        listener: listener?,
-        admin,
-        unmatched,
-        fields: ReservedFields::with(renamed.cloned()),
+    Some(Gateway {
         fingerprint: fingerprint(&zookeeper, &routes),
         zookeeper,
-        upstreams,
-        routes: RouteTable::build(routes),
+        tickets: None,
+        serving: Plan {
+            name,
+            listener: listener?,
+            admin,
+            unmatched,
+            fields: ReservedFields::with(renamed.cloned()),
+            upstreams,
+            routes: RouteTable::build(routes),
+        },
     })
 }
 
@@ -162,9 +165,13 @@ mod tests {
     const PAYMENTS: &str = include_str!("../examples/payments.yaml");
     const INVENTORY: &str = include_str!("../examples/inventory.yaml");
 
-    fn plan(text: &str) -> Plan {
+    fn gateway(text: &str) -> Gateway {
         let Loaded { plan, diagnostics } = load(text);
         plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
+    }
+
+    fn plan(text: &str) -> Plan {
+        gateway(text).serving
     }
 
     #[test]
@@ -185,10 +192,11 @@ mod tests {
         assert_eq!((plan.listener.limits, plan.listener.timeouts), (limits, timeouts));
         assert_eq!(plan.admin.address.to_string(), "127.0.0.1:9901");
         assert_eq!((plan.name, plan.unmatched), (None, Unmatched::Reject));
-        assert_eq!(plan.zookeeper.root, "/fencegate");
-        assert_eq!(plan.zookeeper.session_timeout, Duration::from_secs(12));
-        assert_eq!((plan.zookeeper.tick, plan.zookeeper.safety_margin), (Duration::from_secs(2), None));
-        assert_eq!(plan.zookeeper.sessions, 4);
+        let zookeeper = gateway(MINIMAL).zookeeper;
+        assert_eq!(zookeeper.root, "/fencegate");
+        assert_eq!(zookeeper.session_timeout, Duration::from_secs(12));
+        assert_eq!((zookeeper.tick, zookeeper.safety_margin), (Duration::from_secs(2), None));
+        assert_eq!(zookeeper.sessions, 4);
         let upstream = &plan.upstreams[0];
         assert_eq!((&*upstream.fields.token, &*upstream.fields.number), ("fencing-token", "fencing-number"));
         assert_eq!(upstream.connect_timeout, Duration::from_secs(3));
@@ -205,7 +213,7 @@ mod tests {
         let plan = plan(PAYMENTS);
         assert_eq!(plan.name.as_deref(), Some("gw-1"));
         assert_eq!(plan.listener.limits.max_body, 256 << 10);
-        assert_eq!(plan.zookeeper.servers, ["zk1:2181", "zk2:2181", "zk3:2181"]);
+        assert_eq!(gateway(PAYMENTS).zookeeper.servers, ["zk1:2181", "zk2:2181", "zk3:2181"]);
         assert_eq!(plan.upstream(UpstreamId(0)).endpoints.len(), 2);
         assert!(plan.upstreams[0].has_fenced_routes);
         let found = |method, path| {
@@ -261,8 +269,8 @@ mod tests {
 
     #[test]
     fn the_fingerprint_is_that_of_the_locks() {
-        let fingerprint = |from: &str, to: &str| plan(&PAYMENTS.replace(from, to)).fingerprint;
-        let before = plan(PAYMENTS).fingerprint;
+        let fingerprint = |from: &str, to: &str| gateway(&PAYMENTS.replace(from, to)).fingerprint;
+        let before = gateway(PAYMENTS).fingerprint;
         for (from, to) in [("name: gw-1", "name: gw-2"), ("wait: 2s", "wait: 3s")] {
             assert_eq!(fingerprint(from, to), before, "{to}");
         }
@@ -279,15 +287,15 @@ mod tests {
 
     #[test]
     fn the_fingerprint_of_a_set_is_that_of_its_keys() {
-        let before = plan(INVENTORY).fingerprint;
+        let before = gateway(INVENTORY).fingerprint;
         let (one, other) = ("sku/{body:/from}/{body:/sku | lower}\"", "sku/{body:/to}/{body:/sku | lower}\"");
         let swapped = INVENTORY.replace(one, "swap").replace(other, one).replace("swap", other);
-        assert!(swapped != INVENTORY && plan(&swapped).fingerprint == before);
+        assert!(swapped != INVENTORY && gateway(&swapped).fingerprint == before);
         for (from, to) in [(other, one), ("mode: shared", "mode: exclusive"), ("/from", "/source")] {
-            assert_ne!(plan(&INVENTORY.replace(from, to)).fingerprint, before, "{to}");
+            assert_ne!(gateway(&INVENTORY.replace(from, to)).fingerprint, before, "{to}");
         }
         let kept = INVENTORY.replace("max_local: 64", "max_local: 8").replace("sessions: 4", "sessions: 2");
-        assert_eq!(plan(&kept).fingerprint, before);
+        assert_eq!(gateway(&kept).fingerprint, before);
     }
 
     #[test]

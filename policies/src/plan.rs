@@ -1,10 +1,14 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
 mod fence;
+mod guard;
+mod once;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-pub use fence::{Caching, Fence, Hold, Mode, ModeRule};
+pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
+pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
+pub use once::{Once, OnceStore};
 
 use crate::{
     path::{Bound, CanonicalPath, PathTemplate},
@@ -13,18 +17,35 @@ use crate::{
 
 /// Everything a gateway does, decided. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
+pub struct Gateway {
+    pub serving: Plan,
+    pub zookeeper: ZooKeeper,
+    /// What tickets are signed with; none are sent without.
+    pub tickets: Option<Signing>,
+    /// Hash over all that decides keys and lock paths; equal in two gateways whose locks mean the same.
+    pub fingerprint: u64,
+}
+
+/// What a process serves and where it sends it: the part that gateway and guard have in common.
+#[derive(Debug, Clone)]
 pub struct Plan {
-    /// The gateway's name in logs and in its member node; the host name unless configured.
+    /// The process's name in logs and in its member node; the host name unless configured.
     pub name: Option<String>,
     pub listener: Listener,
     pub admin: Admin,
-    pub zookeeper: ZooKeeper,
     pub upstreams: Vec<Upstream>,
     pub routes: RouteTable,
     pub unmatched: Unmatched,
     pub fields: ReservedFields,
-    /// Hash over all that decides keys and lock paths; equal in two gateways whose locks mean the same.
-    pub fingerprint: u64,
+}
+
+/// The key that a gateway signs its tickets with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signing {
+    /// An Ed25519 private key, as `fencegate keys new` writes it.
+    Ed25519(PathBuf),
+    /// A secret that the guards have, too.
+    Secret(PathBuf),
 }
 
 impl Plan {
@@ -121,6 +142,8 @@ pub struct Upstream {
     /// `host:port` each, at least one, plain HTTP/1.1.
     pub endpoints: Vec<Arc<str>>,
     pub fencing: Level,
+    /// No hop between here and there sends a request twice, so a guard that refuses has not seen it before. Default no.
+    pub direct: bool,
     pub fields: TokenFields,
     /// Default 3 s.
     pub connect_timeout: Duration,
@@ -139,6 +162,8 @@ pub struct Upstream {
 pub enum Level {
     /// Nobody: the token is stamped all the same.
     None,
+    /// A guard beside the upstream, for a service that knows nothing of tokens.
+    Guard,
     /// The upstream, in the transaction of the effect.
     Upstream,
 }
@@ -147,6 +172,7 @@ impl Level {
     pub fn word(self) -> &'static str {
         match self {
             Level::None => "none",
+            Level::Guard => "guard",
             Level::Upstream => "upstream",
         }
     }

@@ -17,7 +17,7 @@ use fencegate::{
 use fencegate_policies::{
     file,
     key::ResourceKey,
-    plan::{Hold, Mode, Plan},
+    plan::{Gateway, Hold, Mode},
     token::Token,
 };
 use fencegate_tests::site::Site;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 const LIMIT: u32 = 5;
 
-fn plan(site: &Site) -> Plan {
+fn plan(site: &Site) -> Gateway {
     let loaded = file::load(&site.policy("gw").with("/zookeeper/session_timeout", "10s").to_string());
     loaded.plan.expect("the policy of the tests is good")
 }
@@ -57,7 +57,7 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
 fn key(site: &Site) -> ResourceKey {
     let plan = plan(site);
     let path = fencegate_policies::path::CanonicalPath::parse("/pay/7");
-    let found = plan.routes.find("POST", &path).expect("the route of the tests");
+    let found = plan.serving.routes.find("POST", &path).expect("the route of the tests");
     let fence = found.route.fence.as_ref().expect("it fences");
     let values = fencegate_tests::values::FromPath(found.bound);
     fence.expand_all(&values).expect("a key").swap_remove(0)

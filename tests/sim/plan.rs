@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate_policies::{file, plan::Plan};
+use fencegate_policies::{file, plan::Gateway};
 use fencegate_tests::policy::Policy;
 
 /// The ensemble's tick is 200 ms.
-pub(crate) fn plan(gateway: &str, zookeeper: SocketAddr, session_timeout: Duration) -> Plan {
+pub(crate) fn plan(gateway: &str, zookeeper: SocketAddr, session_timeout: Duration) -> Gateway {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let policy = Policy::new(gateway, zookeeper, ROOT, nowhere)
         .with("/zookeeper/session_timeout", format!("{}ms", session_timeout.as_millis()));

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::plan::{Mode, Plan, RouteId};
+use fencegate_policies::plan::{Gateway, Mode, RouteId};
 use hyper::StatusCode;
 use prometheus::{
     Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -55,7 +55,7 @@ const SHORT: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 impl Metrics {
-    pub fn new(plan: &Plan) -> Arc<Self> {
+    pub fn new(gateway: &Gateway) -> Arc<Self> {
         let registry = Registry::new_custom(Some("fencegate".into()), None).expect("the prefix is a name");
         let counters = |name, help, labels: &[&str]| {
             registered(&registry, IntCounterVec::new(Opts::new(name, help), labels))
@@ -108,7 +108,13 @@ impl Metrics {
                     &["route"],
                 ),
             ),
-            waits: plan.routes.routes().iter().map(|route| (route.name.clone(), Arc::default())).collect(),
+            waits: gateway
+                .serving
+                .routes
+                .routes()
+                .iter()
+                .map(|route| (route.name.clone(), Arc::default()))
+                .collect(),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
             held: gauges("locks_held", "Locks held.", &["route", "mode"]),
             upstream_seconds: seconds(
@@ -130,19 +136,19 @@ impl Metrics {
             session: SessionMetrics::register(&registry),
             registry,
         };
-        metrics.describe(plan);
+        metrics.describe(gateway);
         Arc::new(metrics)
     }
 
-    fn describe(&self, plan: &Plan) {
+    fn describe(&self, gateway: &Gateway) {
         let build =
             Opts::new("build_info", "The running build.").const_label("version", env!("CARGO_PKG_VERSION"));
         registered(&self.registry, IntGauge::with_opts(build)).set(1);
         let config =
             Opts::new("config_info", "The plan in force; equal among gateways whose locks mean the same.")
-                .const_label("fingerprint", format!("{:016x}", plan.fingerprint));
+                .const_label("fingerprint", format!("{:016x}", gateway.fingerprint));
         registered(&self.registry, IntGauge::with_opts(config)).set(1);
-        for route in plan.routes.routes() {
+        for route in gateway.serving.routes.routes() {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
             }

@@ -5,13 +5,13 @@ use std::{fs, path::Path, process::ExitCode};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Place},
     file,
-    plan::Plan,
+    plan::Gateway,
 };
 
 use super::{CONFIGURATION, RUNTIME};
 
 /// The plan; else every error is on stderr, and the exit code is returned. Warnings are shown in both cases.
-pub(super) fn read(path: &Path) -> Result<Plan, ExitCode> {
+pub(super) fn read(path: &Path) -> Result<Gateway, ExitCode> {
     let name = path.display().to_string();
     let text = fs::read(path).map_err(|error| {
         eprintln!("error: read {name}: {error}");

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use fencegate_policies::plan::Plan;
+use fencegate_policies::plan::{Gateway, Plan};
 use futures_util::future::join_all;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -55,11 +55,11 @@ pub enum Trouble {
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
-pub fn run(plan: Plan, options: Options) -> Result<(), Trouble> {
-    let plan = Arc::new(plan);
+pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
+    let plan = Arc::new(gateway.serving.clone());
     let clock: SharedClock = Arc::new(MachineClock);
-    let metrics = Metrics::new(&plan);
-    let (keeper, desks) = keeper(clock.clone(), plan.zookeeper.sessions);
+    let metrics = Metrics::new(&gateway);
+    let (keeper, desks) = keeper(clock.clone(), gateway.zookeeper.sessions);
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let admin = bind_admin(plan.admin.address)?;
@@ -67,7 +67,7 @@ pub fn run(plan: Plan, options: Options) -> Result<(), Trouble> {
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
-            ..settings(&plan, options, &clock, &metrics, &installation)
+            ..settings(&gateway, options, &clock, &metrics, &installation)
         })
         .collect();
     let (alive, session_ends) = tokio::sync::oneshot::channel::<Infallible>();
@@ -109,7 +109,7 @@ pub fn run(plan: Plan, options: Options) -> Result<(), Trouble> {
 }
 
 fn settings(
-    plan: &Plan,
+    gateway: &Gateway,
     options: Options,
     clock: &SharedClock,
     metrics: &Metrics,
@@ -118,11 +118,11 @@ fn settings(
     let member = Member {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        plan: format!("{:016x}", plan.fingerprint),
+        plan: format!("{:016x}", gateway.fingerprint),
     };
     Settings {
-        policy: plan.zookeeper.clone(),
-        gateway: plan.name.clone().unwrap_or_else(host_name),
+        policy: gateway.zookeeper.clone(),
+        gateway: gateway.serving.name.clone().unwrap_or_else(host_name),
         member: serde_json::to_vec(&member).expect("plain fields serialise"),
         init: options.init,
         clock: clock.clone(),

@@ -171,7 +171,7 @@ impl<N: Network> Forward<N> {
 pub async fn evidence_needed(evidence: Option<&Evidence>, level: Level, clock: &SharedClock) {
     match (evidence, level) {
         (Some(evidence), Level::None) => evidence.lapsed(clock).await,
-        (None, _) | (_, Level::Upstream) => std::future::pending().await,
+        (None, _) | (_, Level::Guard | Level::Upstream) => std::future::pending().await,
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    plan::{Fence, ModeRule},
+    plan::{Enforce, Fence, ModeRule},
 };
 
 /// A fence that has been read.
@@ -79,6 +79,8 @@ fn fenced(block: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Fenced
         hold: terms.hold.settled(of),
         locked_status,
         max_response,
+        enforce: Enforce::Refuse,
+        once: None,
     };
     Some(Fenced { fence, place })
 }

@@ -99,11 +99,14 @@ fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
     Entry { name: &key.text, upstream, place }
 }
 
+const LEVELS: [(&str, Level); 3] =
+    [("none", Level::None), ("guard", Level::Guard), ("upstream", Level::Upstream)];
+
 fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     let endpoints = endpoints(block);
     // No default: who compares the tokens decides what the lock is worth.
     block.require("fencing", "fencing: none");
-    let fencing = block.word("fencing", &[("none", Level::None), ("upstream", Level::Upstream)]);
+    let fencing = block.word("fencing", &LEVELS);
     let fields = block.inner("fields", token_fields);
     let mut limit =
         |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
@@ -115,6 +118,7 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
         name: name?.into(),
         endpoints: endpoints?,
         fencing: fencing?,
+        direct: false,
         fields: fields?,
         connect_timeout,
         response_timeout,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Once;
 use crate::key::{
     BadKey, KeyTemplate, ResourceKey, Values,
     json::{BadBody, Body},
@@ -25,6 +26,18 @@ pub struct Fence {
     pub locked_status: u16,
     /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
     pub max_response: usize,
+    pub enforce: Enforce,
+    /// Operations of this route happen at most once.
+    pub once: Option<Once>,
+}
+
+/// Whether what should be refused is refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Enforce {
+    #[default]
+    Refuse,
+    /// It passes, and is reported: how one adopts fencing in production.
+    Observe,
 }
 
 impl Fence {
@@ -166,6 +179,8 @@ mod tests {
             hold: Hold::Strict,
             locked_status: 423,
             max_response: 0,
+            enforce: Enforce::Refuse,
+            once: None,
         }
     }
 

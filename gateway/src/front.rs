@@ -3,6 +3,7 @@
 
 use std::{cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Instant};
 
+use fencegate_policies::key::listed;
 use hyper::{
     Request,
     body::Incoming,
@@ -15,9 +16,9 @@ use crate::{
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
-    stage::{Arrived, Notes, listed},
+    stage::{Arrived, Notes, Replayed},
     step::Serve,
-    steps::forward::{FENCING_NUMBER, FENCING_TOKEN},
+    steps::forward::{FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN},
 };
 
 /// Serves the connections of one worker.
@@ -25,17 +26,26 @@ pub struct Front<S> {
     /// Looked up per request, so that a reload swaps it between two.
     stack: Rc<RefCell<Rc<S>>>,
     metrics: Rc<WorkerMetrics>,
+    role: Role,
+}
+
+/// Who answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Gateway,
+    /// Its refusals carry a word for the gateway.
+    Guard,
 }
 
 impl<S> Clone for Front<S> {
     fn clone(&self) -> Self {
-        Self { stack: self.stack.clone(), metrics: self.metrics.clone() }
+        Self { stack: self.stack.clone(), metrics: self.metrics.clone(), role: self.role }
     }
 }
 
 impl<S: Serve<Arrived>> Front<S> {
-    pub fn new(stack: S, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { stack: Rc::new(RefCell::new(Rc::new(stack))), metrics }
+    pub fn new(stack: S, metrics: Rc<WorkerMetrics>, role: Role) -> Self {
+        Self { stack: Rc::new(RefCell::new(Rc::new(stack))), metrics, role }
     }
 }
 
@@ -46,10 +56,10 @@ impl<S: Serve<Arrived>> Service<Request<Incoming>> for Front<S> {
     type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (stack, metrics) = (self.stack.borrow().clone(), self.metrics.clone());
+        let (stack, metrics, role) = (self.stack.borrow().clone(), self.metrics.clone(), self.role);
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(metrics, notes.clone());
+            let visit = Visit::begin(metrics, notes.clone(), role);
             let arrived = Arrived { http: request.map(Body::from_client), notes };
             let answer = stack.serve(arrived).await;
             Ok(visit.end(answer))
@@ -61,14 +71,15 @@ impl<S: Serve<Arrived>> Service<Request<Incoming>> for Front<S> {
 struct Visit {
     metrics: Rc<WorkerMetrics>,
     notes: Rc<Notes>,
+    role: Role,
     began: Instant,
     answered: bool,
 }
 
 impl Visit {
-    fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>) -> Self {
+    fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role) -> Self {
         notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
-        Self { metrics, notes, began: Instant::now(), answered: false }
+        Self { metrics, notes, role, began: Instant::now(), answered: false }
     }
 
     fn route(&self) -> &RouteMetrics {
@@ -79,12 +90,18 @@ impl Visit {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
+        let word =
+            answer.as_ref().err().filter(|_| self.role == Role::Guard).and_then(Refusal::word_of_guard);
         let mut reply = answer.unwrap_or_else(|refusal| {
             self.log(&refusal);
             refusal.into_reply()
         });
-        if self.notes.fenced.get() {
-            stamp(reply.headers_mut(), &self.notes, outcome);
+        if self.notes.fenced.get() || self.role == Role::Guard {
+            let told = refused.filter(|_| self.role == Role::Guard);
+            stamp(reply.headers_mut(), &self.notes, outcome, told);
+        }
+        if let Some(word) = word {
+            reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
         }
         self.count(refused, outcome);
         self.route().answered(reply.status(), self.began.elapsed());
@@ -123,13 +140,28 @@ impl Drop for Visit {
 }
 
 /// The token that the request was sent with, and the outcome; last, after everything of the upstream was cleaned.
-fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome) {
+fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Option<Reason>) {
     let ascii = |text: String| HeaderValue::from_str(&text).expect("words and numbers are visible ASCII");
     if let Some(token) = notes.token.get() {
         headers.insert(FENCING_TOKEN, ascii(token.to_string()));
         headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
     }
-    let mut value = outcome.word().to_owned();
+    let replayed = notes.replayed.get();
+    let mut value = replayed.map_or(outcome, |_| Outcome::Replayed).word().to_owned();
+    if replayed == Some(Replayed::WithoutBody) {
+        value.push_str("; body=omitted");
+    }
+    if let Some(reason) = refused {
+        value.push_str("; reason=");
+        value.push_str(reason.word());
+    }
+    if let Some(reason) = notes.observed.get() {
+        value.push_str("; observe=");
+        value.push_str(reason.word());
+    }
+    if notes.hop_seen.get() {
+        value.push_str("; hop=seen");
+    }
     if notes.proof_lost.get() {
         value.push_str("; proof=lost");
     }

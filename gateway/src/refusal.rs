@@ -17,6 +17,8 @@ use crate::body::{Body, Reply};
 pub enum Outcome {
     /// The upstream answered in full.
     Done,
+    /// It did before, and the answer is given again.
+    Replayed,
     /// Nothing was sent: repeat it as you like.
     NotDispatched,
     /// Something was sent and no complete answer came back.
@@ -27,6 +29,7 @@ impl Outcome {
     pub fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::Replayed => "replayed",
             Self::NotDispatched => "not-dispatched",
             Self::Unknown => "unknown",
         }
@@ -96,6 +99,16 @@ reasons! {
     HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large";
     TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
     UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached";
+    Stale = "stale", 412, NotDispatched, "a newer token was announced";
+    Floor = "floor", 412, NotDispatched, "the token is older than what is remembered";
+    Duplicate = "duplicate", 412, Unknown, "the token was announced before";
+    TokenFuture = "token-future", 412, NotDispatched, "the token is far above all others";
+    TokenMalformed = "token-malformed", 400, NotDispatched, "the token cannot be read";
+    TokenMissing = "token-missing", 403, NotDispatched, "there is no token: the way in is the gateway";
+    TicketMissing = "ticket-missing", 403, NotDispatched, "there is no ticket";
+    TicketInvalid = "ticket-invalid", 403, NotDispatched, "the ticket is not valid";
+    TicketExpired = "ticket-expired", 403, NotDispatched, "the ticket has expired";
+    TicketKey = "ticket-key", 403, NotDispatched, "the ticket is of another dispatch";
     OutcomeUnknown = "outcome-unknown", 502, Unknown, "the service broke off; what came of the request is not known";
     OutcomeLate = "outcome-unknown", 504, Unknown, "the service did not answer in time; what came of the request is not known";
     Fenced = "fenced", 503, NotDispatched, "a newer holder has the resource";
@@ -124,11 +137,29 @@ pub struct Refusal {
     pub detail: Cow<'static, str>,
     /// Where the route says otherwise than the reason.
     status: Option<StatusCode>,
+    /// What an operator finds the operation by.
+    reference: Option<String>,
+    /// Nothing was dispatched, and yet nothing may be under the same tenure any more.
+    retires: bool,
 }
 
 impl Refusal {
     pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), status: None }
+        Self { reason, detail: detail.into(), status: None, reference: None, retires: false }
+    }
+
+    /// About the operation with this reference.
+    pub fn about(self, reference: String) -> Self {
+        Self { reference: Some(reference), ..self }
+    }
+
+    /// The tenure is over, although nothing of this request was dispatched.
+    pub fn retiring(self) -> Self {
+        Self { retires: true, ..self }
+    }
+
+    pub fn retires(&self) -> bool {
+        self.retires || self.outcome() == Outcome::Unknown
     }
 
     /// Answers with `status` where it is a valid one.
@@ -143,6 +174,31 @@ impl Refusal {
 
     pub fn status(&self) -> StatusCode {
         self.status.unwrap_or_else(|| self.reason.status())
+    }
+
+    /// `Fencing-Refusal`: the words in which a guard tells a gateway that it let nothing through, or told before what
+    /// came of it. `None` for what ends a request before the guard's own question.
+    pub fn word_of_guard(&self) -> Option<&'static str> {
+        match self.reason {
+            Reason::Stale
+            | Reason::Floor
+            | Reason::Duplicate
+            | Reason::TokenFuture
+            | Reason::TokenMalformed
+            | Reason::TokenMissing
+            | Reason::TicketMissing
+            | Reason::TicketInvalid
+            | Reason::TicketExpired
+            | Reason::TicketKey
+            | Reason::Busy
+            | Reason::InDoubt
+            | Reason::Quarantine
+            | Reason::Store
+            | Reason::InProgress
+            | Reason::IdempotencyMismatch
+            | Reason::OutcomeRecordedUnknown => Some(self.reason.word()),
+            _ => None,
+        }
     }
 
     /// When it may help to ask again: seconds, for a refusal that time can change. Never where the outcome is unknown:
@@ -160,6 +216,7 @@ impl Refusal {
             status: self.status().as_u16(),
             reason: self.reason.word(),
             outcome: self.outcome().word(),
+            operation_ref: self.reference.as_deref(),
         };
         let body = serde_json::to_vec(&problem).expect("plain fields serialise");
         let mut reply = Response::new(Body::whole(Bytes::from(body)));
@@ -175,13 +232,15 @@ impl Refusal {
 }
 
 #[derive(Serialize)]
-struct Problem {
+struct Problem<'a> {
     #[serde(rename = "type")]
     kind: String,
     title: &'static str,
     status: u16,
     reason: &'static str,
     outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation_ref: Option<&'a str>,
 }
 
 #[cfg(test)]

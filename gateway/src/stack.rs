@@ -1,4 +1,4 @@
-//! THE REQUEST PATH, one chain, top to bottom.
+//! THE REQUEST PATH: one chain for the gateway, one for the guard, top to bottom.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -7,31 +7,61 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceBuilder;
 
 use crate::{
-    stage::{Arrived, Held},
+    network::Network,
+    stage::{Arrived, Held, Hold},
     step::{Serve, step},
-    steps::{self, fence::Fencing, limit::InFlight, route::Routing},
+    steps::{
+        self,
+        check::{Admission, Checking},
+        claim::Claiming,
+        fence::Fencing,
+        limit::InFlight,
+        route::Routing,
+    },
 };
 
-/// What the steps are made of, for one worker and one plan.
+/// What the steps of both roles are made of, for one worker and one plan.
 pub struct Parts {
     pub in_flight: InFlight,
     pub plan: Arc<Plan>,
-    pub routing: Routing,
     pub running: TaskTracker,
-    pub fencing: Fencing,
 }
 
 /// The steps of the gateway, in front of what sends a request upstream.
-pub fn stack(parts: Parts, forward: impl Serve<Held>) -> impl Serve<Arrived> {
+pub fn gateway(
+    parts: Parts,
+    routing: Routing,
+    fencing: Fencing,
+    forward: impl Serve<Held<Hold>>,
+) -> impl Serve<Arrived> {
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
-        .layer(step(parts.routing, steps::route::route)) // below: route and path are fixed
+        .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed
         .layer(step(parts.running, steps::detach::detach)) // below: a client that hangs up cancels nothing
         .layer_fn(Rc::new) // detach needs an owned rest
-        .layer(step(parts.fencing, steps::fence::fence)) // below: the keys are ours
+        .layer(step(fencing, steps::fence::fence)) // below: the keys are ours
         .service(forward) // stamped last, nothing can strip it
+}
+
+/// The steps of the guard: the same, with the question whether the token is the newest in the place of the lock.
+pub fn guard<N: Network>(
+    parts: Parts,
+    claiming: Claiming,
+    checking: Checking<N>,
+    forward: impl Serve<Held<Admission>>,
+) -> impl Serve<Arrived> {
+    ServiceBuilder::new()
+        .layer(step(parts.in_flight, steps::limit::limit))
+        .layer(step(parts.plan.clone(), steps::admit::admit))
+        .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
+        .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
+        .layer(step(parts.plan, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
+        .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
+        .layer_fn(Rc::new)
+        .layer(step(checking, steps::check::check)) // below: announced durably, settled, in flight
+        .service(forward)
 }

@@ -15,14 +15,17 @@ use fencegate_policies::{
     plan::{Fence, Mode, Plan, RouteId, UpstreamId},
     token::Token,
 };
-use hyper::Request;
+use hyper::{HeaderMap, Request, header::HeaderValue};
 use tokio::sync::oneshot;
 
 use crate::{
     admin::metrics::{Counted, Holding},
     body::Body,
-    lock::tenure::Tenure,
+    guard::{operation::Operation, register::Claim},
+    lock::tenure::{Dispatch, Tenure},
+    refusal::Reason,
     steps::limit::Permit,
+    upstream::gate::Gate,
 };
 
 /// As the HTTP library gave it.
@@ -40,7 +43,11 @@ pub struct Admitted {
 }
 
 /// No hop-by-hop field, no field that only we may write.
-pub struct Clean(pub Admitted);
+pub struct Clean {
+    pub request: Admitted,
+    /// The fields taken off that only we may write: claims, until somebody has verified them.
+    pub presented: HeaderMap,
+}
 
 /// Route and upstream are fixed; host and path are what will be forwarded.
 pub struct Routed {
@@ -55,7 +62,13 @@ pub struct Routed {
 }
 
 /// The body of a fenced request is here in full.
-pub struct Loaded(pub Routed);
+pub struct Loaded<R>(pub R);
+
+/// A request that may have to be here in full, and to outlive its client.
+pub trait Incoming {
+    fn http(&mut self) -> &mut Request<Body>;
+    fn is_fenced(&self) -> bool;
+}
 
 /// The keys are fixed.
 pub struct Keyed {
@@ -75,19 +88,47 @@ pub struct Fenced {
 }
 
 /// No longer cancelled by its client's going away; who waits can still see it.
-pub struct Detached {
-    pub request: Keyed,
+pub struct Detached<R> {
+    pub request: R,
     pub client: Client,
 }
 
-/// The keys are ours until the tenure is dropped.
-pub struct Held {
+/// At a guard: what it asks to be let in with is known, and may be refused.
+pub struct Presented {
+    pub http: Request<Body>,
+    pub notes: Rc<Notes>,
+    pub plan: Arc<Plan>,
+    pub upstream: UpstreamId,
+    /// `None` for what may pass without a token.
+    pub claimed: Option<Claimed>,
+}
+
+/// What a gateway claims of a dispatch; its form and its ticket are in order.
+pub struct Claimed {
+    pub claim: Claim,
+    pub operation: Option<Operation>,
+    /// Passed on, for an upstream that calls back.
+    pub ticket: Option<HeaderValue>,
+}
+
+/// The keys are ours until the hold is dropped.
+pub struct Held<H> {
     pub http: Request<Body>,
     pub notes: Rc<Notes>,
     pub plan: Arc<Plan>,
     pub upstream: UpstreamId,
     /// `None` on unfenced routes.
-    pub hold: Option<Hold>,
+    pub hold: Option<H>,
+}
+
+/// The right to dispatch: what a request is stamped with and proven by.
+pub trait Right: 'static {
+    /// `None` when no further dispatch is possible.
+    fn dispatch(&self) -> Option<Dispatch>;
+    fn keys(&self) -> &[ResourceKey];
+    fn mode(&self) -> Mode;
+    /// Fields beside token, number, key and mode.
+    fn stamp(&self, token: Token, headers: &mut HeaderMap);
 }
 
 /// A tenure in the hands of one request.
@@ -97,6 +138,62 @@ pub struct Hold {
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
     pub counted: Rc<Holding>,
+}
+
+impl Right for Hold {
+    fn dispatch(&self) -> Option<Dispatch> {
+        self.tenure.dispatch()
+    }
+
+    fn keys(&self) -> &[ResourceKey] {
+        &self.keys
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn stamp(&self, _: Token, _: &mut HeaderMap) {}
+}
+
+impl Incoming for Routed {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.fence().is_some()
+    }
+}
+
+impl Incoming for Keyed {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.fenced.is_some()
+    }
+}
+
+impl Incoming for Presented {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.claimed.is_some()
+    }
+}
+
+impl<R: Incoming> Incoming for Loaded<R> {
+    fn http(&mut self) -> &mut Request<Body> {
+        self.0.http()
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.0.is_fenced()
+    }
 }
 
 impl Routed {
@@ -135,6 +232,13 @@ impl Client {
     }
 }
 
+/// How much of an earlier answer is given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replayed {
+    Whole,
+    WithoutBody,
+}
+
 /// What the steps leave behind for the answer, the log and the metrics.
 #[derive(Default)]
 pub struct Notes {
@@ -151,9 +255,12 @@ pub struct Notes {
     pub token: Cell<Option<Token>>,
     /// The session could not be proven any more when the answer came.
     pub proof_lost: Cell<bool>,
-}
-
-/// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
-pub fn listed(keys: &[ResourceKey]) -> String {
-    keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>().join(", ")
+    /// The answer is one that was given before.
+    pub replayed: Cell<Option<Replayed>>,
+    /// What would have been refused, were it not only looked on.
+    pub observed: Cell<Option<Reason>>,
+    /// A hop between gateway and guard showed itself.
+    pub hop_seen: Cell<bool>,
+    /// Of the connection that the last attempt was sent on.
+    pub gate: RefCell<Option<Rc<Gate>>>,
 }

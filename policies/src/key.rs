@@ -2,6 +2,7 @@
 
 mod expand;
 pub mod json;
+mod name;
 mod pointer;
 mod template;
 
@@ -12,15 +13,24 @@ pub use pointer::Pointer;
 pub(crate) use template::is_token;
 pub use template::{BadKeyTemplate, Filter, KeyTemplate, Source, Span, Variable, Why};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     fnv::fnv1a,
     path::{is_unreserved, percent_encoded},
+    plan::Fence,
 };
 
 /// The name of a resource, as it stands in logs and in `Fencing-Key`. Printable ASCII; its lock segment is at most
 /// [`ResourceKey::MAX_SEGMENT`] bytes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ResourceKey(Arc<str>);
+
+/// The text is not a key that some template could have made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a resource key: printable ASCII without spaces, and not too long")]
+pub struct NoKey;
 
 impl ResourceKey {
     /// Bytes of the lock segment: far below what one ZooKeeper node name may have, far above what a name needs.
@@ -30,6 +40,19 @@ impl ResourceKey {
     fn new(text: String) -> Option<Self> {
         let key = Self(text.into());
         (key.lock_segment().len() <= Self::MAX_SEGMENT).then_some(key)
+    }
+
+    /// Reads a key back, from where another process wrote it.
+    pub fn parse(text: &str) -> Result<Self, NoKey> {
+        let printable = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        printable.then(|| Self::new(text.to_owned())).flatten().ok_or(NoKey)
+    }
+
+    /// Reads the keys of one request, as [`listed`] writes them: at least one, ascending, none twice.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, NoKey> {
+        let keys = text.split(", ").map(Self::parse).collect::<Result<Vec<_>, _>>()?;
+        let ascending = keys.is_sorted_by(|key, next| key < next);
+        if ascending && keys.len() <= Fence::MOST_KEYS { Ok(keys) } else { Err(NoKey) }
     }
 
     pub fn as_str(&self) -> &str {
@@ -55,6 +78,25 @@ impl ResourceKey {
     /// (64 bits) of the key, its eight bytes folded into one by exclusive or, for ever.
     pub fn shard(&self) -> u8 {
         fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
+    }
+}
+
+/// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
+pub fn listed(keys: &[ResourceKey]) -> String {
+    keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>().join(", ")
+}
+
+impl TryFrom<String> for ResourceKey {
+    type Error = NoKey;
+
+    fn try_from(text: String) -> Result<Self, NoKey> {
+        Self::parse(&text)
+    }
+}
+
+impl From<ResourceKey> for String {
+    fn from(key: ResourceKey) -> Self {
+        key.as_str().to_owned()
     }
 }
 
@@ -103,6 +145,18 @@ mod tests {
         for (text, shard) in [("order/42", 0x76), ("order/43", 0x20), ("a", 0xbb)] {
             assert_eq!(key(text).shard(), shard, "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_of_keys_is_read_back_only_as_it_was_written() {
+        let keys = [key("a,b"), key("account/1"), key("account/2")];
+        assert_eq!(ResourceKey::parse_list(&listed(&keys)), Ok(keys.to_vec()));
+        for bad in ["", ",", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
+            assert_eq!(ResourceKey::parse_list(bad), Err(NoKey), "{bad:?}");
+        }
+        let many: Vec<String> = (10..27).map(|n| n.to_string()).collect();
+        assert!(ResourceKey::parse_list(&many.join(", ")).is_err());
+        assert!(ResourceKey::parse_list(&many[..16].join(", ")).is_ok());
     }
 
     proptest! {

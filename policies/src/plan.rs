@@ -8,7 +8,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
-pub use once::{Once, OnceStore};
+pub use once::{Once, OnceStore, Operation};
 
 use crate::{
     path::{Bound, CanonicalPath, PathTemplate},
@@ -22,6 +22,8 @@ pub struct Gateway {
     pub zookeeper: ZooKeeper,
     /// What tickets are signed with; none are sent without.
     pub tickets: Option<Signing>,
+    /// A folder for what has to outlive the process, such as the highest token seen.
+    pub state_dir: Option<PathBuf>,
     /// Hash over all that decides keys and lock paths; equal in two gateways whose locks mean the same.
     pub fingerprint: u64,
 }
@@ -147,7 +149,7 @@ pub struct Upstream {
     pub fields: TokenFields,
     /// Default 3 s.
     pub connect_timeout: Duration,
-    /// From the first byte sent to the head of the response. Default 15 s.
+    /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`].
     pub response_timeout: Duration,
     /// Between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,

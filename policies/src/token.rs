@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A fencing token. Tokens of one key grow in the order in which the lock was granted; the derived order of the
 /// fields, first to last, is the order of tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Token {
     /// Era base plus the czxid of the lock node: below 2^63.
     epoch: u64,
@@ -73,6 +76,20 @@ fn hex(digits: &[u8]) -> Result<u64, BadToken> {
         };
         Ok(value << 4 | u64::from(digit))
     })
+}
+
+impl TryFrom<String> for Token {
+    type Error = BadToken;
+
+    fn try_from(text: String) -> Result<Self, BadToken> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Token> for String {
+    fn from(token: Token) -> Self {
+        token.to_string()
+    }
 }
 
 /// `v1-<epoch>-<sequence>-<dispatch>`, fixed width, lower case: byte order is token order.

@@ -1,4 +1,5 @@
-//! Every `bad/*.yaml` is diagnosed exactly as the `.txt` beside it says, and the examples are diagnosed as sound.
+//! Every `bad/*.yaml` and `bad/guard/*.yaml` is diagnosed exactly as the `.txt` beside it says, and the examples are
+//! diagnosed as sound.
 //!
 //! After a change of wording: `REWRITE=1 cargo test -p fencegate-policies --test bad`, then read the difference.
 
@@ -9,15 +10,18 @@ use std::{
 };
 
 use fencegate_policies::{
-    diagnose::{Code, Severity},
-    file::{Loaded, load},
+    diagnose::{Code, Diagnostic, Severity},
+    file::{self, Kind, load, load_guard},
 };
+
+const GATEWAYS: &str = "tests/bad";
+const GUARDS: &str = "tests/bad/guard";
 
 #[test]
 fn every_bad_file_is_diagnosed_as_written_down() {
     let mut unlike = Vec::new();
-    for path in yaml_files("tests/bad") {
-        let (given, wanted) = (diagnosis(&path), path.with_extension("txt"));
+    for (path, kind) in bad_files() {
+        let (given, wanted) = (diagnosis(&path, kind), path.with_extension("txt"));
         if env::var_os("REWRITE").is_some() {
             fs::write(&wanted, &given).expect("the folder can be written to");
         } else if given != fs::read_to_string(&wanted).unwrap_or_default() {
@@ -29,7 +33,10 @@ fn every_bad_file_is_diagnosed_as_written_down() {
 
 #[test]
 fn every_mistake_in_a_file_has_a_bad_file() {
-    let seen: BTreeSet<Code> = yaml_files("tests/bad").iter().flat_map(|path| codes(path)).collect();
+    let codes = |(path, kind): (PathBuf, Kind)| {
+        outcome(&read(&path), kind).1.into_iter().map(|diagnostic| diagnostic.code)
+    };
+    let seen: BTreeSet<Code> = bad_files().into_iter().flat_map(codes).collect();
     // Codes from FG05 on are met at start, beyond the file.
     let missing: Vec<Code> =
         Code::ALL.iter().copied().filter(|code| code.number() < "FG05" && !seen.contains(code)).collect();
@@ -38,18 +45,20 @@ fn every_mistake_in_a_file_has_a_bad_file() {
 
 #[test]
 fn there_is_a_plan_unless_something_is_an_error() {
-    for path in yaml_files("tests/bad") {
-        let Loaded { plan, diagnostics } = load(&read(&path));
+    for (path, kind) in bad_files() {
+        let (planned, diagnostics) = outcome(&read(&path), kind);
         let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
-        assert_eq!(plan.is_some(), errors == 0, "{}", path.display());
+        assert_eq!(planned, errors == 0, "{}", path.display());
     }
 }
 
 #[test]
 fn the_examples_are_sound() {
     for path in yaml_files("examples") {
-        assert_eq!(diagnosis(&path), "", "{}", path.display());
-        assert!(load(&read(&path)).plan.is_some());
+        let kind = file::kind(&read(&path));
+        assert_eq!(kind == Kind::Guard, path.ends_with("guard.yaml"), "{}", path.display());
+        assert_eq!(diagnosis(&path, kind), "", "{}", path.display());
+        assert!(outcome(&read(&path), kind).0);
     }
 }
 
@@ -62,14 +71,30 @@ fn the_reference_lists_every_code() {
     }
 }
 
-fn diagnosis(path: &Path) -> String {
+fn diagnosis(path: &Path, kind: Kind) -> String {
     let source = read(path);
     let name = path.file_name().expect("a file").to_string_lossy();
-    load(&source).diagnostics.iter().map(|diagnostic| diagnostic.render(&name, &source) + "\n").collect()
+    let (_, diagnostics) = outcome(&source, kind);
+    diagnostics.iter().map(|diagnostic| diagnostic.render(&name, &source) + "\n").collect()
 }
 
-fn codes(path: &Path) -> Vec<Code> {
-    load(&read(path)).diagnostics.iter().map(|diagnostic| diagnostic.code).collect()
+/// Whether there is a plan, and what is wrong.
+fn outcome(text: &str, kind: Kind) -> (bool, Vec<Diagnostic>) {
+    match kind {
+        Kind::Gateway => {
+            let loaded = load(text);
+            (loaded.plan.is_some(), loaded.diagnostics)
+        }
+        Kind::Guard => {
+            let loaded = load_guard(text);
+            (loaded.plan.is_some(), loaded.diagnostics)
+        }
+    }
+}
+
+fn bad_files() -> Vec<(PathBuf, Kind)> {
+    let of = |folder, kind| yaml_files(folder).into_iter().map(move |path| (path, kind));
+    of(GATEWAYS, Kind::Gateway).chain(of(GUARDS, Kind::Guard)).collect()
 }
 
 fn yaml_files(folder: &str) -> Vec<PathBuf> {

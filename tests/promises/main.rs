@@ -8,6 +8,7 @@ mod exclusion;
 mod fields;
 mod hang_up;
 mod interrupted;
+mod keys;
 mod killed;
 mod link;
 mod lock_service;

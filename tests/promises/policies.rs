@@ -91,6 +91,28 @@ async fn a_sound_policy_passes() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
+const GUARD: &str = r#"version: 1
+listener: {address: "127.0.0.1:0"}
+upstream: {endpoint: "http://127.0.0.1:1"}
+store: {redb: /nowhere/guard.redb}
+tickets: {secret_file: /nowhere/secret}
+"#;
+
+#[tokio::test]
+async fn a_guards_file_is_checked_as_one_and_never_run_as_a_policy() {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), GUARD).display().to_string();
+    let output = command(&["check", &file]).await.expect("started");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = command(&["run", "-c", &file]).await.expect("started");
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error[FG0120]: "), "{output:?}");
+    let bad = GUARD.replace("upstream:", "settle: 10\nupstream:");
+    for (exit, stderr) in refused(bad).await {
+        assert!(exit == Some(78) && stderr.starts_with("error[FG01"), "{stderr}");
+    }
+}
+
 #[tokio::test]
 async fn every_mistake_is_told_with_code_place_line_and_caret() {
     for Mistake { replaces, with, code, said } in MISTAKES {

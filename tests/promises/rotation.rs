@@ -47,7 +47,7 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
             sequence_limit: LIMIT,
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
-            metrics: Metrics::new(&plan).session(0),
+            metrics: Metrics::of_gateway(&plan).session(0),
         };
         tokio::task::spawn_local(desk.run(Servers::of(&plan.zookeeper), Rc::new(settings), stop.clone()));
     }

@@ -2,6 +2,7 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
+mod guard;
 mod session;
 mod waits;
 
@@ -12,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::plan::{Gateway, Mode, RouteId};
+use fencegate_policies::plan::{self, Gateway, Mode, Plan, RouteId};
 use hyper::StatusCode;
 use prometheus::{
     Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -20,7 +21,7 @@ use prometheus::{
 };
 
 use self::waits::Waits;
-pub use self::{session::SessionMetrics, waits::Waiting};
+pub use self::{guard::GuardMetrics, session::SessionMetrics, waits::Waiting};
 use crate::{lock::keeper::Refused, refusal::Reason};
 
 /// Every family of this process.
@@ -44,6 +45,7 @@ pub struct Metrics {
     upstream_errors: IntCounterVec,
     retries: IntCounterVec,
     session: SessionMetrics,
+    guard: GuardMetrics,
 }
 
 /// Label of requests that no route took.
@@ -55,8 +57,23 @@ const SHORT: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 impl Metrics {
-    pub fn new(gateway: &Gateway) -> Arc<Self> {
-        let registry = Registry::new_custom(Some("fencegate".into()), None).expect("the prefix is a name");
+    pub fn of_gateway(gateway: &Gateway) -> Arc<Self> {
+        let registry = registry();
+        let (session, guard) = (SessionMetrics::register(&registry), GuardMetrics::register(&nobodys()));
+        let metrics = Self::new(&gateway.serving, session, guard, registry);
+        metrics.describe(gateway);
+        Arc::new(metrics)
+    }
+
+    pub fn of_guard(guard: &plan::Guard) -> Arc<Self> {
+        let registry = registry();
+        let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&registry));
+        let metrics = Self::new(&guard.serving, session, own, registry);
+        metrics.describe_build();
+        Arc::new(metrics)
+    }
+
+    fn new(serving: &Plan, session: SessionMetrics, guard: GuardMetrics, registry: Registry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             registered(&registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
@@ -67,7 +84,7 @@ impl Metrics {
             let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
             registered(&registry, HistogramVec::new(opts, labels))
         };
-        let metrics = Self {
+        Self {
             requests: counters("requests_total", "Answers, by route and status.", &["route", "code"]),
             request_seconds: seconds(
                 "request_seconds",
@@ -108,13 +125,7 @@ impl Metrics {
                     &["route"],
                 ),
             ),
-            waits: gateway
-                .serving
-                .routes
-                .routes()
-                .iter()
-                .map(|route| (route.name.clone(), Arc::default()))
-                .collect(),
+            waits: serving.routes.routes().iter().map(|route| (route.name.clone(), Arc::default())).collect(),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
             held: gauges("locks_held", "Locks held.", &["route", "mode"]),
             upstream_seconds: seconds(
@@ -133,17 +144,20 @@ impl Metrics {
                 "Requests sent again because nothing of them had been sent.",
                 &["upstream"],
             ),
-            session: SessionMetrics::register(&registry),
+            session,
+            guard,
             registry,
-        };
-        metrics.describe(gateway);
-        Arc::new(metrics)
+        }
     }
 
-    fn describe(&self, gateway: &Gateway) {
+    fn describe_build(&self) {
         let build =
             Opts::new("build_info", "The running build.").const_label("version", env!("CARGO_PKG_VERSION"));
         registered(&self.registry, IntGauge::with_opts(build)).set(1);
+    }
+
+    fn describe(&self, gateway: &Gateway) {
+        self.describe_build();
         let config =
             Opts::new("config_info", "The plan in force; equal among gateways whose locks mean the same.")
                 .const_label("fingerprint", format!("{:016x}", gateway.fingerprint));
@@ -160,6 +174,10 @@ impl Metrics {
         self.session.numbered(number)
     }
 
+    pub fn guard(&self) -> GuardMetrics {
+        self.guard.clone()
+    }
+
     /// The text format that Prometheus scrapes.
     pub fn render(&self) -> Vec<u8> {
         for (route, waits) in &self.waits {
@@ -171,6 +189,15 @@ impl Metrics {
             .expect("writing to memory does not fail");
         text
     }
+}
+
+fn registry() -> Registry {
+    Registry::new_custom(Some("fencegate".into()), None).expect("the prefix is a name")
+}
+
+/// Of the other role's families: nobody scrapes it.
+fn nobodys() -> Registry {
+    registry()
 }
 
 fn registered<C: prometheus::core::Collector + Clone + 'static>(

@@ -1,5 +1,6 @@
 //! The admin listener: is it alive, can it grant locks, what has it counted.
 
+pub mod guard;
 pub mod metrics;
 
 use std::{io, net::TcpListener, sync::Arc, thread};
@@ -7,7 +8,7 @@ use std::{io, net::TcpListener, sync::Arc, thread};
 use axum::{
     Router,
     extract::State,
-    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    http::{StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
 use tokio_util::sync::CancellationToken;
@@ -24,13 +25,8 @@ pub struct Seen {
 }
 
 /// Serves on a thread of its own, for as long as the process lives: it answers also while it drains.
-pub fn start(listener: TcpListener, seen: Seen) -> io::Result<()> {
+pub fn start(listener: TcpListener, routes: Router) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let routes = Router::new()
-        .route("/live", get(async || "live\n"))
-        .route("/ready", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(seen);
     thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async {
             let served = match tokio::net::TcpListener::from_std(listener) {
@@ -43,6 +39,21 @@ pub fn start(listener: TcpListener, seen: Seen) -> io::Result<()> {
         });
     })?;
     Ok(())
+}
+
+/// Of a gateway.
+pub fn routes(seen: Seen) -> Router {
+    let metrics = seen.metrics.clone();
+    Router::new().route("/ready", get(ready)).with_state(seen).merge(expose(metrics, || ()))
+}
+
+/// What both roles show. `count` brings gauges up to date.
+fn expose(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'static) -> Router {
+    let rendered = async move || {
+        count();
+        ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render())
+    };
+    Router::new().route("/live", get(async || "live\n")).route("/metrics", get(rendered))
 }
 
 /// 200 when a lock could be granted now. A gateway that is not ready still serves unfenced routes.
@@ -59,8 +70,4 @@ async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
         View::Live { connected: true, .. } => "the ZooKeeper session is not proven yet\n".into(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, why)
-}
-
-async fn metrics(State(seen): State<Seen>) -> ([(HeaderName, &'static str); 1], Vec<u8>) {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], seen.metrics.render())
 }

@@ -1,6 +1,7 @@
 //! The command line: what can be asked of the one binary, and what it exits with.
 
 mod era;
+mod keys;
 mod log;
 mod policy;
 
@@ -10,7 +11,10 @@ use clap::{Parser, Subcommand};
 use tracing::error;
 
 use self::log::Format;
-use crate::{demo, serve::gateway};
+use crate::{
+    demo,
+    serve::{gateway, guard},
+};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
@@ -36,7 +40,24 @@ enum Command {
         #[arg(long, value_name = "N")]
         workers: Option<usize>,
     },
-    /// Check a policy file: all errors at once, each with its place and remedy.
+    /// Run the guard beside an upstream until SIGTERM.
+    Guard {
+        #[arg(short = 'c', long = "config", value_name = "GUARD")]
+        policy: PathBuf,
+        /// Make the store. `fencegate era show` prints what to give.
+        #[arg(long, requires_all = ["floor", "ensemble"])]
+        init: bool,
+        /// With `--init`: no token up to this epoch passes.
+        #[arg(long, value_name = "E", requires = "init")]
+        floor: Option<u64>,
+        /// With `--init`: the installation whose tokens are compared.
+        #[arg(long, value_name = "UUID", requires = "init")]
+        ensemble: Option<String>,
+        /// Worker threads; one per core unless given.
+        #[arg(long, value_name = "N")]
+        workers: Option<usize>,
+    },
+    /// Check the policy of a gateway or the file of a guard: all errors at once, each with its place and remedy.
     Check {
         #[arg(value_name = "POLICY", required_unless_present = "config")]
         policy: Option<PathBuf>,
@@ -46,6 +67,9 @@ enum Command {
     /// The identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(Era),
+    /// The keys that tickets are signed and checked with.
+    #[command(subcommand)]
+    Keys(keys::Keys),
     /// Everything on one machine: a private ZooKeeper, two gateways, a payment service, and an accident.
     Demo(demo::Options),
 }
@@ -73,13 +97,23 @@ pub fn run() -> ExitCode {
             let workers = workers.unwrap_or_else(cores);
             gateway::run(plan, gateway::Options { init, workers }).map_err(|trouble| failed(&trouble))
         }),
+        Command::Guard { policy, floor, ensemble, workers, .. } => {
+            policy::read_guard(&policy).and_then(|plan| {
+                let workers = workers.unwrap_or_else(cores);
+                let init = floor.zip(ensemble).map(|(floor, ensemble)| guard::Init { floor, ensemble });
+                guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| failed(&trouble))
+            })
+        }
         Command::Check { policy, config } => {
             let policy = policy.or(config).expect("one of the two is required");
-            policy::read(&policy).map(|_| println!("{}: good", policy.display()))
+            policy::check(&policy).map(|()| println!("{}: good", policy.display()))
         }
         Command::Era(Era::Init { policy }) => policy::read(&policy).and_then(|plan| {
             era::init(&plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
         }),
+        Command::Keys(verb) => {
+            keys::run(&verb).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
+        }
         Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| {
             eprintln!("error: {}", chain(&trouble));
             ExitCode::from(RUNTIME)

@@ -3,26 +3,30 @@
 use std::{
     convert::Infallible,
     io,
-    net::{SocketAddr, TcpListener},
     rc::Rc,
     sync::{Arc, OnceLock},
     thread,
 };
 
-use fencegate_policies::plan::{Gateway, Plan};
+use fencegate_policies::plan::Gateway;
 use futures_util::future::join_all;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    task::LocalSet,
-};
+use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
-use super::worker::{self, Drained, Shared};
+use super::{
+    process::{self, Trouble, bind_admin, give_up_at_second_signal, host_name, left_behind, stopped},
+    worker::{Bench, Shared, Staffed},
+};
 use crate::{
     admin::{self, metrics::Metrics},
-    lock::{desk::Desk, keeper::keeper, rotate::SEQUENCE_LIMIT},
-    network::Tcp,
+    front::Role,
+    lock::{
+        desk::Desk,
+        keeper::{Keeper, keeper},
+        rotate::SEQUENCE_LIMIT,
+    },
+    network::Network,
     randomness::SystemRandomness,
     session::{
         clock::{MachineClock, SharedClock},
@@ -30,6 +34,10 @@ use crate::{
         supervise::Settings,
         zookeeper::Servers,
     },
+    stack,
+    stage::Arrived,
+    step::Serve,
+    steps::{fence::Fencing, route::Routing},
 };
 
 /// What `fencegate run` is told beside the policy.
@@ -40,17 +48,27 @@ pub struct Options {
     pub workers: usize,
 }
 
-/// Why the gateway does not start or did not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum Trouble {
-    #[error("listen on {address}, the {listener} listener: {source}")]
-    Listen { listener: String, address: SocketAddr, source: io::Error },
-    #[error("start a thread or runtime")]
-    Start(#[from] io::Error),
-    #[error("the session's thread has panicked; locks go by the session timeout")]
-    SessionEnded,
-    #[error("{0} requests were still at work when the drain was over")]
-    NotDrained(usize),
+/// The gateway's part of a worker.
+#[derive(Clone)]
+struct Gatekeeping {
+    keeper: Keeper,
+}
+
+impl<N: Network> Staffed<N> for Gatekeeping {
+    const ROLE: Role = Role::Gateway;
+
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> {
+        let Bench { parts, metrics, forward, .. } = bench;
+        let fencing = Fencing {
+            keeper: shared.role.keeper.clone(),
+            clock: shared.clock.clone(),
+            running: parts.running.clone(),
+            drain: shared.drain.clone(),
+            metrics: metrics.clone(),
+        };
+        let routing = Routing { plan: shared.plan.clone(), metrics };
+        stack::gateway(parts, routing, fencing, forward)
+    }
 }
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
@@ -58,7 +76,7 @@ pub enum Trouble {
 pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let plan = Arc::new(gateway.serving.clone());
     let clock: SharedClock = Arc::new(MachineClock);
-    let metrics = Metrics::new(&gateway);
+    let metrics = Metrics::of_gateway(&gateway);
     let (keeper, desks) = keeper(clock.clone(), gateway.zookeeper.sessions);
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -73,17 +91,11 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let (alive, session_ends) = tokio::sync::oneshot::channel::<Infallible>();
     let session = start_sessions(desks, settings, close.clone(), alive)?;
     let workers = options.workers.max(1);
-    let shared = Shared {
-        plan: plan.clone(),
-        keeper: keeper.clone(),
-        metrics: metrics.clone(),
-        clock,
-        workers,
-        drain,
-    };
+    let role = Gatekeeping { keeper: keeper.clone() };
+    let shared = Shared { plan: plan.clone(), metrics: metrics.clone(), clock, workers, drain, role };
     let drain = shared.drain.clone();
-    let threads = start_workers(&plan, workers, shared)?;
-    admin::start(admin, admin::Seen { keeper, metrics, drain: drain.clone() })?;
+    let threads = process::start_workers(shared)?;
+    admin::start(admin, admin::routes(admin::Seen { keeper, metrics, drain: drain.clone() }))?;
     signals.block_on(async {
         tokio::select! {
             stopped = stopped() => stopped.map_err(Trouble::Start),
@@ -133,18 +145,6 @@ fn settings(
     }
 }
 
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn bind_admin(address: SocketAddr) -> Result<TcpListener, Trouble> {
-    let listener = TcpListener::bind(address)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|source| Trouble::Listen { listener: "admin".into(), address, source })?;
-    info!(listener = "admin", address = %listener.local_addr()?, "listening");
-    Ok(listener)
-}
-
 /// The sessions have a thread of their own: a worker that computes for long must not cost them their life.
 fn start_sessions(
     desks: Vec<Desk>,
@@ -161,71 +161,4 @@ fn start_sessions(
         });
         LocalSet::new().block_on(&runtime, join_all(all));
     })
-}
-
-fn start_workers(
-    plan: &Plan,
-    workers: usize,
-    shared: Shared,
-) -> Result<Vec<thread::JoinHandle<Drained>>, Trouble> {
-    let mut address = plan.listener.address;
-    free(address).map_err(|source| Trouble::Listen {
-        listener: plan.listener.name.clone(),
-        address,
-        source,
-    })?;
-    let mut threads = Vec::with_capacity(workers);
-    for _ in 0..workers {
-        let started = worker::start(Tcp, address, shared.clone());
-        let (bound, thread) = started.map_err(|source| Trouble::Listen {
-            listener: plan.listener.name.clone(),
-            address,
-            source,
-        })?;
-        // Port 0: the others listen on what the first one got.
-        address = bound;
-        threads.push(thread);
-    }
-    info!(listener = %plan.listener.name, %address, workers, "listening");
-    Ok(threads)
-}
-
-/// The workers share their address among each other, and would with another gateway of the same user: half of the
-/// connections would go to the wrong process. So the address has to be nobody's first.
-fn free(address: SocketAddr) -> io::Result<()> {
-    TcpListener::bind(address).map(drop)
-}
-
-async fn stopped() -> io::Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => (),
-        _ = interrupt.recv() => (),
-    }
-    Ok(())
-}
-
-async fn give_up_at_second_signal() {
-    match stopped().await {
-        Ok(()) => {
-            warn!("second signal: stopping at once; locks go by the session timeout");
-            std::process::exit(1);
-        }
-        Err(error) => warn!(%error, "signals are not heard any more"),
-    }
-}
-
-fn left_behind(worker: thread::Result<Drained>) -> usize {
-    match worker {
-        Ok(Drained::Clean) => 0,
-        Ok(Drained::Left { exchanges }) => {
-            warn!(exchanges, "drain took too long");
-            // A connection without an exchange holds no lock; it only did not take its answer.
-            exchanges
-        }
-        Err(_) => {
-            error!("a worker panicked");
-            1
-        }
-    }
 }

@@ -1,4 +1,6 @@
-//! The running gateway: one thread for the session, one per worker, one for the admin listener; and their end.
+//! The running process, gateway or guard: its threads, and their end.
 
 pub mod gateway;
+pub mod guard;
+pub mod process;
 pub mod worker;

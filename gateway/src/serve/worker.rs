@@ -8,26 +8,42 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     admin::metrics::{Metrics, WorkerMetrics},
-    front::Front,
+    front::{Front, Role},
     listen::Door,
-    lock::keeper::Keeper,
     network::{Accept, Network},
     session::clock::SharedClock,
-    stack::{Parts, stack},
-    steps::{fence::Fencing, forward::Forward, limit::InFlight, route::Routing},
+    stack::Parts,
+    stage::Arrived,
+    step::Serve,
+    steps::{forward::Forward, limit::InFlight},
     upstream::pool::Pool,
 };
 
 /// What all workers share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct Shared<R> {
     pub plan: Arc<Plan>,
-    pub keeper: Keeper,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
     /// How many they are.
     pub workers: usize,
     pub drain: CancellationToken,
+    pub role: R,
+}
+
+/// What a worker has for itself.
+pub struct Bench<N> {
+    pub parts: Parts,
+    pub metrics: Rc<WorkerMetrics>,
+    pub pool: Rc<Pool<N>>,
+    pub forward: Forward<N>,
+}
+
+/// Gateway or guard: which steps a request walks through.
+pub trait Staffed<N>: Clone + Send + Sized + 'static {
+    const ROLE: Role;
+
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived>;
 }
 
 /// How a worker ended.
@@ -43,10 +59,10 @@ pub enum Drained {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub fn start<N: Network + Send>(
+pub fn start<N: Network + Send, R: Staffed<N>>(
     network: N,
     address: SocketAddr,
-    shared: Shared,
+    shared: Shared<R>,
 ) -> io::Result<(SocketAddr, thread::JoinHandle<Drained>)> {
     let (listening, listens) = oneshot::channel();
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
@@ -72,10 +88,10 @@ pub fn start<N: Network + Send>(
     Ok((address, thread))
 }
 
-async fn run<N: Network>(
+async fn run<N: Network, R: Staffed<N>>(
     network: N,
     address: SocketAddr,
-    shared: Shared,
+    shared: Shared<R>,
     listening: oneshot::Sender<io::Result<SocketAddr>>,
 ) -> Drained {
     let listener = match network.listen(address) {
@@ -96,25 +112,17 @@ async fn run<N: Network>(
     drain(&shared.plan, &open, &running).await
 }
 
-fn front<N: Network>(
-    shared: &Shared,
+fn front<N: Network, R: Staffed<N>>(
+    shared: &Shared<R>,
     pool: Rc<Pool<N>>,
     running: TaskTracker,
-) -> Front<impl crate::step::Serve<crate::stage::Arrived>> {
+) -> Front<impl Serve<Arrived>> {
     let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone()));
-    let fencing = Fencing {
-        keeper: shared.keeper.clone(),
-        clock: shared.clock.clone(),
-        running: running.clone(),
-        drain: shared.drain.clone(),
-        metrics: metrics.clone(),
-    };
     let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);
-    let routing = Routing { plan: shared.plan.clone(), metrics: metrics.clone() };
-    let parts =
-        Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), routing, running, fencing };
-    let forward = Forward { pool, clock: shared.clock.clone(), metrics: metrics.clone() };
-    Front::new(stack(parts, forward), metrics)
+    let parts = Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), running };
+    let forward = Forward { pool: pool.clone(), clock: shared.clock.clone(), metrics: metrics.clone() };
+    let bench = Bench { parts, metrics: metrics.clone(), pool, forward };
+    Front::new(R::stack(shared, bench), metrics, R::ROLE)
 }
 
 /// The connections first, because their requests start exchanges; then what no connection waits for any more.

@@ -1,6 +1,6 @@
 //! Takes the body of a fenced request in full before the lock is asked for: a slow client never holds a key.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc};
+use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use fencegate_policies::plan::Plan;
@@ -15,17 +15,17 @@ use crate::{
     body::{Body, Reply},
     pieces::Pieces,
     refusal::{Reason, Refusal},
-    stage::{Loaded, Routed},
+    stage::{Incoming, Loaded},
     step::Serve,
 };
 
-pub async fn buffer<S: Serve<Loaded>>(
+pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
     plan: &Arc<Plan>,
-    mut request: Routed,
+    mut request: R,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    if request.fence().is_some() {
-        let (mut head, body) = request.http.into_parts();
+    if request.is_fenced() {
+        let (mut head, body) = mem::replace(request.http(), Request::new(Body::empty())).into_parts();
         let most = plan.listener.limits.max_body;
         let limit = plan.listener.timeouts.request_body;
         let whole = timeout(limit, whole(body, most))
@@ -35,7 +35,7 @@ pub async fn buffer<S: Serve<Loaded>>(
         if !whole.is_empty() {
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
         }
-        request.http = Request::from_parts(head, Body::whole(whole));
+        *request.http() = Request::from_parts(head, Body::whole(whole));
     }
     next.serve(Loaded(request)).await
 }

@@ -8,18 +8,18 @@ use tokio_util::task::TaskTracker;
 use crate::{
     body::Reply,
     refusal::{Reason, Refusal},
-    stage::{Detached, Keyed, presence},
+    stage::{Detached, Incoming, presence},
     step::Serve,
 };
 
 /// Unfenced requests stay attached: for them a client that goes away is a reason to stop working.
-pub async fn detach<S: Serve<Detached>>(
+pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
     running: &TaskTracker,
-    request: Keyed,
+    request: R,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
     let (here, client) = presence();
-    let fenced = request.fenced.is_some();
+    let fenced = request.is_fenced();
     let request = Detached { request, client };
     if !fenced {
         let reply = next.serve(request).await;

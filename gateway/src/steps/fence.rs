@@ -1,34 +1,29 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
-use std::{future::poll_fn, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_policies::{plan::Level, prefer};
-use hyper::{
-    HeaderMap, Response,
-    body::{Body as _, Frame},
-    header::HeaderValue,
-};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep, timeout},
-};
+use fencegate_policies::{key::listed, plan::Level, prefer};
+use hyper::{HeaderMap, header::HeaderValue, http::response::Parts};
+use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::{
     admin::metrics::{Acquired, Holding, WorkerMetrics},
-    body::{Body, BodyError, Piece, Reply},
+    body::Reply,
     lock::{
         keeper::{Keeper, Refused, Wish},
         tenure::Tenure,
     },
-    pieces::Pieces,
     refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
-    stage::{Client, Detached, Fenced, Held, Hold, Keyed, listed},
+    stage::{Client, Detached, Fenced, Held, Hold, Keyed},
     step::Serve,
-    steps::forward::evidence_needed,
+    steps::{
+        answer::{self, Bounds, Keep},
+        forward::evidence_needed,
+    },
 };
 
 /// What the step works with.
@@ -42,7 +37,11 @@ pub struct Fencing {
     pub metrics: Rc<WorkerMetrics>,
 }
 
-pub async fn fence<S: Serve<Held>>(fencing: &Fencing, request: Detached, next: &S) -> Result<Reply, Refusal> {
+pub async fn fence<S: Serve<Held<Hold>>>(
+    fencing: &Fencing,
+    request: Detached<Keyed>,
+    next: &S,
+) -> Result<Reply, Refusal> {
     let Detached { request, mut client } = request;
     let Some(fenced) = &request.fenced else { return next.serve(held(request, None)).await };
     let upstream = request.plan.upstream(request.upstream);
@@ -53,16 +52,11 @@ pub async fn fence<S: Serve<Held>>(fencing: &Fencing, request: Detached, next: &
         mode: fenced.mode,
         counted: Rc::new(counted),
     };
-    let answer = Answer {
-        most: fenced.fence(&request.plan).max_response,
-        idle: upstream.response_body_idle,
-        level: upstream.fencing,
-        clock: fencing.clock.clone(),
-        hold: hold.clone(),
-    };
+    let bounds = Bounds { most: fenced.fence(&request.plan).max_response, idle: upstream.response_body_idle };
+    let kept = Kept { level: upstream.fencing, clock: fencing.clock.clone(), hold: hold.clone() };
     let notes = request.notes.clone();
     let taken = match next.serve(held(request, Some(hold.clone()))).await {
-        Ok(reply) => answer.take(reply, &fencing.running).await,
+        Ok(reply) => answer::take(reply, kept, bounds, &fencing.running).await,
         Err(refusal) => Err(refusal),
     };
     notes.proof_lost.set(!hold.tenure.evidence().holds(fencing.clock.now()));
@@ -80,7 +74,7 @@ pub async fn fence<S: Serve<Held>>(fencing: &Fencing, request: Detached, next: &
     taken
 }
 
-fn held(request: Keyed, hold: Option<Hold>) -> Held {
+fn held(request: Keyed, hold: Option<Hold>) -> Held<Hold> {
     let Keyed { http, notes, plan, upstream, .. } = request;
     Held { http, notes, plan, upstream, hold }
 }
@@ -144,88 +138,29 @@ fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
     prefer::wait(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
 }
 
-/// The answer to a fenced request, and what is kept until it is complete.
-struct Answer {
-    /// Bytes that are taken in full.
-    most: usize,
-    /// Between two pieces, and for a client to take one.
-    idle: Duration,
+/// What is kept until the answer is complete.
+struct Kept {
     level: Level,
     clock: SharedClock,
     hold: Hold,
 }
 
-/// The answer did not come to its end.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Body(#[from] BodyError),
-    #[error("the session could not be proven any more")]
-    ProofLost,
-}
-
-impl Answer {
-    /// Takes the answer in full, so that the key is free when the last byte is here and not when the client has read
-    /// it. A larger answer goes through a task that holds the key until the upstream has sent it all.
-    async fn take(self, reply: Reply, running: &TaskTracker) -> Result<Reply, Refusal> {
-        let (head, mut body) = reply.into_parts();
-        let (mut pieces, mut trailers) = (Pieces::default(), None);
-        while let Some(frame) = self.next(&mut body).await {
-            let broken =
-                |why: Broken| Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {why}"));
-            match frame.map_err(broken)?.into_data() {
-                Ok(data) => pieces.add(data),
-                Err(frame) => trailers = frame.into_trailers().ok(),
-            }
-            if pieces.len() > self.most {
-                let (feed, piped) = mpsc::channel(PIPED);
-                running.spawn_local(self.pipe(pieces, body, feed));
-                return Ok(Response::from_parts(head, Body::piped(piped)));
-            }
-        }
-        body.settled().await;
-        self.hold.tenure.known();
-        Ok(Response::from_parts(head, Body::collected(pieces.into_bytes(), trailers)))
-    }
-
-    /// Ends with the answer, with its breaking off, or with a client that takes nothing for `idle`. A client that goes
-    /// away changes nothing: the rest is read and thrown away, because the upstream is at work until then.
-    async fn pipe(self, begun: Pieces, mut rest: Body, feed: mpsc::Sender<Piece>) {
-        let keys = listed(&self.hold.keys);
-        let mut frame = Some(Frame::data(begun.into_bytes()));
-        while let Some(piece) = frame.take() {
-            let sent = tokio::select! {
-                sent = timeout(self.idle, feed.send(Piece::Frame(piece))) => sent,
-                () = self.evidence_needed() => return warn!(keys, why = %Broken::ProofLost, "the answer broke off"),
-            };
-            if sent.is_err() {
-                return debug!(keys, "client too slow for its answer");
-            }
-            frame = match self.next(&mut rest).await.transpose() {
-                Ok(next) => next,
-                Err(why) => return warn!(keys, %why, "the answer broke off"),
-            };
-        }
-        rest.settled().await;
-        self.hold.tenure.known();
-        // Fails when the client has gone.
-        feed.send(Piece::End).await.ok();
-    }
-
-    async fn next(&self, body: &mut Body) -> Option<Result<Frame<Bytes>, Broken>> {
-        tokio::select! {
-            frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
-            () = self.evidence_needed() => Some(Err(Broken::ProofLost)),
-        }
-    }
-
-    async fn evidence_needed(&self) {
+impl Keep for Kept {
+    async fn lapsed(&self) {
         evidence_needed(Some(self.hold.tenure.evidence()), self.level, &self.clock).await;
     }
-}
 
-/// Pieces of a large answer that wait for the client.
-const PIPED: usize = 4;
+    async fn complete(self, _: &Parts, _: Option<&Bytes>) {
+        self.hold.tenure.known();
+    }
+
+    /// Without the word that all is known, the tenure retires.
+    fn broken(self) {}
+
+    fn keys(&self) -> String {
+        listed(&self.hold.keys)
+    }
+}
 
 fn refusal(refused: &Refused, locked_status: u16) -> Refusal {
     let (reason, detail) = match refused {

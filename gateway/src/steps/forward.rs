@@ -3,6 +3,7 @@
 use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
+    key::listed,
     plan::{Level, Plan, Upstream},
     retry::{self, Again, Cause, Sent},
     token::Token,
@@ -24,7 +25,7 @@ use crate::{
     network::Network,
     refusal::{Reason, Refusal},
     session::{clock::SharedClock, evidence::Evidence},
-    stage::{Held, Hold, listed},
+    stage::{Held, Notes, Right},
     step::Serve,
     upstream::{
         gate::{Gate, Why},
@@ -41,9 +42,9 @@ pub struct Forward<N> {
 
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 pub const FENCING_NUMBER: HeaderName = HeaderName::from_static("fencing-number");
-const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
-const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
-const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
+pub const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
+pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
+pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
 
 /// An attempt that got no answer.
 enum Failed {
@@ -55,8 +56,8 @@ enum Failed {
 /// How often a request that was not sent may meet a connection that had died in the pool.
 const FRESH_CONNECTIONS: usize = 2;
 
-impl<N: Network> Serve<Held> for Forward<N> {
-    async fn serve(&self, request: Held) -> Result<Reply, Refusal> {
+impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
+    async fn serve(&self, request: Held<H>) -> Result<Reply, Refusal> {
         let Held { mut http, notes, plan, upstream, hold } = request;
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
@@ -70,7 +71,7 @@ impl<N: Network> Serve<Held> for Forward<N> {
             })?;
             let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
-            match self.exchange(lend, http, dispatch, upstream, &plan).await {
+            match self.exchange(lend, http, dispatch, upstream, &plan, &notes).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failed::Refused(refusal)) => return Err(refusal),
                 Err(Failed::Unsent(back)) => {
@@ -92,15 +93,16 @@ fn frame(http: &mut Request<Body>) {
 }
 
 /// Last of all, so that nothing can strip it. A new connection means a new dispatch, with the next G.
-fn stamp(headers: &mut HeaderMap, hold: &Hold, upstream: &Upstream) -> Result<Dispatch, Refusal> {
+fn stamp(headers: &mut HeaderMap, hold: &impl Right, upstream: &Upstream) -> Result<Dispatch, Refusal> {
     let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
-    let dispatch = hold.tenure.dispatch().ok_or_else(no_token)?;
+    let dispatch = hold.dispatch().ok_or_else(no_token)?;
     let value = |text: &str| HeaderValue::from_str(text).expect("tokens and keys are visible ASCII");
     let named = |name: &str| HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names");
     headers.insert(named(&upstream.fields.token), value(&dispatch.token.to_string()));
     headers.insert(named(&upstream.fields.number), HeaderValue::from(dispatch.token.number()));
-    headers.insert(FENCING_KEY, value(&listed(&hold.keys)));
-    headers.insert(FENCING_MODE, HeaderValue::from_static(hold.mode.word()));
+    headers.insert(FENCING_KEY, value(&listed(hold.keys())));
+    headers.insert(FENCING_MODE, HeaderValue::from_static(hold.mode().word()));
+    hold.stamp(dispatch.token, headers);
     Ok(dispatch)
 }
 
@@ -112,8 +114,10 @@ impl<N: Network> Forward<N> {
         dispatch: Option<Dispatch>,
         upstream: &Upstream,
         plan: &Arc<Plan>,
+        notes: &Notes,
     ) -> Result<Reply, Failed> {
         let began = Instant::now();
+        notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
         let answer = lend.link().sender.try_send_request(http);

@@ -24,17 +24,17 @@ pub async fn hygiene<S: Serve<Clean>>(
 ) -> Result<Reply, Refusal> {
     let headers = request.http.headers_mut();
     // Before anything of ours is added: a client may name our field in `Connection` to have it taken off again.
-    clean(headers, &plan.fields);
+    let presented = clean(headers, &plan.fields);
     headers.remove(header::TRAILER);
     headers.remove(header::EXPECT);
     // One spelling of the host, also for absolute targets, which are forwarded in origin form.
     let host = HeaderValue::from_str(request.host.as_str()).expect("a canonical host is visible ASCII");
     headers.insert(header::HOST, host);
-    next.serve(Clean(request)).await
+    next.serve(Clean { request, presented }).await
 }
 
-/// Fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours.
-pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) {
+/// Takes off the fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours, which it returns.
+pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
     // All `Connection` lines: a nomination may stand in any of them.
     let nominated: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -45,9 +45,16 @@ pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) {
         .collect();
     let reserved: Vec<HeaderName> =
         headers.keys().filter(|name| ours.contains(name.as_str())).cloned().collect();
+    let mut presented = HeaderMap::new();
+    for name in &reserved {
+        for value in headers.get_all(name) {
+            presented.append(name.clone(), value.clone());
+        }
+    }
     for name in nominated.iter().chain(&reserved).chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
+    presented
 }
 
 const HOP_BY_HOP: [HeaderName; 9] = [

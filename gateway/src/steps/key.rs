@@ -17,7 +17,7 @@ use crate::{
     step::Serve,
 };
 
-pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded, next: &S) -> Result<Reply, Refusal> {
+pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> Result<Reply, Refusal> {
     let Loaded(routed) = request;
     let fenced = fenced(&routed)?;
     if let Some(fenced) = &fenced {

@@ -1,11 +1,15 @@
 //! The steps of the request path, one file each; their order is in [`crate::stack`].
 
 pub mod admit;
+pub mod answer;
 pub mod buffer;
+pub mod check;
+pub mod claim;
 pub mod detach;
 pub mod fence;
 pub mod forward;
 pub mod hygiene;
 pub mod key;
 pub mod limit;
+pub mod probe;
 pub mod route;

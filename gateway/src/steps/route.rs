@@ -25,7 +25,7 @@ pub struct Routing {
 
 pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
     let Routing { plan, metrics } = routing;
-    let Clean(Admitted { mut http, notes, host, path }) = request;
+    let Admitted { mut http, notes, host, path } = request.request;
     let found = plan.routes.find(http.method().as_str(), &path);
     let upstream = match (&found, plan.unmatched) {
         (Some(found), _) => found.route.upstream,
@@ -59,7 +59,7 @@ fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> Stri
 }
 
 /// Exactly the path that the key was derived from is forwarded.
-fn origin_form(http: &mut Request<Body>, path: &str) {
+pub(super) fn origin_form(http: &mut Request<Body>, path: &str) {
     let uri = http.uri();
     if uri.authority().is_none() && uri.path() == path {
         return;

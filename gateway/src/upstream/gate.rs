@@ -22,7 +22,10 @@ use tokio::{
 use crate::{
     failpoint,
     network::Reset,
-    session::{clock::SharedClock, evidence::Evidence},
+    session::{
+        clock::{Boot, SharedClock},
+        evidence::Evidence,
+    },
 };
 
 /// A connection to an upstream, with its gate.
@@ -120,6 +123,12 @@ impl Gate {
     /// When the last byte was given to the kernel.
     pub fn last_write(&self) -> Instant {
         self.last_write.get()
+    }
+
+    /// At or after the instant at which the last byte was given to the kernel, on the clock of deadlines.
+    pub fn last_write_by(&self) -> Boot {
+        // The other clock stands still while the machine sleeps: that makes it later, which is the safe side.
+        self.clock.now() - self.last_write.get().elapsed()
     }
 
     pub fn lost_its_proof(&self) -> bool {
@@ -229,10 +238,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
-    use crate::session::{
-        clock::{Boot, fake::FakeClock},
-        proof::Proof,
-    };
+    use crate::session::{clock::fake::FakeClock, proof::Proof};
 
     impl Reset for DuplexStream {
         fn reset_on_close(&self) {}

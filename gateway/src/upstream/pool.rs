@@ -144,7 +144,7 @@ impl Lend {
         self.link.as_mut().expect("taken only when the lend ends")
     }
 
-    pub fn gate(&self) -> &Gate {
+    pub fn gate(&self) -> &Rc<Gate> {
         &self.link.as_ref().expect("taken only when the lend ends").gate
     }
 

@@ -60,6 +60,12 @@ codes! {
     Version           "FG0117" Error "the version of the file is not known"
     Listeners         "FG0118" Error "there is not exactly one listener"
     TooMuch           "FG0119" Error "the file is larger, deeper or more repetitive than any policy"
+    OtherFile         "FG0120" Error "a guard's file is given to a gateway, or a gateway's policy to a guard"
+    OnlyOne           "FG0121" Error "several fields are there of which only one can be meant"
+    BadFile           "FG0122" Error "the path of a file is not absolute"
+    BadUrl            "FG0123" Error "the address of a key set is not `http://host:port/path`"
+    BadStatus         "FG0124" Error "a status cannot mean what it stands for"
+    BadProbe          "FG0125" Error "a probe cannot find out what became of an operation"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -80,15 +86,23 @@ codes! {
     CachedSet         "FG0217" Error "a set of keys is to be kept between requests"
     NoEffect          "FG0218" Error "a field is set that has no effect beside another one"
     UnlikeHold        "FG0219" Error "two routes keep one key in unlike ways"
+    UnlikeEnforce     "FG0220" Warning "one of two routes with one key only observes, so the other one is promised nothing"
+    OnceStore         "FG0221" Error "operations are to be remembered by somebody who cannot, or need not"
+    OnceShared        "FG0222" Error "operations that happen at most once share their key"
+    OneOperation      "FG0223" Error "all requests of a route would be one operation"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
     ShortSession      "FG0303" Error "the session is too short to be proved alive twice"
     BeyondTenure      "FG0304" Error "a key is kept for longer than its tenure may last"
+    ShortExecution    "FG0305" Error "an answer may come when its execution already counts as over"
+    EarlyEviction     "FG0306" Warning "a guard forgets marks of keys that may still be held or waited for"
+    Observed          "FG0307" Warning "what should be refused passes, so nothing is promised"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"
     OneFieldForTwo    "FG0403" Error "both token fields have one name"
+    NoTickets         "FG0404" Warning "a guard asks for no tickets, so whoever reaches it can make up a token"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
 }

@@ -171,6 +171,11 @@ impl<'n> Block<'n> {
         self.faults.push(fault.at(place));
     }
 
+    /// Something is wrong with a value that is not in this mapping itself.
+    pub(super) fn fault_at(&self, place: Place, fault: Diagnostic) {
+        self.faults.push(fault.at(place));
+    }
+
     /// What messages call this mapping.
     pub(super) fn what(&self) -> &str {
         &self.what

@@ -6,11 +6,12 @@ use super::{
     block::Block,
     hold::{self, Of},
     key::{self, Naming},
+    once::{self, Fencing},
     scalar,
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    plan::{Enforce, Fence, ModeRule},
+    plan::{Enforce, Fence, Level, ModeRule},
 };
 
 /// A fence that has been read.
@@ -27,10 +28,13 @@ pub(super) struct Terms {
     queue: Option<usize>,
     hold: hold::Written,
     mode: Option<ModeRule>,
+    enforce: Option<Enforce>,
 }
 
 const MODES: [(&str, ModeRule); 3] =
     [("exclusive", ModeRule::Exclusive), ("shared", ModeRule::Shared), ("by-method", ModeRule::ByMethod)];
+
+pub(super) const ENFORCE: [(&str, Enforce); 2] = [("refuse", Enforce::Refuse), ("observe", Enforce::Observe)];
 
 impl Terms {
     pub(super) fn defaults(block: &mut Block) -> Self {
@@ -44,16 +48,23 @@ impl Terms {
             queue: block.value("queue", queue).or(inherited.queue),
             hold: hold::Written::read(block, &inherited.hold, of),
             mode: block.word("mode", &MODES).or(inherited.mode),
+            enforce: block.word("enforce", &ENFORCE).or(inherited.enforce),
         }
     }
 }
 
-/// `Some(None)` for the word `none`; `None` where the field is absent or bad.
-pub(super) fn fence(route: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Option<Fenced>> {
+/// `Some(None)` for the word `none`; `None` where the field is absent or bad. `level` is that of the upstream, where
+/// it is known.
+pub(super) fn fence(
+    route: &mut Block,
+    naming: &Naming,
+    level: Option<Level>,
+    defaults: &Terms,
+) -> Option<Option<Fenced>> {
     // A route is not unfenced by forgetting a line.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
-        return route.inner("fence", |block| fenced(block, naming, defaults)).flatten().map(Some);
+        return route.inner("fence", |block| fenced(block, naming, level, defaults)).flatten().map(Some);
     }
     route.value("fence", |text| match text {
         "none" => Ok(None),
@@ -62,10 +73,12 @@ pub(super) fn fence(route: &mut Block, naming: &Naming, defaults: &Terms) -> Opt
     })
 }
 
-fn fenced(block: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Fenced> {
+fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
     let of = if block.is_present("keys") { Of::Set } else { Of::OneKey };
     let keys = key::keys(block, naming);
     let terms = Terms::read(block, defaults, of);
+    let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
+    let once = once::once(block, naming, &Fencing { level, mode, enforce });
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
     let field = if block.is_present("hold") { "hold" } else { "key" };
@@ -73,14 +86,14 @@ fn fenced(block: &mut Block, naming: &Naming, defaults: &Terms) -> Option<Fenced
     let fence = Fence {
         keys: keys?,
         set: of == Of::Set,
-        mode: terms.mode.unwrap_or(ModeRule::Exclusive),
+        mode,
         wait: terms.wait.unwrap_or(Duration::from_secs(5)),
         queue: terms.queue.unwrap_or(100),
         hold: terms.hold.settled(of),
         locked_status,
         max_response,
-        enforce: Enforce::Refuse,
-        once: None,
+        enforce,
+        once: once?,
     };
     Some(Fenced { fence, place })
 }

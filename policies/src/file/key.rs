@@ -1,5 +1,7 @@
 //! Reads the keys of a fence, and points at the variable that has no value.
 
+use std::fmt;
+
 use super::{
     Faults,
     block::Block,
@@ -14,12 +16,42 @@ use crate::{
 
 /// What the key of a route may use.
 pub(super) struct Naming<'p> {
+    pub(super) what: What,
     /// What messages call the route.
-    pub(super) route: String,
+    pub(super) route: &'p str,
     /// `None` where the path is bad: then nobody knows what it binds.
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
     pub(super) reserved: &'p ReservedFields,
+}
+
+/// What a template makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Key,
+    Operation,
+    Principal,
+}
+
+impl What {
+    /// What it would mean if two sets of values gave one.
+    fn mistaken(self) -> &'static str {
+        match self {
+            Self::Key => "two resources can get one key",
+            Self::Operation => "two operations can get one name",
+            Self::Principal => "two principals can get one name",
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Key => "key",
+            Self::Operation => "operation",
+            Self::Principal => "principal",
+        })
+    }
 }
 
 /// Belong to one connection, and are removed from a request before its key is made (RFC 9110, 7.6.1).
@@ -53,7 +85,7 @@ pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate
 
 fn one(block: &mut Block, naming: &Naming) -> Option<KeyTemplate> {
     let faults = block.faults();
-    template(block.scalar("key")?, naming, faults)
+    key(block.scalar("key")?, naming, faults)
 }
 
 fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
@@ -68,7 +100,7 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
         block.fault("keys", fault.remedy(format!("there may be up to {}", Fence::MOST_KEYS)));
     }
     let read = |node: &Node| match &node.value {
-        Value::Scalar(scalar) => template(scalar, naming, faults),
+        Value::Scalar(scalar) => key(scalar, naming, faults),
         _ => {
             let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
             faults.push(fault.at(node.place));
@@ -80,14 +112,8 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
     keys.into_iter().collect()
 }
 
-fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate> {
-    let template =
-        KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
-    for variable in template.variables() {
-        if let Some(fault) = without_value(naming, variable) {
-            faults.push(fault.at(scalar.part(variable.span.clone())));
-        }
-    }
+fn key(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate> {
+    let template = template(scalar, naming, faults)?;
     if !template.can_fit() {
         let message = format!("the key of {} is too long for any values", naming.route);
         let fault = Diagnostic::new(Code::KeyTooLong, message).at(scalar.place);
@@ -96,24 +122,35 @@ fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemp
     Some(template)
 }
 
+/// A template of which no key is made need not fit into one.
+pub(super) fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate> {
+    let template =
+        KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
+    for variable in template.variables() {
+        if let Some(fault) = without_value(naming, variable) {
+            faults.push(fault.at(scalar.part(variable.span.clone())));
+        }
+    }
+    Some(template)
+}
+
 fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnostic {
-    let route = &naming.route;
+    let Naming { what, route, .. } = naming;
     let fault = match &bad.why {
         Why::Syntax(why) => {
-            Diagnostic::new(Code::BadKey, format!("the key of {route} is malformed")).remedy(*why)
+            Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).remedy(*why)
         }
         Why::UnknownSource(word) => {
-            let message = format!("the key of {route} takes a value from `{word}`, which does not exist");
+            let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
             Diagnostic::new(Code::UnknownSource, message).known(word, &Source::WORDS, str::to_owned)
         }
         Why::UnknownFilter(word) => {
-            let message = format!("the key of {route} uses the filter `{word}`, which does not exist");
+            let message = format!("the {what} of {route} uses the filter `{word}`, which does not exist");
             Diagnostic::new(Code::UnknownFilter, message).known(word, &Filter::WORDS, str::to_owned)
         }
         Why::Unseparated => {
-            let message = format!(
-                "two variables of the key of {route} are not separated: two resources can get one key"
-            );
+            let message =
+                format!("two variables of the {what} of {route} are not separated: {}", what.mistaken());
             Diagnostic::new(Code::Unseparated, message).remedy("put a `/` before it")
         }
     };
@@ -142,7 +179,8 @@ fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
 }
 
 fn unbound(naming: &Naming, name: &str, bound: &[&str]) -> Diagnostic {
-    let message = format!("the key of {} uses `{{path.{name}}}`, which its path does not bind", naming.route);
+    let Naming { what, route, .. } = naming;
+    let message = format!("the {what} of {route} uses `{{path.{name}}}`, which its path does not bind");
     let fault = Diagnostic::new(Code::UnboundVariable, message);
     match bound {
         [] => fault.remedy("its path binds no variable"),
@@ -151,5 +189,6 @@ fn unbound(naming: &Naming, name: &str, bound: &[&str]) -> Diagnostic {
 }
 
 fn unfit(naming: &Naming, name: &str, why: &str) -> Diagnostic {
-    Diagnostic::new(Code::UnfitField, format!("the key of {} uses the field `{name}`: {why}", naming.route))
+    let Naming { what, route, .. } = naming;
+    Diagnostic::new(Code::UnfitField, format!("the {what} of {route} uses the field `{name}`: {why}"))
 }

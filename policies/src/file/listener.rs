@@ -31,6 +31,14 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
     first
 }
 
+/// The one listener of a process that has no others to tell it from.
+pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<Listener> {
+    file.require("listener", "listener: {address: 0.0.0.0:8080}");
+    file.is_present("listener")
+        .then(|| file.inner("listener", |block| one(block, Some(name.into()))))
+        .flatten()?
+}
+
 fn one(block: &mut Block, name: Option<String>) -> Option<Listener> {
     block.require("address", "address: 0.0.0.0:8080");
     let address = block.value("address", scalar::address);
@@ -60,8 +68,8 @@ fn timeouts(block: &mut Block) -> Timeouts {
     }
 }
 
-pub(super) fn admin(policy: &mut Block) -> Admin {
-    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9901));
+pub(super) fn admin(policy: &mut Block, port: u16) -> Admin {
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let read = policy.inner("admin", |block| {
         let address = block.value("address", scalar::address)?;
         if !address.ip().is_loopback() {

@@ -6,7 +6,7 @@ use super::{
     agree,
     block::Block,
     fence::{self, Fenced, Terms},
-    key::Naming,
+    key::{Naming, What},
     reach::{self, Pattern},
     scalar,
     upstream::Upstreams,
@@ -76,15 +76,17 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
             let upstream = upstreams.named(block, "upstream");
             let matching = matching(block);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
-            let naming = Naming { route: block.what().to_owned(), path, reserved: &reserved };
-            let fence = fence::fence(block, &naming, defaults);
+            let route = block.what().to_owned();
+            let naming = Naming { what: What::Key, route: &route, path, reserved: &reserved };
+            let level = upstream.and_then(|id| upstreams.level(id));
+            let fence = fence::fence(block, &naming, level, defaults);
             Written { name, upstream, matching, fence }
         };
         Block::read(Some(node), title(node), node.place, faults, read)
     };
     let routes: Vec<Written> = policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
     reach::check(&routes.iter().filter_map(Written::pattern).collect::<Vec<_>>(), faults);
-    agree::check(routes.iter().filter_map(Written::fenced), faults);
+    agree::check(&routes.iter().filter_map(Written::fenced).collect::<Vec<_>>(), faults);
     routes
 }
 
@@ -133,7 +135,7 @@ fn methods(block: &mut Block) -> Option<Vec<String>> {
 }
 
 /// Methods compare exactly, and all that are registered are upper case.
-fn method(text: &str) -> Result<String, Diagnostic> {
+pub(super) fn method(text: &str) -> Result<String, Diagnostic> {
     let upper = text.to_ascii_uppercase();
     if is_token(text) && text == upper {
         return Ok(upper);

@@ -1,6 +1,6 @@
 //! What single values mean: durations and sizes with their units, counts, addresses, names.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use crate::{
     diagnose::{Code, Diagnostic},
@@ -12,11 +12,28 @@ type Parsed<T> = Result<T, Diagnostic>;
 /// Longer waits are slips; and no sum of a few such durations overflows a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// What is done once need not be remembered for longer: nobody repeats a request after a month.
+const LONGEST_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// What a gateway could hold in memory for one request.
 const LARGEST: u64 = 1 << 30;
 
 /// Zero to a day, with a unit.
 pub(super) fn duration(text: &str) -> Parsed<Duration> {
+    bounded(text, LONGEST, "a duration is at most a day, `24h`")
+}
+
+/// How long something is remembered: up to 30 days, and not zero.
+pub(super) fn keep(text: &str) -> Parsed<Duration> {
+    not_zero(text, bounded(text, LONGEST_KEPT, "nothing is remembered for longer than `30days`")?)
+}
+
+/// A duration that is not zero.
+pub(super) fn time_limit(text: &str) -> Parsed<Duration> {
+    not_zero(text, duration(text)?)
+}
+
+fn bounded(text: &str, longest: Duration, remedy: &str) -> Parsed<Duration> {
     let bad = |remedy: String| {
         Diagnostic::new(Code::BadDuration, format!("`{text}` is not a duration")).remedy(remedy)
     };
@@ -25,15 +42,14 @@ pub(super) fn duration(text: &str) -> Parsed<Duration> {
     }
     let duration = humantime::parse_duration(text)
         .map_err(|_| bad("write a number and its unit, such as `250ms`, `5s` or `2m`".into()))?;
-    if duration > LONGEST {
-        return Err(out_of_range(text, "a duration is at most a day, `24h`"));
+    if duration > longest {
+        return Err(out_of_range(text, remedy));
     }
     Ok(duration)
 }
 
-/// A duration that is not zero.
-pub(super) fn time_limit(text: &str) -> Parsed<Duration> {
-    match duration(text)? {
+fn not_zero(text: &str, duration: Duration) -> Parsed<Duration> {
+    match duration {
         Duration::ZERO => Err(out_of_range(text, "with no time at all, nothing ever succeeds")),
         duration => Ok(duration),
     }
@@ -136,6 +152,24 @@ pub(super) fn root(text: &str) -> Parsed<String> {
     }
 }
 
+/// The absolute path of a file or folder. What a relative one means depends on who starts the process.
+pub(super) fn file(text: &str) -> Parsed<PathBuf> {
+    if text.starts_with('/') && !text.contains(char::is_control) {
+        return Ok(text.into());
+    }
+    Err(Diagnostic::new(Code::BadFile, format!("`{text}` is not an absolute path"))
+        .remedy("write the whole path, from the first `/` on"))
+}
+
+/// An HTTP status out of `range`.
+pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> Parsed<u16> {
+    let status = if is_bare_number(text) && text.len() == 3 { text.parse().ok() } else { None };
+    status.filter(|status| range.contains(status)).ok_or_else(|| {
+        Diagnostic::new(Code::BadStatus, format!("`{text}` is not a status that can stand here"))
+            .remedy(remedy)
+    })
+}
+
 /// A name that the file gives to something, for logs, metrics and node names.
 pub(super) fn name(text: &str) -> Parsed<String> {
     let good = text.len() <= 64
@@ -180,6 +214,31 @@ mod tests {
         }
         assert_eq!(code(duration("25h")), Code::OutOfRange);
         assert_eq!(code(time_limit("0ms")), Code::OutOfRange);
+    }
+
+    #[test]
+    fn what_is_remembered_is_forgotten_after_a_month() {
+        assert_eq!(keep("30days"), Ok(LONGEST_KEPT));
+        for text in ["0s", "31days", "2years"] {
+            assert_eq!(code(keep(text)), Code::OutOfRange, "{text}");
+        }
+        assert_eq!(code(keep("30")), Code::BadDuration);
+    }
+
+    #[test]
+    fn a_status_has_three_digits_and_a_place() {
+        assert_eq!(status("503", 500..=599, ""), Ok(503));
+        for text in ["499", "600", "0503", "5xx", "+503", "", "99999999"] {
+            assert_eq!(code(status(text, 500..=599, "")), Code::BadStatus, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_named_from_the_root_on() {
+        assert_eq!(file("/run/a b"), Ok("/run/a b".into()));
+        for text in ["", "a", "./a", "~/a", "/a\n"] {
+            assert_eq!(code(file(text)), Code::BadFile, "{text}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Faults,
     block::Block,
+    choice::exactly_one,
     key::HOP_BY_HOP,
     route::Written,
     scalar,
@@ -65,6 +66,11 @@ impl<'n> Upstreams<'n> {
         })
     }
 
+    /// Who compares tokens there; `None` where the entry is bad.
+    pub(super) fn level(&self, id: UpstreamId) -> Option<Level> {
+        self.all[id.0].upstream.as_ref().map(|upstream| upstream.fencing)
+    }
+
     /// The plan's upstreams; `None` where one of them is bad.
     pub(super) fn all(self) -> Option<Vec<Upstream>> {
         self.all.into_iter().map(|entry| entry.upstream).collect()
@@ -103,33 +109,95 @@ const LEVELS: [(&str, Level); 3] =
     [("none", Level::None), ("guard", Level::Guard), ("upstream", Level::Upstream)];
 
 fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
+    block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let endpoints = endpoints(block);
     // No default: who compares the tokens decides what the lock is worth.
     block.require("fencing", "fencing: none");
     let fencing = block.word("fencing", &LEVELS);
-    let fields = block.inner("fields", token_fields);
-    let mut limit =
-        |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
-    let connect_timeout = limit("connect_timeout", 3);
-    let response_timeout = limit("response_timeout", 15);
-    let response_body_idle = limit("response_body_idle", 30);
-    let idle = limit("idle", 30);
-    Some(Upstream {
-        name: name?.into(),
-        endpoints: endpoints?,
-        fencing: fencing?,
-        direct: false,
-        fields: fields?,
-        connect_timeout,
-        response_timeout,
-        response_body_idle,
-        idle,
-        has_fenced_routes: false,
-    })
+    let direct = direct(block, fencing);
+    // A guard lets a request wait for older ones before it passes it on.
+    let patience = if fencing == Some(Level::Guard) { 45 } else { 15 };
+    let terms = Terms::read(block, patience);
+    Some(terms?.upstream(name?.into(), endpoints?, fencing?, direct))
+}
+
+fn direct(block: &mut Block, fencing: Option<Level>) -> bool {
+    let direct = block.word("direct", &[("true", true), ("false", false)]);
+    if let Some(fencing @ (Level::None | Level::Upstream)) = fencing
+        && block.is_present("direct")
+    {
+        let message = format!("`direct` has no effect with `fencing: {}`", fencing.word());
+        let fault = Diagnostic::new(Code::NoEffect, message);
+        block.fault("direct", fault.remedy("leave it out: it is about the way to a guard"));
+    }
+    direct.unwrap_or(false)
+}
+
+/// The service that a guard stands before.
+pub(super) struct Beside {
+    pub(super) upstream: Upstream,
+    /// The response timeout, where it is written.
+    pub(super) place: Option<Place>,
+}
+
+/// The one upstream of a guard.
+pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
+    guard.require("upstream", "upstream: {endpoint: \"http://127.0.0.1:8000\"}");
+    let read = |block: &mut Block| {
+        let example = "add `endpoint: \"http://127.0.0.1:8000\"`";
+        let chosen = exactly_one(block, &["endpoint", "endpoints"], example);
+        let one = block.value("endpoint", |text| Ok(vec![Arc::from(scalar::endpoint(text)?)]));
+        let endpoints = endpoints(block);
+        let terms = Terms::read(block, 15);
+        let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
+        // Tokens are passed on, and what was written in full is waited for.
+        let endpoints = chosen.and(one.or(endpoints))?;
+        let mut upstream = terms?.upstream("upstream".into(), endpoints, Level::Upstream, false);
+        upstream.has_fenced_routes = true;
+        Some(Beside { upstream, place })
+    };
+    guard.is_present("upstream").then(|| guard.inner("upstream", read)).flatten()?
+}
+
+/// What one can say about every upstream.
+struct Terms {
+    fields: TokenFields,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    response_body_idle: Duration,
+    idle: Duration,
+}
+
+impl Terms {
+    /// `patience`: seconds that a response may take unless the file says otherwise.
+    fn read(block: &mut Block, patience: u64) -> Option<Self> {
+        let fields = block.inner("fields", token_fields);
+        let mut limit =
+            |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
+        let connect_timeout = limit("connect_timeout", 3);
+        let response_timeout = limit("response_timeout", patience);
+        let response_body_idle = limit("response_body_idle", 30);
+        let idle = limit("idle", 30);
+        Some(Self { fields: fields?, connect_timeout, response_timeout, response_body_idle, idle })
+    }
+
+    fn upstream(self, name: Arc<str>, endpoints: Vec<Arc<str>>, fencing: Level, direct: bool) -> Upstream {
+        Upstream {
+            name,
+            endpoints,
+            fencing,
+            direct,
+            fields: self.fields,
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
+            response_body_idle: self.response_body_idle,
+            idle: self.idle,
+            has_fenced_routes: false,
+        }
+    }
 }
 
 fn endpoints(block: &mut Block) -> Option<Vec<Arc<str>>> {
-    block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let endpoints = block.values("endpoints", |text| Ok(Arc::from(scalar::endpoint(text)?)))?;
     if endpoints.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");

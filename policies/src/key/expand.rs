@@ -66,7 +66,7 @@ pub enum BadKey {
 }
 
 /// Why one value cannot be part of a key.
-enum BadValue {
+pub(super) enum BadValue {
     Missing,
     Invalid(&'static str),
 }
@@ -94,14 +94,22 @@ impl Variable {
         let value = self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply));
         match value {
             Ok(value) if !value.is_empty() => Ok(value),
-            Ok(_) | Err(BadValue::Missing) => Err(BadKey::Missing { variable: self.source.to_string() }),
-            Err(BadValue::Invalid(why)) => Err(BadKey::Invalid { variable: self.source.to_string(), why }),
+            Ok(_) => Err(self.bad(BadValue::Missing)),
+            Err(bad) => Err(self.bad(bad)),
+        }
+    }
+
+    pub(super) fn bad(&self, bad: BadValue) -> BadKey {
+        let variable = self.source.to_string();
+        match bad {
+            BadValue::Missing => BadKey::Missing { variable },
+            BadValue::Invalid(why) => BadKey::Invalid { variable, why },
         }
     }
 }
 
 impl Source {
-    fn value(&self, values: &dyn Values) -> Result<String, BadValue> {
+    pub(super) fn value(&self, values: &dyn Values) -> Result<String, BadValue> {
         let value = match self {
             Self::Path(name) => values.path(name).ok_or(BadValue::Missing)?.to_owned(),
             Self::Query(name) => parameter(values.query().unwrap_or_default(), name)?,
@@ -124,7 +132,7 @@ impl Source {
     }
 }
 
-fn apply(value: String, filter: &Filter) -> Result<String, BadValue> {
+pub(super) fn apply(value: String, filter: &Filter) -> Result<String, BadValue> {
     match filter {
         Filter::Lower => Ok(value.to_ascii_lowercase()),
         Filter::Trim => Ok(value.trim_matches(' ').to_owned()),
@@ -185,7 +193,7 @@ fn text(bytes: Vec<u8>) -> Result<String, BadValue> {
 }
 
 /// A value keeps only characters that no separator has, so that where it ends can be seen in the key.
-fn push_escaped(value: &str, key: &mut String) {
+pub(super) fn push_escaped(value: &str, key: &mut String) {
     for byte in value.bytes() {
         if is_unreserved(byte) {
             key.push(char::from(byte));

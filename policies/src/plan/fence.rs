@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Once;
 use crate::key::{
-    BadKey, KeyTemplate, ResourceKey, Values,
+    BadKey, KeyTemplate, Pointer, ResourceKey, Values,
     json::{BadBody, Body},
 };
 
@@ -44,14 +46,24 @@ impl Fence {
     /// Keys in one set: each is a node of one transaction, and all of them stand in one header field.
     pub const MOST_KEYS: usize = 16;
 
-    /// True if no key is known before the body is: see [`Fence::body`].
+    /// True if a key or an operation is not known before the body is: see [`Fence::body`].
     pub fn reads_body(&self) -> bool {
-        self.keys.iter().any(|key| key.pointers().next().is_some())
+        self.pointers().next().is_some()
     }
 
-    /// Reads a request body for [`Values::body`], and keeps what this fence's keys ask for.
+    /// Reads a request body for [`Values::body`], and keeps what this fence's keys and operations ask for.
     pub fn body(&self, bytes: &[u8]) -> Result<Body, BadBody> {
-        Body::parse(bytes, self.keys.iter().flat_map(KeyTemplate::pointers))
+        Body::parse(bytes, self.pointers())
+    }
+
+    fn pointers(&self) -> impl Iterator<Item = &Pointer> {
+        let once = self.once.iter().flat_map(Once::templates);
+        self.keys.iter().chain(once).flat_map(KeyTemplate::pointers)
+    }
+
+    /// What makes a request of that method an operation; what changes nothing may happen often.
+    pub fn once(&self, method: &str) -> Option<&Once> {
+        self.once.as_ref().filter(|_| self.mode.mode(method) == Mode::Exclusive)
     }
 
     /// The keys of one request: at least one, each of them once, in the order in which everybody sorts them.
@@ -65,7 +77,8 @@ impl Fence {
 }
 
 /// Who else may hold a key at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Nobody.
     Exclusive,
@@ -74,6 +87,11 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Reads [`Mode::word`] back.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Exclusive, Self::Shared].into_iter().find(|mode| mode.word() == word)
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Mode::Exclusive => "exclusive",
@@ -147,7 +165,10 @@ mod tests {
     use proptest::{prelude::*, sample::subsequence};
 
     use super::*;
-    use crate::key::Field;
+    use crate::{
+        key::Field,
+        plan::{OnceStore, Operation},
+    };
 
     struct Request<'a>(&'a Body);
 
@@ -210,6 +231,24 @@ mod tests {
     fn only_a_fence_whose_keys_ask_for_the_body_reads_it() {
         assert!(set(&["{host}", "{body:/a}"]).reads_body());
         assert!(!set(&["{host}", "a/{query.body}"]).reads_body());
+    }
+
+    #[test]
+    fn the_body_is_read_for_the_name_of_an_operation_too() {
+        let template = |text| KeyTemplate::parse(text).expect("a template");
+        let once = Once {
+            store: OnceStore::Guard,
+            key: template("{body:/id}"),
+            principal: Some(template("{body:/shop}")),
+            required: true,
+            keep: Once::KEEP,
+        };
+        let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..set(&["{host}"]) };
+        assert!(fence.reads_body());
+        let body = fence.body(br#"{"id": 7, "shop": "x"}"#).expect("JSON");
+        let operation = fence.once("POST").expect("operations").expand(&Request(&body));
+        assert_eq!(operation, Ok(Some(Operation { name: "7".into(), principal: "x".into() })));
+        assert!(fence.once("GET").is_none());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::key::KeyTemplate;
+use crate::key::{BadKey, KeyTemplate, Values};
 
 /// `once` of a fence.
 #[derive(Debug, Clone)]
@@ -25,4 +25,106 @@ pub enum OnceStore {
     Guard,
     /// ZooKeeper, for upstreams without a guard: at most one dispatch, no answer is kept.
     ZooKeeper,
+}
+
+/// What a client calls one operation. Both parts are printable ASCII without spaces; two sets of values never give
+/// one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Operation {
+    pub name: String,
+    /// Empty where the route asks for none.
+    pub principal: String,
+}
+
+impl Once {
+    pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+
+    pub(crate) fn default_key() -> KeyTemplate {
+        KeyTemplate::parse("{header.idempotency-key}").expect("a template")
+    }
+
+    /// `Ok(None)` for a request without a name where none is required. One that has a name and no principal is
+    /// refused all the same.
+    ///
+    /// # Errors
+    /// Where a value is missing, empty, longer than 255 characters, or not what a key may have. An `Idempotency-Key`
+    /// in quotes and one without are the same.
+    pub fn expand(&self, values: &dyn Values) -> Result<Option<Operation>, BadKey> {
+        let name = match self.key.name(values) {
+            Err(BadKey::Missing { .. }) if !self.required => return Ok(None),
+            name => name?,
+        };
+        let principal = self.principal.as_ref().map(|principal| principal.name(values)).transpose()?;
+        Ok(Some(Operation { name, principal: principal.unwrap_or_default() }))
+    }
+
+    /// All that is asked of a request.
+    pub(super) fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
+        [&self.key].into_iter().chain(&self.principal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Field, json::Body};
+
+    /// The values of `idempotency-key` and `x-shop`.
+    struct Request(Option<&'static str>, Option<&'static str>);
+
+    impl Values for Request {
+        fn path(&self, _: &str) -> Option<&str> {
+            None
+        }
+        fn query(&self) -> Option<&str> {
+            None
+        }
+        fn header<'a>(&'a self, name: &str) -> Field<'a> {
+            let value = if name == "x-shop" { self.1 } else { self.0 };
+            value.map_or(Field::Absent, |value| Field::One(value.as_bytes()))
+        }
+        fn host(&self) -> Option<&str> {
+            None
+        }
+        fn body(&self) -> Option<&Body> {
+            None
+        }
+    }
+
+    fn once(required: bool, principal: Option<&str>) -> Once {
+        Once {
+            store: OnceStore::Guard,
+            key: Once::default_key(),
+            principal: principal.map(|text| KeyTemplate::parse(text).expect("a template")),
+            required,
+            keep: Once::KEEP,
+        }
+    }
+
+    fn operation(name: &str, principal: &str) -> Option<Operation> {
+        Some(Operation { name: name.into(), principal: principal.into() })
+    }
+
+    #[test]
+    fn an_operation_has_a_name_and_where_asked_for_a_principal() {
+        assert_eq!(once(true, None).expand(&Request(Some("a/b"), None)), Ok(operation("a%2Fb", "")));
+        let whose = once(true, Some("shop/{header.x-shop}"));
+        assert_eq!(whose.expand(&Request(Some("\"a\""), Some("7"))), Ok(operation("a", "shop/7")));
+    }
+
+    #[test]
+    fn only_where_no_name_is_required_a_request_may_have_none() {
+        assert!(matches!(once(true, None).expand(&Request(None, None)), Err(BadKey::Missing { .. })));
+        assert_eq!(once(false, None).expand(&Request(None, None)), Ok(None));
+        for bad in ["", "\"", "\u{1}"] {
+            assert!(once(false, None).expand(&Request(Some(bad), None)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_its_principal_is_refused_even_where_no_name_is_required() {
+        let whose = once(false, Some("{header.x-shop}"));
+        assert!(matches!(whose.expand(&Request(Some("a"), None)), Err(BadKey::Missing { .. })));
+        assert_eq!(whose.expand(&Request(None, None)), Ok(None));
+    }
 }

@@ -102,7 +102,7 @@ impl Clock for SimulatedClock {
 impl Gateway {
     pub(super) fn start(ensemble: &Ensemble, wire: &Rc<Wire>, scale: Scale, dice: &Dice) -> Self {
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
-        let metrics = Metrics::new(&plan);
+        let metrics = Metrics::of_gateway(&plan);
         let uptime = dice.within(&(Duration::from_secs(100)..Duration::from_secs(100_000)));
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });

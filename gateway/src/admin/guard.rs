@@ -1,0 +1,190 @@
+//! What a guard shows and lets an operator decide: operations and executions whose outcome nobody saw.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::StatusCode,
+    routing::{get, post},
+};
+use fencegate_policies::{key::ResourceKey, token::Token};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{expose, metrics::Metrics};
+use crate::guard::{
+    Guard,
+    operation::{Entry, Resolution},
+    refused::Refused,
+};
+
+/// What the admin listener of a guard shows.
+#[derive(Clone)]
+pub struct Seen {
+    pub guard: Arc<Guard>,
+    pub metrics: Arc<Metrics>,
+    pub drain: CancellationToken,
+}
+
+/// An operation or execution that nobody knows the outcome of.
+#[derive(Debug, Serialize)]
+struct Open {
+    /// To name it by: of an operation, or the token of an execution that is none.
+    reference: String,
+    kind: &'static str,
+    keys: Vec<ResourceKey>,
+    token: Token,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<String>,
+    /// Seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admitted: Option<u64>,
+    /// Until the key is free again without anybody's word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    closes_key_for_ms: Option<u64>,
+}
+
+/// What an operator says of an operation.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Resolve {
+    outcome: Word,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Word {
+    Done,
+    NotDone,
+}
+
+type Answer = Result<Json<Value>, (StatusCode, Json<Value>)>;
+
+/// Operations shown at most.
+const MOST: usize = 1000;
+
+pub fn routes(seen: Seen) -> Router {
+    let (metrics, counted) = (seen.metrics.clone(), seen.guard.clone());
+    Router::new()
+        .route("/ready", get(ready))
+        .route("/api/v1/operations", get(operations))
+        .route("/api/v1/operations/{reference}/resolve", post(resolve))
+        .route("/api/v1/operations/{reference}/forget", post(forget))
+        .route("/api/v1/keys/{*key}", get(key))
+        .with_state(seen)
+        .merge(expose(metrics, move || counted.count()))
+}
+
+/// 200 when something could be admitted now.
+async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
+    if seen.drain.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
+    }
+    match seen.guard.quarantine() {
+        None => (StatusCode::OK, "ready\n".into()),
+        Some(until) => {
+            let left = until.since(seen.guard.now());
+            (StatusCode::SERVICE_UNAVAILABLE, format!("in quarantine for {left:.1?} after an unclean stop\n"))
+        }
+    }
+}
+
+async fn operations(State(seen): State<Seen>) -> Answer {
+    let guard = &seen.guard;
+    let unfinished = guard.unfinished(MOST).map_err(|refused| unavailable(&refused))?;
+    let doubts = guard.doubts();
+    let closes = |token: Token| {
+        let doubt = doubts.iter().find(|doubt| doubt.token == token)?;
+        u64::try_from(doubt.until.since(guard.now()).as_millis()).ok()
+    };
+    let operation = |reference: String, entry: Entry| Open {
+        reference,
+        kind: "operation",
+        closes_key_for_ms: closes(entry.token),
+        keys: entry.keys,
+        token: entry.token,
+        method: Some(entry.method),
+        target: Some(entry.target),
+        idempotency_key: entry.name,
+        admitted: Some(entry.admitted),
+    };
+    let mut open: Vec<Open> =
+        unfinished.into_iter().map(|(id, entry)| operation(id.reference(), entry)).collect();
+    let known: Vec<Token> = open.iter().map(|open| open.token).collect();
+    open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
+        reference: doubt.token.to_string(),
+        kind: "execution",
+        keys: doubt.keys.clone(),
+        token: doubt.token,
+        method: None,
+        target: None,
+        idempotency_key: None,
+        admitted: None,
+        closes_key_for_ms: closes(doubt.token),
+    }));
+    Ok(Json(json!({ "operations": open })))
+}
+
+/// An operator knows what came of it.
+async fn resolve(
+    State(seen): State<Seen>,
+    Path(reference): Path<String>,
+    Json(said): Json<Resolve>,
+) -> Answer {
+    let guard = &seen.guard;
+    let taken = guard.take_unfinished(&reference).map_err(|refused| unavailable(&refused))?;
+    let Some((reserved, entry)) = taken else {
+        let token = Token::parse(&reference).ok().filter(|token| guard.over(*token, "operator"));
+        return match token {
+            Some(token) => {
+                info!(%token, ?said, "audit.resolved");
+                Ok(Json(json!({ "resolved": reference })))
+            }
+            None => Err(unknown(&reference)),
+        };
+    };
+    info!(reference, token = %entry.token, target = entry.target, ?said, "audit.resolved");
+    guard.over(entry.token, "operator");
+    let written = match said.outcome {
+        Word::Done => reserved.resolve_done(&entry, Resolution::Operator).await,
+        Word::NotDone => reserved.resolve_not_done().await,
+    };
+    written.map(|()| Json(json!({ "resolved": reference }))).map_err(|refused| unavailable(&refused))
+}
+
+/// A finished operation and its kept answer are forgotten at once.
+async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Answer {
+    match seen.guard.forget(&reference).await {
+        Ok(true) => {
+            info!(reference, "audit.forgotten");
+            Ok(Json(json!({ "forgotten": reference })))
+        }
+        Ok(false) => Err(unknown(&reference)),
+        Err(refused) => Err(unavailable(&refused)),
+    }
+}
+
+async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
+    let parsed = ResourceKey::parse(&key).ok();
+    let Some(known) = parsed.and_then(|key| seen.guard.seen(&key)) else { return Err(unknown(&key)) };
+    let running: Vec<_> = known.running.iter().map(|running| running.token).collect();
+    let doubts: Vec<_> = known.doubts.iter().map(|doubt| doubt.token).collect();
+    Ok(Json(json!({
+        "key": key, "write": known.write, "read": known.read, "in_flight": running, "in_doubt": doubts,
+    })))
+}
+
+fn unknown(what: &str) -> (StatusCode, Json<Value>) {
+    (StatusCode::NOT_FOUND, Json(json!({ "error": format!("nothing known of `{what}`, or it is running") })))
+}
+
+fn unavailable(refused: &Refused) -> (StatusCode, Json<Value>) {
+    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": refused.to_string() })))
+}

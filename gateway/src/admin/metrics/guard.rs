@@ -1,0 +1,88 @@
+//! What is counted of a guard.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+
+use super::{SHORT, registered};
+
+/// The series of a guard.
+#[derive(Clone)]
+pub struct GuardMetrics {
+    decisions: IntCounterVec,
+    in_flight: IntGauge,
+    settle: Histogram,
+    in_doubt: IntGauge,
+    resolved: IntCounterVec,
+    store_seconds: HistogramVec,
+    store_errors: IntCounterVec,
+    store_keys: IntGauge,
+    operations: IntCounterVec,
+}
+
+impl GuardMetrics {
+    pub(super) fn register(registry: &Registry) -> Self {
+        let counters =
+            |name, help, label| registered(registry, IntCounterVec::new(Opts::new(name, help), &[label]));
+        let gauge = |name, help| registered(registry, IntGauge::new(name, help));
+        let seconds = |name, help| HistogramOpts::new(name, help).buckets(SHORT.to_vec());
+        Self {
+            decisions: counters("guard_decisions_total", "What became of claims.", "decision"),
+            in_flight: gauge("guard_in_flight", "Dispatches let in and not ended."),
+            settle: registered(
+                registry,
+                Histogram::with_opts(seconds("guard_settle_seconds", "From a claim to its admission.")),
+            ),
+            in_doubt: gauge("guard_in_doubt", "Executions whose end was not seen."),
+            resolved: counters("guard_in_doubt_resolved_total", "Doubts that somebody ended.", "how"),
+            store_seconds: registered(
+                registry,
+                HistogramVec::new(seconds("guard_store_seconds", "Time that the store took."), &["op"]),
+            ),
+            store_errors: counters("guard_store_errors_total", "Failures of the store.", "op"),
+            store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
+            operations: counters(
+                "journal_operations_total",
+                "Operations that happen at most once, by what was written down.",
+                "state",
+            ),
+        }
+    }
+
+    pub fn decided(&self, decision: &'static str) {
+        self.decisions.with_label_values(&[decision]).inc();
+    }
+
+    pub fn admitted(&self, new_tenure: bool, waited: Duration) {
+        self.decided(if new_tenure { "admit_new_tenure" } else { "admit" });
+        self.settle.observe(waited.as_secs_f64());
+    }
+
+    pub fn in_flight(&self, by: i64) {
+        self.in_flight.add(by);
+    }
+
+    pub fn in_doubt(&self, executions: usize) {
+        self.in_doubt.set(i64::try_from(executions).unwrap_or(i64::MAX));
+    }
+
+    pub fn doubt_resolved(&self, how: &'static str) {
+        self.resolved.with_label_values(&[how]).inc();
+    }
+
+    pub fn stored(&self, op: &'static str, took: Duration) {
+        self.store_seconds.with_label_values(&[op]).observe(took.as_secs_f64());
+    }
+
+    pub fn store_error(&self, op: &'static str) {
+        self.store_errors.with_label_values(&[op]).inc();
+    }
+
+    pub fn store_keys(&self, keys: usize) {
+        self.store_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn operation(&self, state: &'static str) {
+        self.operations.with_label_values(&[state]).inc();
+    }
+}

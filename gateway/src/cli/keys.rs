@@ -1,0 +1,60 @@
+//! `fencegate keys`: makes the keys of tickets, and prints the half that others may know.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::{
+    randomness::SystemRandomness,
+    ticket::{
+        BadFile, jwks,
+        keys::{BadKey, Pair, Secret},
+    },
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Keys {
+    /// Make a private key in a new file that only you can read, and print its name (`kid`).
+    New {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// A secret that gateway and guard share, instead of an Ed25519 key. Whoever checks with it can also sign.
+        #[arg(long)]
+        hs256: bool,
+    },
+    /// Print the public halves of private keys as a JSON Web Key Set, for guards. Give both files while you rotate.
+    Public {
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    File(#[from] BadFile),
+    #[error("print the public keys")]
+    Print(#[from] BadKey),
+}
+
+/// What is to be printed.
+pub(super) fn run(verb: &Keys) -> Result<String, Trouble> {
+    match verb {
+        Keys::New { file, hs256: false } => {
+            let pair = Pair::generate(&SystemRandomness);
+            pair.write(file)?;
+            Ok(pair.public().kid().to_owned())
+        }
+        Keys::New { file, hs256: true } => {
+            let secret = Secret::generate(&SystemRandomness);
+            secret.write(file)?;
+            Ok(secret.kid().to_owned())
+        }
+        Keys::Public { files } => {
+            let pairs = files.iter().map(|file| Pair::read(file)).collect::<Result<Vec<_>, _>>()?;
+            let keys: Vec<_> = pairs.iter().map(Pair::public).collect();
+            Ok(jwks::render(&keys)?)
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Lets a dispatch in: announced durably, settled, checked again, and registered in one step with that check.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Guard, State,
+    doubt::Running,
+    journal::Reserved,
+    refused::Refused,
+    register::{Claim, DispatchId, Settled},
+    store::{Change, Moment},
+};
+use crate::{failpoint, session::clock::Boot, stage::Client};
+
+/// How long a request may wait for others, and who waits for it.
+pub struct Patience<'c> {
+    pub client: &'c mut Client,
+    deadline: Instant,
+}
+
+impl<'c> Patience<'c> {
+    pub fn new(client: &'c mut Client, settle: Duration) -> Self {
+        Self { client, deadline: Instant::now() + settle }
+    }
+
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+/// How far an admission came in one step.
+enum Step {
+    /// Registered; may be sent once everything up to the moment is durable.
+    Registered { id: DispatchId, written: Moment, since: Boot },
+    /// Announced, and somebody is in the way.
+    Behind(Settled, Moment),
+}
+
+impl Guard {
+    /// Lets the dispatch in. It counts as in flight until the returned [`Running`] is told how it ended.
+    ///
+    /// # Errors
+    /// Nothing was sent. The mark may have moved: the tenure tries again with its next dispatch number.
+    ///
+    /// # Cancellation
+    /// To be run to its end: it watches for its client's going away itself.
+    pub async fn admit(
+        self: &Arc<Self>,
+        claim: Claim,
+        reserved: Option<Reserved>,
+        patience: &mut Patience<'_>,
+    ) -> Result<Running, Refused> {
+        let (mut step, new_tenure) = self.announce(&claim, reserved.as_ref())?;
+        let asked = Instant::now();
+        loop {
+            match step {
+                Step::Registered { id, written, since } => {
+                    let running = Running::new(self.clone(), claim, id, reserved, since);
+                    self.durable(written).await.inspect_err(|_| running.never_sent())?;
+                    failpoint::pass("guard_admitted");
+                    self.metrics.admitted(new_tenure, asked.elapsed());
+                    return Ok(running);
+                }
+                Step::Behind(settled, moment) => {
+                    self.durable(moment).await?;
+                    self.wait(settled, patience).await?;
+                    step = self.settle(&claim, reserved.as_ref())?;
+                }
+            }
+        }
+    }
+
+    /// Raises the marks of a token that is not a dispatch, so that nothing older is let in any more.
+    ///
+    /// # Errors
+    /// It is not the newest itself.
+    pub async fn raise(&self, claim: &Claim) -> Result<(), Refused> {
+        let moment = {
+            let mut state = self.lock();
+            let changes = state.register.announce(claim, self.now())?;
+            self.hand_in(&mut state, claim, changes)
+        };
+        self.durable(moment).await
+    }
+
+    /// Raises and registers whatever the marks say: nothing is refused while one only looks on. Never lowers a mark.
+    pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Running, Refused> {
+        let (id, written, now) = {
+            let mut state = self.lock();
+            let now = self.now();
+            let changes = state.register.raise(&claim, now);
+            let written = self.hand_in(&mut state, &claim, changes);
+            (state.register.register(&claim, now), written, now)
+        };
+        let running = Running::new(self.clone(), claim, id, None, now);
+        self.durable(written).await.inspect_err(|_| running.never_sent())?;
+        Ok(running)
+    }
+
+    /// Compare and raise; and where nothing is in the way, register in the same step, so that mark, registration and
+    /// journal entry are one transaction.
+    fn announce(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<(Step, bool), Refused> {
+        let mut state = self.lock();
+        let now = self.now();
+        let changes = state.register.announce(claim, now)?;
+        let new_tenure = !changes.is_empty();
+        let moment = self.hand_in(&mut state, claim, changes);
+        let step = match state.register.settle(claim, now)? {
+            Settled::Running(id) => {
+                Step::Registered { id, written: self.enter(reserved, moment), since: now }
+            }
+            wait @ Settled::Wait { .. } => Step::Behind(wait, moment),
+        };
+        Ok((step, new_tenure))
+    }
+
+    fn settle(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<Step, Refused> {
+        let mut state = self.lock();
+        let (moment, now) = (state.register.written(claim), self.now());
+        Ok(match state.register.settle(claim, now)? {
+            Settled::Running(id) => {
+                Step::Registered { id, written: self.enter(reserved, moment), since: now }
+            }
+            wait @ Settled::Wait { .. } => Step::Behind(wait, moment),
+        })
+    }
+
+    /// The journal entry, in the step that registers.
+    fn enter(&self, reserved: Option<&Reserved>, moment: Moment) -> Moment {
+        reserved.map_or(moment, |reserved| self.committer.submit(vec![reserved.admitted()]))
+    }
+
+    fn hand_in(&self, state: &mut State, claim: &Claim, changes: Vec<Change>) -> Moment {
+        if !changes.is_empty() {
+            let marks = changes.clone();
+            let moment = self.committer.submit(changes);
+            state.register.handed_in(&marks, moment);
+        }
+        state.register.written(claim)
+    }
+
+    pub(super) async fn durable(&self, moment: Moment) -> Result<(), Refused> {
+        self.committer.durable(moment).await.map_err(|failed| Refused::Store(failed.to_string()))
+    }
+
+    /// Until something may have changed.
+    async fn wait(&self, settled: Settled, patience: &mut Patience<'_>) -> Result<(), Refused> {
+        let Settled::Wait { told, doubt } = settled else { return Ok(()) };
+        let now = self.now();
+        let over = doubt.map(|until| Instant::now() + until.since(now));
+        // A doubt that outlasts our patience is not worth waiting for.
+        if let (Some(until), Some(over)) = (doubt, over)
+            && over > patience.deadline
+        {
+            return Err(Refused::InDoubt { until });
+        }
+        let look_again = over.map_or(patience.deadline, |over| over.min(patience.deadline));
+        tokio::select! {
+            () = told => Ok(()),
+            () = sleep_until(look_again) => match (Instant::now() >= patience.deadline, doubt) {
+                (true, Some(until)) => Err(Refused::InDoubt { until }),
+                (true, None) => Err(Refused::Busy),
+                (false, _) => Ok(()),
+            },
+            () = patience.client.gone() => Err(Refused::Busy),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a guard says of itself: gateways ask before the first request on every connection.
+
+use std::time::Duration;
+
+use fencegate_policies::plan::Enforce;
+use serde::{Deserialize, Serialize};
+
+use super::{Guard, store::FORMAT};
+
+/// Where a guard says it: a path that no service has.
+pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
+/// Where a token is raised that is not a dispatch.
+pub const RAISE: &str = "/.fencegate/v1/raise";
+
+/// The answer to [`ANNOUNCEMENT`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    pub format: u32,
+    /// Guards of one upstream have one store.
+    pub store: String,
+    /// Of the process: two processes with one store that only one may have are a copy.
+    pub instance: String,
+    /// The installation whose tokens are compared.
+    pub ensemble: String,
+    pub floor: u64,
+    /// The largest epoch ever announced: a store that comes back with less was restored from an older state.
+    pub highest: u64,
+    /// Milliseconds.
+    pub settle: u64,
+    /// Milliseconds.
+    pub max_execution: u64,
+    /// Nothing is refused: nothing is promised.
+    pub observes: bool,
+}
+
+impl Announcement {
+    /// How long the answer to a request may take that the guard lets in last of all.
+    pub fn longest(&self) -> Duration {
+        Duration::from_millis(self.settle.saturating_add(self.max_execution))
+    }
+}
+
+impl Guard {
+    pub fn announcement(&self) -> Announcement {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let state = self.lock();
+        Announcement {
+            format: FORMAT,
+            store: self.identity.store.clone(),
+            instance: self.instance.clone(),
+            ensemble: self.identity.ensemble.clone(),
+            floor: state.register.floor(),
+            highest: state.register.highest(),
+            settle: millis(self.rules.settle),
+            max_execution: millis(self.rules.max_execution),
+            observes: self.rules.enforce == Enforce::Observe,
+        }
+    }
+}

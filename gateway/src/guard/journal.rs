@@ -1,0 +1,267 @@
+//! Keeps an operation from happening twice. Fencing alone does not: a client that got no answer retries with a newer
+//! token.
+//!
+//! Whoever wants to run an operation reserves its name first, so that between looking it up and writing down that it
+//! was admitted nobody else can do either.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use fencegate_policies::{key::ResourceKey, plan, token::Token};
+use hyper::{HeaderMap, StatusCode, header};
+use tokio::{
+    sync::{Notify, futures::OwnedNotified},
+    time::sleep_until,
+};
+
+use super::{
+    Guard,
+    admit::Patience,
+    operation::{Entry, Kept, Operation, OperationId, Resolution, State},
+    refused::Refused,
+    store::{Change, FORMAT},
+    wall_clock,
+};
+
+/// Operations that somebody has reserved.
+#[derive(Debug, Default)]
+pub(super) struct Underway(HashMap<OperationId, Arc<Notify>>);
+
+impl Underway {
+    pub(super) fn is_reserved(&self, id: &OperationId) -> bool {
+        self.0.contains_key(id)
+    }
+}
+
+/// A request that is an operation.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub operation: Operation,
+    pub keys: Arc<[ResourceKey]>,
+    pub token: Token,
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// The client's own name for it.
+    pub name: Option<String>,
+}
+
+/// The right to decide over an operation; given back when dropped.
+pub struct Reserved {
+    guard: Arc<Guard>,
+    wanted: Wanted,
+}
+
+/// What is known of a wanted operation.
+pub enum Found {
+    New(Reserved),
+    /// It was done, with this answer.
+    Done(Kept),
+    /// It was done, and nobody here saw the answer.
+    DoneUnseen,
+    /// It was admitted, and nobody knows what came of it.
+    Unknown(Reserved, Box<Entry>),
+}
+
+/// A complete answer of the upstream.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered<'a> {
+    pub status: StatusCode,
+    pub headers: &'a HeaderMap,
+    /// `None` where it was too large to be here in full.
+    pub body: Option<&'a Bytes>,
+}
+
+/// Fields of an answer that mean the same when it is given again.
+const KEPT_FIELDS: [header::HeaderName; 9] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::LOCATION,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::CACHE_CONTROL,
+    header::LINK,
+    header::RETRY_AFTER,
+];
+
+impl Guard {
+    /// Reserves the operation, waits for whoever has reserved it now, and says what is known of it.
+    ///
+    /// # Errors
+    /// It is running for longer than we wait, or it was another request.
+    pub async fn find(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        patience: &mut Patience<'_>,
+    ) -> Result<Found, Refused> {
+        let reserved = loop {
+            let told = match self.reserve(wanted.operation.id) {
+                Ok(()) => break Reserved { guard: self.clone(), wanted },
+                Err(told) => told,
+            };
+            tokio::select! {
+                () = told => {}
+                () = sleep_until(patience.deadline()) => return Err(Refused::InProgress),
+                () = patience.client.gone() => return Err(Refused::InProgress),
+            }
+        };
+        let known = self.store.operation(&reserved.wanted.operation.id);
+        let Some(entry) = known.map_err(|error| self.unreadable(&error))? else {
+            return Ok(Found::New(reserved));
+        };
+        if !entry.is_of(&reserved.wanted.operation) || *entry.keys != *reserved.wanted.keys {
+            return Err(Refused::Mismatch);
+        }
+        Ok(match entry.state {
+            State::Done { answer: Some(answer), .. } => Found::Done(answer),
+            State::Done { answer: None, .. } | State::Resolved { .. } => Found::DoneUnseen,
+            State::Admitted => Found::Unknown(reserved, Box::new(entry)),
+        })
+    }
+
+    fn reserve(&self, id: OperationId) -> Result<(), OwnedNotified> {
+        let mut state = self.lock();
+        match state.underway.0.get(&id) {
+            Some(told) => Err(told.clone().notified_owned()),
+            None => {
+                state.underway.0.insert(id, Arc::default());
+                Ok(())
+            }
+        }
+    }
+
+    fn unreadable(&self, error: &super::store::StoreError) -> Refused {
+        self.metrics.store_error("read");
+        Refused::Store(error.to_string())
+    }
+
+    /// Could an execution of the operation still be at work, or begin? Then a "no" of the upstream means nothing yet.
+    pub fn may_still_run(&self, entry: &Entry) -> bool {
+        self.quarantine().is_some() || self.lock().register.may_run(&entry.keys, entry.token, self.now())
+    }
+
+    /// What an operator can look at: operations without a known outcome that nobody works on now.
+    pub fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
+        let mut found = self.store.unfinished(most).map_err(|error| self.unreadable(&error))?;
+        let state = self.lock();
+        found.retain(|(id, _)| !state.underway.is_reserved(id));
+        Ok(found)
+    }
+
+    /// Takes the operation with this reference in hand, for an operator's decision. `None` if there is none, or it is
+    /// running.
+    pub fn take_unfinished(self: &Arc<Self>, reference: &str) -> Result<Option<(Reserved, Entry)>, Refused> {
+        let found = self.unfinished(usize::MAX)?.into_iter().find(|(id, _)| id.reference() == reference);
+        let Some((id, entry)) = found else { return Ok(None) };
+        if self.reserve(id).is_err() {
+            return Ok(None);
+        }
+        let reserved = Reserved::of(self.clone(), id, &entry);
+        // Whoever had reserved it meanwhile may have brought it to its end.
+        let now = self.store.operation(&id).map_err(|error| self.unreadable(&error))?;
+        Ok(now.filter(|entry| entry.state == State::Admitted).map(|entry| (reserved, entry)))
+    }
+}
+
+impl Guard {
+    /// Forgets what is kept of a finished operation. False if there is none with this reference.
+    pub async fn forget(&self, reference: &str) -> Result<bool, Refused> {
+        let found = self.store.finished(reference).map_err(|error| self.unreadable(&error))?;
+        let moment = {
+            let state = self.lock();
+            let Some(id) = found.filter(|id| !state.underway.is_reserved(id)) else { return Ok(false) };
+            self.committer.submit(vec![Change::ForgetOperation { id }])
+        };
+        self.durable(moment).await.map(|()| true)
+    }
+}
+
+impl Reserved {
+    fn of(guard: Arc<Guard>, id: OperationId, entry: &Entry) -> Self {
+        let wanted = Wanted {
+            operation: Operation {
+                id,
+                fingerprint: super::operation::Fingerprint::of([0; 32]),
+                keep: entry.keep,
+            },
+            keys: entry.keys.clone().into(),
+            token: entry.token,
+            method: entry.method.clone(),
+            target: entry.target.clone(),
+            name: entry.name.clone(),
+        };
+        Self { guard, wanted }
+    }
+
+    pub fn reference(&self) -> String {
+        self.wanted.operation.id.reference()
+    }
+
+    fn entry(&self, state: State) -> Entry {
+        let wanted = &self.wanted;
+        Entry {
+            format: FORMAT,
+            fingerprint: wanted.operation.fingerprint.to_string(),
+            keys: wanted.keys.to_vec(),
+            token: wanted.token,
+            method: wanted.method.clone(),
+            target: wanted.target.clone(),
+            name: wanted.name.clone(),
+            admitted: wall_clock(),
+            keep: wanted.operation.keep,
+            state,
+        }
+    }
+
+    pub(super) fn admitted(&self) -> Change {
+        self.guard.metrics.operation("admitted");
+        Change::Operation { id: self.wanted.operation.id, entry: self.entry(State::Admitted) }
+    }
+
+    /// `None` where the answer does not say for certain what happened: what was written at admission stays.
+    pub(super) fn finished(&self, answered: Answered<'_>, journal: &plan::Journal) -> Option<Change> {
+        let status = answered.status.as_u16();
+        if status >= 500 && !journal.final_statuses.contains(&status) {
+            self.guard.metrics.operation("unknown");
+            return None;
+        }
+        self.guard.metrics.operation("done");
+        let body = answered.body.filter(|body| body.len() <= journal.max_body).cloned();
+        let fields = KEPT_FIELDS.iter().filter_map(|name| {
+            let value = answered.headers.get(name)?.to_str().ok()?;
+            Some((name.as_str().to_owned(), value.to_owned()))
+        });
+        let answer = Kept { status, fields: fields.collect(), body };
+        let state = State::Done { at: wall_clock(), answer: Some(answer) };
+        Some(Change::Operation { id: self.wanted.operation.id, entry: self.entry(state) })
+    }
+
+    pub(super) fn forgotten(&self) -> Change {
+        self.guard.metrics.operation("forgotten");
+        Change::ForgetOperation { id: self.wanted.operation.id }
+    }
+
+    /// It was done, by the word of somebody who knows: durable when this returns.
+    pub async fn resolve_done(self, entry: &Entry, how: Resolution) -> Result<(), Refused> {
+        let state = State::Resolved { at: wall_clock(), how };
+        let entry = Entry { state, ..entry.clone() };
+        self.guard.metrics.operation("resolved-done");
+        let change = Change::Operation { id: self.wanted.operation.id, entry };
+        self.guard.durable(self.guard.committer.submit(vec![change])).await
+    }
+
+    /// It was not done, by the word of somebody who knows: it may run, once that is durable.
+    pub async fn resolve_not_done(&self) -> Result<(), Refused> {
+        self.guard.metrics.operation("resolved-not-done");
+        self.guard.durable(self.guard.committer.submit(vec![self.forgotten()])).await
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(told) = self.guard.lock().underway.0.remove(&self.wanted.operation.id) {
+            told.notify_waiters();
+        }
+    }
+}

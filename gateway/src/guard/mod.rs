@@ -1,0 +1,136 @@
+//! The guard: beside an upstream that knows nothing of tokens, it lets through one tenure at a time, the newest.
+//!
+//! [`register`] decides, [`store`] remembers, [`admit`] puts the two together: nothing is sent before what announces it
+//! is durable. [`journal`] keeps operations from happening twice. [`doubt`] is about executions whose end nobody saw.
+
+pub mod admit;
+pub mod announce;
+pub mod doubt;
+pub mod journal;
+pub mod operation;
+pub mod present;
+pub mod refused;
+pub mod register;
+pub mod store;
+pub mod sweep;
+pub mod vouch;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use fencegate_policies::plan;
+
+use self::{
+    journal::Underway,
+    register::Register,
+    store::{Committer, Identity, Remembered, Store},
+};
+use crate::{
+    admin::metrics::GuardMetrics,
+    session::clock::{Boot, SharedClock},
+};
+
+/// What decides over every dispatch to one upstream. Shared by all workers.
+pub struct Guard {
+    pub rules: Rules,
+    pub identity: Identity,
+    /// Of this process: a second one on a copy of the same store has another.
+    pub instance: String,
+    state: Mutex<State>,
+    store: Arc<dyn Store>,
+    committer: Committer,
+    clock: SharedClock,
+    pub metrics: GuardMetrics,
+}
+
+/// The times of a guard, and what it keeps.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    pub settle: Duration,
+    pub max_execution: Duration,
+    pub send_within: Duration,
+    pub evict_after: Duration,
+    pub enforce: plan::Enforce,
+    pub missing: plan::Missing,
+    pub unfenced: Vec<String>,
+    pub journal: plan::Journal,
+}
+
+struct State {
+    register: Register,
+    underway: Underway,
+    era: u64,
+}
+
+/// Keys that are remembered at most; beyond, the longest unused are forgotten early.
+const MOST_KEYS: usize = 1_000_000;
+
+impl Guard {
+    pub fn new(
+        plan: &plan::Guard,
+        remembered: &Remembered,
+        store: Arc<dyn Store>,
+        committer: Committer,
+        clock: SharedClock,
+        instance: String,
+        metrics: GuardMetrics,
+    ) -> Self {
+        let register = Register::new(remembered, clock.now(), plan.max_execution);
+        Self {
+            rules: Rules::of(plan),
+            identity: remembered.identity.clone(),
+            instance,
+            state: Mutex::new(State { register, underway: Underway::default(), era: remembered.era }),
+            store,
+            committer,
+            clock,
+            metrics,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is one call that keeps its invariants; who panicked in between has changed nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn now(&self) -> Boot {
+        self.clock.now()
+    }
+
+    pub fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+
+    /// Nothing is admitted before then.
+    pub fn quarantine(&self) -> Option<Boot> {
+        let until = self.lock().register.quarantine()?;
+        (self.now() < until).then_some(until)
+    }
+
+    /// Returns when nothing can be remembered any more.
+    pub async fn store_failed(&self) -> store::NotDurable {
+        self.committer.failed().await
+    }
+}
+
+impl Rules {
+    fn of(plan: &plan::Guard) -> Self {
+        Self {
+            settle: plan.settle,
+            max_execution: plan.max_execution,
+            send_within: plan.send_within,
+            evict_after: plan.evict_after,
+            enforce: plan.enforce,
+            missing: plan.missing,
+            unfenced: plan.unfenced.clone(),
+            journal: plan.journal.clone(),
+        }
+    }
+}
+
+/// Seconds of the wall clock: for what outlives the process, never for safety.
+pub(crate) fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,383 @@
+//! Decides which dispatches may run: the marks of every key, what is in flight, and what is in doubt.
+//!
+//! No clock, no storage, no waiting. Whoever calls holds the lock over the register, brings the time, and commits the
+//! changes that it asks for before anything is sent.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use tokio::sync::futures::OwnedNotified;
+
+use self::record::{Conflict, Record};
+pub use self::record::{Doubt, Mark, Running};
+use super::{
+    doubt::OpenDoubt,
+    refused::Refused,
+    store::{Change, Moment, Remembered},
+};
+use crate::session::clock::Boot;
+
+/// A dispatch as its gateway presents it.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Sorted, without doubles, at least one.
+    pub keys: Arc<[ResourceKey]>,
+    pub token: Token,
+    pub mode: Mode,
+    /// The ticket says that the token is of a later era than any before: it may be far larger.
+    pub later_era: bool,
+}
+
+/// Everything that the guard knows of its keys.
+#[derive(Debug)]
+pub struct Register {
+    keys: HashMap<ResourceKey, Record>,
+    /// A token up to here is refused where its key has no record: its marks may have been forgotten.
+    floor: u64,
+    /// The largest epoch that was ever announced.
+    highest: u64,
+    /// Until then a process before us may have something in flight that nobody wrote down.
+    quarantine: Option<Boot>,
+    next: u64,
+}
+
+/// Names a dispatch in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DispatchId(u64);
+
+/// What became of a wish to run.
+#[derive(Debug)]
+pub enum Settled {
+    /// Registered as in flight under this name.
+    Running(DispatchId),
+    /// Another one is in flight. Look again when told, or when a doubt may be over.
+    Wait { told: Told, doubt: Option<Boot> },
+}
+
+/// Returns at the next change of a key.
+pub type Told = Pin<Box<OwnedNotified>>;
+
+/// How a dispatch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Answered in full, or not a byte of it left.
+    Known,
+    /// The upstream may be at work until then.
+    InDoubt { until: Boot },
+}
+
+/// A token is not believed that is further above all others: forged, or of another installation.
+pub const LARGEST_JUMP: u64 = 1 << 40;
+
+impl Register {
+    pub fn new(remembered: &Remembered, now: Boot, quarantine: Duration) -> Self {
+        let mut register = Self {
+            keys: HashMap::with_capacity(remembered.marks.len()),
+            floor: remembered.floor,
+            highest: remembered.floor,
+            quarantine: None,
+            next: 0,
+        };
+        for (key, marks) in &remembered.marks {
+            register.highest = register.highest.max(marks.highest());
+            register.keys.insert(key.clone(), Record::recovered(marks, remembered.floor, now));
+        }
+        match &remembered.clean_stop {
+            None => register.quarantine = Some(now + quarantine),
+            Some(stop) => {
+                register.quarantine = stop.quarantine.map(|left| now + left);
+                for mark in &stop.marks {
+                    register.record(&mark.key, now).make_exact(mark.write, mark.read);
+                }
+                for doubt in &stop.doubts {
+                    let id = register.name();
+                    let doubt_of = |key| {
+                        (
+                            key,
+                            Doubt { id, token: doubt.token, mode: doubt.mode, until: now + doubt.remaining },
+                        )
+                    };
+                    for (key, doubt) in doubt.keys.iter().map(doubt_of) {
+                        register.record(key, now).doubts.push(doubt);
+                    }
+                }
+            }
+        }
+        register
+    }
+
+    /// Compares the claim with the marks of all its keys, and raises them: all or nothing. The changes have to be
+    /// durable before [`Register::settle`] is asked.
+    ///
+    /// Every announced token moves its mark, also one that is never admitted, so a token presented twice is known as a
+    /// duplicate before anything else is.
+    ///
+    /// # Errors
+    /// No mark has moved.
+    pub fn announce(&mut self, claim: &Claim, now: Boot) -> Result<Vec<Change>, Refused> {
+        let token = claim.token;
+        if !claim.later_era && token.number() > self.highest.saturating_add(LARGEST_JUMP) {
+            return Err(Refused::Future { highest: self.highest });
+        }
+        for key in claim.keys.iter() {
+            match self.keys.get(key) {
+                Some(record) => record.compare(token, claim.mode)?,
+                None => Record::new(self.floor, now).compare(token, claim.mode)?,
+            }
+        }
+        Ok(self.raise(claim, now))
+    }
+
+    /// The changes of an announcement were handed in at this moment.
+    pub fn handed_in(&mut self, changes: &[Change], moment: Moment) {
+        for change in changes {
+            if let Change::Mark { key, .. } = change
+                && let Some(record) = self.keys.get_mut(key)
+            {
+                record.written = moment;
+            }
+        }
+    }
+
+    /// Nothing may be sent under the claim before everything up to this moment is durable.
+    pub fn written(&self, claim: &Claim) -> Moment {
+        let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
+        moments.max().unwrap_or_default()
+    }
+
+    /// Raises what the claim is above of, and nothing down.
+    pub fn raise(&mut self, claim: &Claim, now: Boot) -> Vec<Change> {
+        self.highest = self.highest.max(claim.token.number());
+        let mut changes = Vec::new();
+        for key in claim.keys.iter() {
+            if let Some(change) = self.record(key, now).raise(key, claim.token, claim.mode) {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    /// The second look, in one step with the registration: another tenure may have been announced while this one
+    /// waited or its mark was written.
+    ///
+    /// # Errors
+    /// The claim is not the newest of its keys any more, or nothing is let in yet.
+    pub fn settle(&mut self, claim: &Claim, now: Boot) -> Result<Settled, Refused> {
+        if let Some(until) = self.quarantine {
+            if now < until {
+                return Err(Refused::Quarantine { until });
+            }
+            self.quarantine = None;
+        }
+        for key in claim.keys.iter() {
+            self.record(key, now).check(claim.token, claim.mode)?;
+        }
+        self.start(claim, now)
+    }
+
+    /// Registers the claim as in flight where nothing conflicts, whatever the marks say.
+    pub fn start(&mut self, claim: &Claim, now: Boot) -> Result<Settled, Refused> {
+        for key in claim.keys.iter() {
+            let record = self.record(key, now);
+            if let Some(Conflict { doubt }) = record.conflict(claim.token, claim.mode, now) {
+                // Made under the caller's lock, so that no change falls between looking and waiting.
+                let told = Box::pin(record.told.clone().notified_owned());
+                return Ok(Settled::Wait { told, doubt });
+            }
+        }
+        Ok(Settled::Running(self.register(claim, now)))
+    }
+
+    /// Registers the claim as in flight beside whatever else is.
+    pub fn register(&mut self, claim: &Claim, now: Boot) -> DispatchId {
+        let id = self.name();
+        for key in claim.keys.iter() {
+            let running = Running { id, token: claim.token, mode: claim.mode, since: now };
+            self.record(key, now).running.push(running);
+        }
+        id
+    }
+
+    /// The dispatch is over, and who waits for its keys is told.
+    pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: Ended, now: Boot) {
+        for key in claim.keys.iter() {
+            let record = self.record(key, now);
+            record.running.retain(|running| running.id != id);
+            if let Ended::InDoubt { until } = ended {
+                record.doubts.push(Doubt { id, token: claim.token, mode: claim.mode, until });
+            }
+            record.told.notify_waiters();
+        }
+    }
+
+    /// Nothing goes on of a dispatch that was in doubt: somebody asked, and knows. Whether there was such a doubt.
+    pub fn resolve(&mut self, token: Token) -> bool {
+        let mut found = false;
+        for record in self.keys.values_mut() {
+            let before = record.doubts.len();
+            record.doubts.retain(|doubt| doubt.token != token);
+            if record.doubts.len() < before {
+                found = true;
+                record.told.notify_waiters();
+            }
+        }
+        found
+    }
+
+    /// Forgets keys that nobody has used since `idle_since`, and more, the longest unused first, while there are more
+    /// than `most`. Their tokens raise the floor in the same transaction.
+    pub fn evict(&mut self, idle_since: Boot, most: usize, now: Boot) -> Vec<Change> {
+        let mut unused: Vec<(Boot, ResourceKey)> = self
+            .keys
+            .iter_mut()
+            .filter_map(|(key, record)| record.is_idle(now).then(|| (record.used, key.clone())))
+            .collect();
+        unused.sort_unstable();
+        let mut changes = Vec::new();
+        for (used, key) in unused {
+            if used > idle_since && self.keys.len() <= most {
+                break;
+            }
+            let record = self.keys.remove(&key).expect("found above");
+            self.floor = self.floor.max(record.highest());
+            changes.push(Change::Forget { key });
+        }
+        if !changes.is_empty() {
+            changes.push(Change::Floor(self.floor));
+        }
+        changes
+    }
+
+    /// The marks and doubts of a key.
+    pub fn seen(&self, key: &ResourceKey, now: Boot) -> Option<Seen> {
+        let record = self.keys.get(key)?;
+        let doubts = record.doubts.iter().filter(|doubt| now < doubt.until);
+        Some(Seen {
+            write: record.write.map(|mark| mark.token),
+            read: record.read.map(|mark| mark.token),
+            running: record.running.clone(),
+            doubts: doubts.cloned().collect(),
+        })
+    }
+
+    /// Every key with something in flight or in doubt.
+    pub fn busy(&self, now: Boot) -> impl Iterator<Item = (&ResourceKey, Seen)> {
+        let busy = move |record: &&Record| {
+            !record.running.is_empty() || record.doubts.iter().any(|doubt| now < doubt.until)
+        };
+        let keys = self.keys.iter().filter(move |(_, record)| busy(record)).map(|(key, _)| key);
+        keys.filter_map(move |key| Some((key, self.seen(key, now)?)))
+    }
+
+    /// The marks whose whole tokens are known.
+    pub fn exact_marks(&self) -> impl Iterator<Item = (&ResourceKey, Option<Token>, Option<Token>)> {
+        let exact = |mark: Option<Mark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
+        self.keys.iter().map(move |(key, record)| (key, exact(record.write), exact(record.read)))
+    }
+
+    /// May something still be at work under this token?
+    pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
+        let seen = keys.iter().filter_map(|key| self.keys.get(key));
+        seen.into_iter().any(|record| {
+            record.running.iter().any(|running| running.token == token)
+                || record.doubts.iter().any(|doubt| doubt.token == token && now < doubt.until)
+        })
+    }
+
+    /// Every execution in doubt, once, with all its keys.
+    pub fn open_doubts(&self, now: Boot) -> Vec<OpenDoubt> {
+        let mut open: BTreeMap<DispatchId, OpenDoubt> = BTreeMap::new();
+        for (key, record) in &self.keys {
+            for doubt in record.doubts.iter().filter(|doubt| now < doubt.until) {
+                let Doubt { id, token, mode, until } = *doubt;
+                let entry = open.entry(id).or_insert(OpenDoubt { token, mode, until, keys: Vec::new() });
+                entry.keys.push(key.clone());
+            }
+        }
+        open.into_values().collect()
+    }
+
+    /// Everything in flight, once.
+    pub fn open_dispatches(&self) -> Vec<Claim> {
+        let mut open: BTreeMap<DispatchId, (Token, Mode, Vec<ResourceKey>)> = BTreeMap::new();
+        for (key, record) in &self.keys {
+            for running in &record.running {
+                let entry = open.entry(running.id).or_insert((running.token, running.mode, Vec::new()));
+                entry.2.push(key.clone());
+            }
+        }
+        let claim = |(token, mode, keys): (Token, Mode, Vec<ResourceKey>)| Claim {
+            keys: keys.into(),
+            token,
+            mode,
+            later_era: false,
+        };
+        open.into_values().map(claim).collect()
+    }
+
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// Nothing is admitted before this instant.
+    pub fn quarantine(&self) -> Option<Boot> {
+        self.quarantine
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Dispatches in flight and in doubt, each counted once however many keys it has.
+    pub fn count(&self, now: Boot) -> (usize, usize) {
+        let (mut running, mut doubts) = (Vec::new(), Vec::new());
+        for record in self.keys.values() {
+            running.extend(record.running.iter().map(|running| running.id));
+            doubts.extend(record.doubts.iter().filter(|doubt| now < doubt.until).map(|doubt| doubt.id));
+        }
+        let distinct = |ids: &mut Vec<DispatchId>| {
+            ids.sort_unstable();
+            ids.dedup();
+            ids.len()
+        };
+        (distinct(&mut running), distinct(&mut doubts))
+    }
+
+    fn name(&mut self) -> DispatchId {
+        self.next += 1;
+        DispatchId(self.next)
+    }
+
+    fn record(&mut self, key: &ResourceKey, now: Boot) -> &mut Record {
+        let floor = self.floor;
+        let record = self.keys.entry(key.clone()).or_insert_with(|| Record::new(floor, now));
+        record.used = now;
+        record
+    }
+}
+
+/// What is known of one key.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub write: Option<Token>,
+    pub read: Option<Token>,
+    pub running: Vec<Running>,
+    pub doubts: Vec<Doubt>,
+}

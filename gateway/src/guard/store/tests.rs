@@ -1,0 +1,82 @@
+use super::*;
+use crate::guard::operation::{Kept, State};
+
+fn identity() -> Identity {
+    Identity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() }
+}
+
+fn key(text: &str) -> ResourceKey {
+    ResourceKey::parse(text).expect("a key")
+}
+
+fn mark(text: &str, write: u64) -> Change {
+    Change::Mark { key: key(text), epochs: Epochs { write: Some(write), read: None } }
+}
+
+fn entry(state: State) -> Entry {
+    Entry {
+        format: FORMAT,
+        fingerprint: "ab".repeat(32),
+        keys: vec![key("a")],
+        token: Token::new(7, 0, 1).expect("small"),
+        method: "POST".into(),
+        target: "/v1/x".into(),
+        name: Some("n".into()),
+        admitted: 100,
+        keep: 50,
+        state,
+    }
+}
+
+#[test]
+fn what_was_committed_is_there_after_it_is_opened_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("guard.redb");
+    let stop = CleanStop {
+        marks: vec![WholeMarks { key: key("a"), write: Token::new(7, 1, 3).ok(), read: None }],
+        ..CleanStop::default()
+    };
+    {
+        let store = Redb::init(&path, &identity(), 5).expect("a new store");
+        store.commit(&[mark("a", 7), mark("b", 8), Change::Floor(6)]).expect("written");
+        store.commit(&[Change::Forget { key: key("b") }, Change::Era(2)]).expect("written");
+        store.commit(&[Change::CleanStop(stop.clone())]).expect("written");
+    }
+    let store = Redb::open(&path).expect("there");
+    let remembered = store.load().expect("readable");
+    assert_eq!((remembered.floor, remembered.era, &remembered.identity), (6, 2, &identity()));
+    assert_eq!(remembered.marks, HashMap::from([(key("a"), Epochs { write: Some(7), read: None })]));
+    assert_eq!(remembered.clean_stop, Some(stop));
+    assert_eq!(store.load().expect("readable").clean_stop, None, "the marker counts once");
+}
+
+#[test]
+fn a_store_is_never_made_anew_silently() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("guard.redb");
+    assert!(matches!(Redb::open(&path), Err(StoreError::Missing { .. })));
+    drop(Redb::init(&path, &identity(), 5).expect("a new store"));
+    assert!(matches!(Redb::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
+}
+
+#[test]
+fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+    let id = OperationId::of([3; 32]);
+    store.commit(&[Change::Operation { id, entry: entry(State::Admitted) }]).expect("written");
+    assert_eq!(store.unfinished(9).expect("readable").len(), 1);
+    assert!(store.outlived(u64::MAX, 9).expect("readable").is_empty());
+    let body = Some(bytes::Bytes::from_static(b"{\"a\": 1}\0"));
+    let kept = Kept { status: 201, fields: vec![("location".into(), "/x".into())], body };
+    let done = entry(State::Done { at: 200, answer: Some(kept) });
+    store.commit(&[Change::Operation { id, entry: done.clone() }]).expect("written");
+    assert_eq!(store.operation(&id).expect("readable"), Some(done));
+    assert!(store.unfinished(9).expect("readable").is_empty());
+    assert!(store.outlived(250, 9).expect("readable").is_empty());
+    assert_eq!(store.outlived(251, 9).expect("readable"), [id]);
+    assert_eq!(store.finished(&id.reference()).expect("readable"), Some(id));
+    store.commit(&[Change::ForgetOperation { id }]).expect("written");
+    assert_eq!(store.operation(&id).expect("readable"), None);
+    assert!(store.outlived(u64::MAX, 9).expect("readable").is_empty());
+}

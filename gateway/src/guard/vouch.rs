@@ -1,0 +1,98 @@
+//! Whether a dispatch comes from a gateway that may say so: its ticket. And what is told when it is refused.
+
+use std::sync::Arc;
+
+use fencegate_policies::key::{ResourceKey, listed};
+use hyper::HeaderMap;
+use serde::Serialize;
+
+use super::{
+    Guard,
+    operation::{Operation, State},
+    refused::Refused,
+    register::Claim,
+    store::Change,
+};
+use crate::{
+    refusal::Refusal,
+    ticket::{self, Bad, Verifier},
+};
+
+/// The answer to a raised token.
+#[derive(Debug, Serialize)]
+pub struct Raised {
+    /// Dispatches of older tokens that are let in and have not ended.
+    in_flight: Vec<String>,
+    /// Those whose end nobody saw.
+    in_doubt: Vec<String>,
+    /// `none`, `running`, `done` or `unknown`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<&'static str>,
+}
+
+impl Guard {
+    /// Verifies the ticket before a mark can move. True where the token is of a later era than any before.
+    ///
+    /// # Errors
+    /// Its signature, its time, or what it covers is not in order.
+    pub fn verify(
+        &self,
+        verifier: &Arc<Verifier>,
+        presented: &HeaderMap,
+        claim: &Claim,
+    ) -> Result<bool, Refused> {
+        let bad = |bad: Bad| match bad {
+            Bad::Missing => Refused::TicketMissing,
+            Bad::Expired { .. } => Refused::TicketExpired,
+            Bad::Key(_) => Refused::TicketKey,
+            other => Refused::TicketInvalid(other.to_string()),
+        };
+        let text = ticket::field(presented).map_err(bad)?;
+        let verified =
+            verifier.verify(text.as_bytes(), &self.identity.ensemble, ticket::now()).map_err(bad)?;
+        let keys = claim.keys.iter().map(ResourceKey::as_str);
+        verified.covers(keys, claim.token, claim.mode).map_err(bad)?;
+        Ok(self.meet_era(verified.claims.era))
+    }
+
+    /// Remembers the largest era that was signed for.
+    fn meet_era(&self, era: u64) -> bool {
+        let mut state = self.lock();
+        if era <= state.era {
+            return false;
+        }
+        state.era = era;
+        self.committer.submit(vec![Change::Era(era)]);
+        true
+    }
+
+    /// Counts a refusal; the front logs it with all that is known of the request.
+    pub fn refuse(&self, refused: Refused) -> Refusal {
+        self.metrics.decided(refused.decision());
+        refused.into()
+    }
+
+    /// What may be at work under older tokens, and what is known of an operation.
+    pub fn raised(&self, claim: &Claim, operation: Option<&Operation>) -> Result<Raised, Refused> {
+        let now = self.now();
+        let state = self.lock();
+        let mine = |keys: &[ResourceKey]| keys.iter().any(|key| claim.keys.contains(key));
+        let in_flight = state.register.open_dispatches().into_iter().filter(|open| mine(&open.keys));
+        let in_flight = in_flight.map(|open| format!("{} {}", open.token, listed(&open.keys))).collect();
+        let in_doubt = state.register.open_doubts(now).into_iter().filter(|doubt| mine(&doubt.keys));
+        let in_doubt = in_doubt.map(|doubt| format!("{} {}", doubt.token, listed(&doubt.keys))).collect();
+        let running = operation.is_some_and(|operation| state.underway.is_reserved(&operation.id));
+        drop(state);
+        let known = match operation {
+            None => None,
+            Some(_) if running => Some("running"),
+            Some(operation) => Some(match self.store.operation(&operation.id) {
+                Err(error) => return Err(Refused::Store(error.to_string())),
+                Ok(None) => "none",
+                Ok(Some(entry)) if entry.state == State::Admitted => "unknown",
+                Ok(Some(_)) => "done",
+            }),
+        };
+        Ok(Raised { in_flight, in_doubt, operation: known })
+    }
+}

@@ -1,0 +1,211 @@
+//! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
+
+use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
+
+use fencegate_policies::plan;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{
+    process::{self, Trouble, bind_admin, give_up_at_second_signal, left_behind, stopped},
+    worker::{Bench, Shared, Staffed},
+};
+use crate::{
+    admin::{self, metrics::Metrics},
+    front::Role,
+    guard::{
+        Guard,
+        store::{Committer, FORMAT, Identity, NotDurable, Redb, Store, StoreError},
+    },
+    network::Network,
+    randomness::{Guid, SystemRandomness},
+    session::clock::{MachineClock, SharedClock},
+    stack,
+    stage::Arrived,
+    step::Serve,
+    steps::{check::Checking, claim::Claiming},
+    ticket::{BadFile, BadUrl, Pace, Verifier},
+};
+
+/// What `fencegate guard` is told beside its file.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Make the store.
+    pub init: Option<Init>,
+    pub workers: usize,
+}
+
+/// Where a new store begins; `fencegate era show` prints both.
+#[derive(Debug, Clone)]
+pub struct Init {
+    /// No token up to here passes.
+    pub floor: u64,
+    /// The installation whose tokens are compared.
+    pub ensemble: String,
+}
+
+/// Why a guard does not start or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardTrouble {
+    #[error(transparent)]
+    Process(#[from] Trouble),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("read the ticket keys")]
+    Keys(#[from] BadFile),
+    #[error("fetch the ticket keys")]
+    Jwks(#[from] BadUrl),
+    #[error("the store failed, and what it holds is not known: {0}")]
+    StoreFailed(#[from] NotDurable),
+    #[error("start a thread or runtime")]
+    Start(#[from] io::Error),
+    #[error("what only memory knew was not written down; the next start takes this for a crash: {0}")]
+    NotLeft(String),
+}
+
+/// The guard's part of a worker.
+#[derive(Clone)]
+struct Guarding {
+    guard: Arc<Guard>,
+    tickets: Option<Arc<Verifier>>,
+}
+
+impl<N: Network> Staffed<N> for Guarding {
+    const ROLE: Role = Role::Guard;
+
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> {
+        let Bench { parts, pool, forward, .. } = bench;
+        let Guarding { guard, tickets } = shared.role.clone();
+        let claiming = Claiming { guard: guard.clone(), plan: shared.plan.clone(), tickets };
+        let checking = Checking { guard, running: parts.running.clone(), pool };
+        stack::guard(parts, claiming, checking, forward)
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
+/// fails: what could not be remembered must not be acted on.
+pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
+    let clock: SharedClock = Arc::new(MachineClock);
+    let metrics = Metrics::of_guard(plan);
+    let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let admin = bind_admin(plan.serving.admin.address)?;
+    let tickets = plan.tickets.as_ref().map(|from| verifier(from, &signals)).transpose()?;
+    let (guard, store) = open(plan, options, &clock, &metrics)?;
+    let drain = CancellationToken::new();
+    let role = Guarding { guard: guard.clone(), tickets: tickets.clone() };
+    let serving = Arc::new(plan.serving.clone());
+    let workers = options.workers.max(1);
+    let threads = process::start_workers(Shared {
+        plan: serving,
+        metrics: metrics.clone(),
+        clock,
+        workers,
+        drain: drain.clone(),
+        role,
+    })?;
+    start_admin(admin, &guard, &metrics, &drain)?;
+    signals.block_on(async {
+        tokio::select! {
+            stopped = stopped() => stopped.map_err(GuardTrouble::Start),
+            failed = guard.store_failed() => Err(failed.into()),
+            () = keep_tidy(&guard) => Ok(()),
+            () = refresh(tickets.as_deref()) => Ok(()),
+        }
+    })?;
+    info!("draining");
+    drain.cancel();
+    let leaving = guard.clone();
+    thread::spawn(move || signals.block_on(give_up_at_second_signal()));
+    let left: usize = threads.into_iter().map(|worker| left_behind(worker.join())).sum();
+    if left > 0 {
+        warn!(left, "guard.left_in_doubt");
+    }
+    let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    last.block_on(leaving.leave()).map_err(|refused| GuardTrouble::NotLeft(refused.to_string()))?;
+    if store.join().is_err() {
+        error!("the store's thread panicked");
+    }
+    info!("stopped");
+    Ok(())
+}
+
+fn open(
+    plan: &plan::Guard,
+    options: &Options,
+    clock: &SharedClock,
+    metrics: &Metrics,
+) -> Result<(Arc<Guard>, thread::JoinHandle<()>), GuardTrouble> {
+    let plan::Store::Redb(path) = &plan.store;
+    let store: Arc<dyn Store> = Arc::new(match &options.init {
+        None => Redb::open(path)?,
+        Some(init) => Redb::init(path, &identity(&init.ensemble), init.floor)?,
+    });
+    let remembered = store.load()?;
+    let (committer, thread) = Committer::start(store.clone(), metrics.guard())?;
+    let instance = Guid::new(&SystemRandomness).to_string();
+    let guard = Guard::new(plan, &remembered, store, committer, clock.clone(), instance, metrics.guard());
+    let quarantine = guard.quarantine().map(|until| until.since(guard.now()));
+    info!(
+        store = remembered.identity.store,
+        ensemble = remembered.identity.ensemble,
+        keys = remembered.marks.len(),
+        floor = remembered.floor,
+        clean = remembered.clean_stop.is_some(),
+        ?quarantine,
+        "guard.opened"
+    );
+    Ok((Arc::new(guard), thread))
+}
+
+fn identity(ensemble: &str) -> Identity {
+    Identity {
+        format: FORMAT,
+        store: Guid::new(&SystemRandomness).to_string(),
+        ensemble: ensemble.to_owned(),
+    }
+}
+
+fn verifier(
+    from: &plan::Verification,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<Arc<Verifier>, GuardTrouble> {
+    Ok(Arc::new(match from {
+        plan::Verification::PublicKeys(path) => Verifier::from_jwks_file(path)?,
+        plan::Verification::Secret(path) => Verifier::from_secret_file(path)?,
+        plan::Verification::Jwks(url) => {
+            let verifier = Verifier::from_jwks_url(url, Pace::default())?;
+            // Without keys every ticket is refused: better that than not to start while the gateways do.
+            if let Err(error) = runtime.block_on(verifier.fetch()) {
+                warn!(%error, "no ticket keys yet");
+            }
+            verifier
+        }
+    }))
+}
+
+async fn refresh(tickets: Option<&Verifier>) {
+    if let Some(verifier) = tickets {
+        verifier.refresh().await;
+    }
+    std::future::pending().await
+}
+
+async fn keep_tidy(guard: &Guard) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        guard.sweep();
+    }
+}
+
+/// How often what nobody needs is looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+fn start_admin(
+    listener: TcpListener,
+    guard: &Arc<Guard>,
+    metrics: &Arc<Metrics>,
+    drain: &CancellationToken,
+) -> io::Result<()> {
+    let seen = admin::guard::Seen { guard: guard.clone(), metrics: metrics.clone(), drain: drain.clone() };
+    admin::start(listener, admin::guard::routes(seen))
+}

@@ -1,0 +1,269 @@
+//! Lets a dispatch through to the upstream, or gives the answer of an earlier one, or refuses.
+
+use std::{rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use fencegate_policies::{
+    key::{ResourceKey, listed},
+    plan::{Enforce, Mode},
+    token::Token,
+};
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{HeaderName, HeaderValue},
+    http::response::Parts,
+};
+use tokio_util::task::TaskTracker;
+use tracing::{error, warn};
+
+use super::{
+    answer::{self, Bounds, Keep},
+    probe::{self, Verdict},
+};
+use crate::{
+    body::{Body, Reply},
+    guard::{
+        Guard,
+        admit::Patience,
+        doubt::Running,
+        journal::{Answered, Found, Reserved, Wanted},
+        operation::{Entry, Kept, Resolution},
+        refused::Refused,
+    },
+    lock::tenure::Dispatch,
+    network::Network,
+    refusal::{Outcome, Reason, Refusal},
+    session::evidence::Evidence,
+    stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
+    step::Serve,
+    ticket::FENCING_TICKET,
+    upstream::pool::Pool,
+};
+
+/// What the step works with.
+pub struct Checking<N> {
+    pub guard: Arc<Guard>,
+    /// Answers too large to be taken in full, still on their way; and questions to the upstream.
+    pub running: TaskTracker,
+    pub pool: Rc<Pool<N>>,
+}
+
+impl<N> Clone for Checking<N> {
+    fn clone(&self) -> Self {
+        Self { guard: self.guard.clone(), running: self.running.clone(), pool: self.pool.clone() }
+    }
+}
+
+/// Bytes of an answer that are taken in full before the key is free.
+const MOST_WHOLE: usize = 1 << 20;
+
+pub async fn check<N: Network, S: Serve<Held<Admission>>>(
+    checking: &Checking<N>,
+    request: Detached<Loaded<Presented>>,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Detached { request: Loaded(mut request), mut client } = request;
+    let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
+    let ticket = claimed.ticket.clone();
+    let running = match checking.decide(&request, claimed, &mut client).await? {
+        Decided::Run(running) => Rc::new(running),
+        Decided::Answer(kept) => return again(kept, &request.notes),
+    };
+    let upstream = request.plan.upstream(request.upstream);
+    let bounds = Bounds { most: MOST_WHOLE, idle: upstream.response_body_idle };
+    let admission = Admission { evidence: running.evidence(), running: running.clone(), ticket };
+    let notes = request.notes.clone();
+    let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };
+    match next.serve(held(request, Some(admission))).await {
+        Ok(reply) => answer::take(reply, kept, bounds, &checking.running).await,
+        Err(refusal) if refusal.outcome() == Outcome::Unknown => {
+            kept.broken();
+            Err(refusal)
+        }
+        Err(refusal) => {
+            kept.unsent().await?;
+            Err(refusal)
+        }
+    }
+}
+
+fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
+    let Presented { http, notes, plan, upstream, .. } = request;
+    Held { http, notes, plan, upstream, hold }
+}
+
+/// What comes of a claim, when it is not refused.
+enum Decided {
+    Run(Running),
+    Answer(Kept),
+}
+
+impl<N: Network> Checking<N> {
+    async fn decide(
+        &self,
+        request: &Presented,
+        claimed: Claimed,
+        client: &mut Client,
+    ) -> Result<Decided, Refusal> {
+        let mut patience = Patience::new(client, self.guard.rules.settle);
+        let refused = match self.admit(request, &claimed, &mut patience).await {
+            Ok(decided) => return Ok(decided),
+            Err(refused) => refused,
+        };
+        // An observing guard only says what it would have refused; but it cannot remember with a broken store.
+        if self.guard.rules.enforce == Enforce::Refuse || matches!(refused, Refused::Store(_)) {
+            return Err(self.guard.refuse(refused));
+        }
+        request.notes.observed.set(Some(refused.reason()));
+        let passed = self.guard.let_pass(claimed.claim).await;
+        passed.map(Decided::Run).map_err(|refused| self.guard.refuse(refused))
+    }
+
+    async fn admit(
+        &self,
+        request: &Presented,
+        claimed: &Claimed,
+        patience: &mut Patience<'_>,
+    ) -> Result<Decided, Refused> {
+        let reserved = match wanted(request, claimed) {
+            None => None,
+            Some(wanted) => match self.guard.find(wanted, patience).await? {
+                Found::New(reserved) => Some(reserved),
+                Found::Done(kept) => return Ok(Decided::Answer(kept)),
+                Found::DoneUnseen => return Ok(Decided::Answer(unseen())),
+                Found::Unknown(reserved, entry) => match self.ask(reserved, &entry, request).await? {
+                    Some(reserved) => Some(reserved),
+                    None => return Ok(Decided::Answer(unseen())),
+                },
+            },
+        };
+        self.guard.admit(claimed.claim.clone(), reserved, patience).await.map(Decided::Run)
+    }
+
+    /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.
+    async fn ask(
+        &self,
+        reserved: Reserved,
+        entry: &Entry,
+        request: &Presented,
+    ) -> Result<Option<Reserved>, Refused> {
+        let unknown = Refused::OutcomeUnknown { reference: reserved.reference() };
+        let Some(question) = &self.guard.rules.journal.probe else { return Err(unknown) };
+        // Looked at before the question: an execution that ends in between could still have begun after the answer.
+        let may_still_run = self.guard.may_still_run(entry);
+        let upstream = request.plan.upstream(request.upstream);
+        match probe::ask(&self.pool, upstream, question, entry).await {
+            Verdict::Done => {
+                self.guard.over(entry.token, "probe");
+                reserved.resolve_done(entry, Resolution::Probe).await?;
+                Ok(None)
+            }
+            Verdict::NotDone if !may_still_run => {
+                reserved.resolve_not_done().await?;
+                Ok(Some(reserved))
+            }
+            Verdict::NotDone | Verdict::Unclear => Err(unknown),
+        }
+    }
+}
+
+fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
+    let name = request.http.headers().get("idempotency-key");
+    Some(Wanted {
+        operation: claimed.operation.clone()?,
+        keys: claimed.claim.keys.clone(),
+        token: claimed.claim.token,
+        method: request.http.method().as_str().to_owned(),
+        target: request.http.uri().to_string(),
+        name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
+    })
+}
+
+/// It was done; nobody here saw how it was answered.
+fn unseen() -> Kept {
+    Kept { status: 0, fields: Vec::new(), body: None }
+}
+
+/// The answer of an earlier execution.
+fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
+    let Some(status) = StatusCode::from_u16(kept.status).ok() else {
+        return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
+    };
+    notes.replayed.set(Some(if kept.body.is_some() { Replayed::Whole } else { Replayed::WithoutBody }));
+    let mut reply = Response::new(Body::whole(kept.body.unwrap_or_default()));
+    *reply.status_mut() = status;
+    for (name, value) in &kept.fields {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+            reply.headers_mut().insert(name, value);
+        }
+    }
+    Ok(reply)
+}
+
+/// The right of a dispatch that the guard has let in.
+pub struct Admission {
+    running: Rc<Running>,
+    evidence: Arc<Evidence>,
+    ticket: Option<HeaderValue>,
+}
+
+impl Right for Admission {
+    /// The same dispatch again: it is asked for anew only where nothing was sent.
+    fn dispatch(&self) -> Option<Dispatch> {
+        Some(Dispatch { token: self.running.claim().token, evidence: self.evidence.clone() })
+    }
+
+    fn keys(&self) -> &[ResourceKey] {
+        &self.running.claim().keys
+    }
+
+    fn mode(&self) -> Mode {
+        self.running.claim().mode
+    }
+
+    fn stamp(&self, _: Token, headers: &mut HeaderMap) {
+        if let Some(ticket) = &self.ticket {
+            headers.insert(FENCING_TICKET, ticket.clone());
+        }
+    }
+}
+
+/// A dispatch in flight, until its answer is here in full.
+struct InFlight<N> {
+    running: Rc<Running>,
+    checking: Checking<N>,
+    notes: Rc<Notes>,
+}
+
+impl<N: Network> InFlight<N> {
+    async fn unsent(self) -> Result<(), Refusal> {
+        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused))
+    }
+}
+
+impl<N: Network> Keep for InFlight<N> {
+    /// What was written in full is waited for, whoever may have the key by now: that is what settling is for.
+    async fn lapsed(&self) {
+        std::future::pending().await
+    }
+
+    async fn complete(self, head: &Parts, body: Option<&Bytes>) {
+        let answered = Answered { status: head.status, headers: &head.headers, body };
+        if let Err(refused) = self.running.answered(answered).await {
+            // The answer is the truth all the same; a repeat will be told that nobody knows.
+            error!(keys = self.keys(), why = %refused, "the result of an operation was not recorded");
+        }
+    }
+
+    fn broken(self) {
+        let keys = self.keys();
+        let gate = self.notes.gate.take();
+        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
+        warn!(keys, token = %self.running.claim().token, "guard.in_doubt");
+        self.running.doubtful(last);
+    }
+
+    fn keys(&self) -> String {
+        listed(&self.running.claim().keys)
+    }
+}

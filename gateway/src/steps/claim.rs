@@ -1,0 +1,133 @@
+//! Reads what a request wants to be let in with: token, key, mode, ticket, operation. Answers what gateways ask of the
+//! guard itself.
+
+use std::{rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use fencegate_policies::plan::{Enforce, Missing, Plan, UpstreamId};
+use hyper::{
+    HeaderMap, Method, Response,
+    header::{CONTENT_TYPE, HeaderValue, VIA},
+};
+use tracing::warn;
+
+use super::route::origin_form;
+use crate::{
+    body::{Body, Reply},
+    guard::{
+        Guard,
+        announce::{ANNOUNCEMENT, RAISE},
+        present::{self, FENCING_HOPS},
+        refused::Refused,
+    },
+    refusal::{Reason, Refusal},
+    stage::{Admitted, Claimed, Clean, Presented},
+    step::Serve,
+    ticket::{FENCING_TICKET, Verifier},
+};
+
+/// What the step works with.
+#[derive(Clone)]
+pub struct Claiming {
+    pub guard: Arc<Guard>,
+    pub plan: Arc<Plan>,
+    /// Where tickets are required.
+    pub tickets: Option<Arc<Verifier>>,
+}
+
+pub async fn claim<S: Serve<Presented>>(
+    claiming: &Claiming,
+    request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Clean { request: Admitted { mut http, notes, path, .. }, presented } = request;
+    if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
+        return Ok(json(&claiming.guard.announcement()));
+    }
+    if let Some(ambiguity) = path.ambiguity() {
+        return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
+    }
+    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err(Refusal::new(Reason::Method, "a method in lower case"));
+    }
+    notes.hop_seen.set(is_relayed(http.headers(), &presented));
+    let claimed = match claiming.claimed(&presented) {
+        Ok(claimed) => Some(claimed),
+        Err(refused) => claiming.unclaimed(http.method(), refused, &notes)?,
+    };
+    if let Some(Claimed { claim, .. }) = &claimed {
+        notes.fenced.set(true);
+        notes.token.set(Some(claim.token));
+        notes.keys.get_or_init(|| Rc::from(&*claim.keys));
+    }
+    if path.as_str() == RAISE && http.method() == Method::POST {
+        return claiming.raise(claimed).await;
+    }
+    origin_form(&mut http, path.as_str());
+    let upstream = UpstreamId(0);
+    next.serve(Presented { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
+}
+
+impl Claiming {
+    fn claimed(&self, presented: &HeaderMap) -> Result<Claimed, Refused> {
+        let mut claim = present::claim(presented)?;
+        let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
+        let ticket = presented.get(FENCING_TICKET).cloned();
+        if let Some(verifier) = &self.tickets {
+            claim.later_era = self.guard.verify(verifier, presented, &claim)?;
+        }
+        Ok(Claimed { claim, operation, ticket })
+    }
+
+    /// Without a claim that counts: the few that may pass all the same.
+    fn unclaimed(
+        &self,
+        method: &Method,
+        refused: Refused,
+        notes: &crate::stage::Notes,
+    ) -> Result<Option<Claimed>, Refusal> {
+        let rules = &self.guard.rules;
+        let missing = refused == Refused::TokenMissing;
+        if missing && rules.unfenced.iter().any(|unfenced| unfenced == method.as_str()) {
+            return Ok(None);
+        }
+        if missing {
+            // Somebody reaches the guard without the gateway.
+            self.guard.metrics.decided("bypass");
+            warn!(%method, "guard.bypass");
+        }
+        if rules.enforce == Enforce::Observe || (missing && rules.missing == Missing::Observe) {
+            notes.observed.set(Some(refused.reason()));
+            notes.fenced.set(true);
+            return Ok(None);
+        }
+        Err(self.guard.refuse(refused))
+    }
+
+    /// Announces a token that is not a dispatch: whatever is decided on what is read afterwards, nothing older comes
+    /// in between.
+    async fn raise(&self, claimed: Option<Claimed>) -> Result<Reply, Refusal> {
+        let Some(Claimed { claim, operation, .. }) = claimed else {
+            return Err(self.guard.refuse(Refused::TokenMissing));
+        };
+        self.guard.raise(&claim).await.map_err(|refused| self.guard.refuse(refused))?;
+        let seen =
+            self.guard.raised(&claim, operation.as_ref()).map_err(|refused| self.guard.refuse(refused))?;
+        Ok(json(&seen))
+    }
+}
+
+/// Who forwarded this says how many hops it came through before; one more stands between.
+fn is_relayed(headers: &HeaderMap, presented: &HeaderMap) -> bool {
+    let lines = headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
+    let hops = lines.flat_map(|line| line.split(',')).filter(|hop| !hop.trim().is_empty()).count();
+    let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
+    hops > before.unwrap_or(0)
+}
+
+fn json(value: &impl serde::Serialize) -> Reply {
+    let body = serde_json::to_vec(value).expect("plain fields serialise");
+    let mut reply = Response::new(Body::whole(Bytes::from(body)));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}

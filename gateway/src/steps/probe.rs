@@ -1,0 +1,91 @@
+//! Asks the upstream what became of an operation whose answer nobody saw.
+
+use fencegate_policies::plan::{Probe, Upstream};
+use hyper::{
+    Method, Request,
+    header::{HOST, HeaderName, HeaderValue},
+};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::{body::Body, guard::operation::Entry, network::Network, upstream::pool::Pool};
+
+/// What the upstream says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Done,
+    NotDone,
+    /// It did not answer, or with a status that the policy does not know.
+    Unclear,
+}
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// One question, on a connection of its own.
+///
+/// # Cancellation
+/// Dropping the future ends the connection.
+pub async fn ask<N: Network>(pool: &Pool<N>, upstream: &Upstream, probe: &Probe, entry: &Entry) -> Verdict {
+    let answered = timeout(probe.timeout, status(pool, upstream, probe, entry)).await;
+    let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
+        Ok(status) if probe.done.contains(&status) => Verdict::Done,
+        Ok(status) if probe.not_done.contains(&status) => Verdict::NotDone,
+        Ok(status) => {
+            debug!(status, "the probe was answered with a status that says nothing");
+            Verdict::Unclear
+        }
+        Err(why) => {
+            debug!(why, "the probe was not answered");
+            Verdict::Unclear
+        }
+    };
+    info!(token = %entry.token, ?verdict, "guard.probed");
+    verdict
+}
+
+async fn status<N: Network>(
+    pool: &Pool<N>,
+    upstream: &Upstream,
+    probe: &Probe,
+    entry: &Entry,
+) -> Result<u16, String> {
+    let mut lend = pool.checkout(upstream, true).await.map_err(|error| error.to_string())?;
+    let name = entry.name.as_deref().unwrap_or_default();
+    let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
+    let host = HeaderValue::from_str(lend.endpoint()).map_err(|error| error.to_string())?;
+    let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
+    let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
+    let request =
+        request.header(IDEMPOTENCY_KEY, named).body(Body::empty()).map_err(|error| error.to_string())?;
+    lend.gate().arm(None);
+    let answer =
+        lend.link().sender.try_send_request(request).await.map_err(|error| error.error().to_string())?;
+    Ok(answer.status().as_u16())
+}
+
+/// The string that a structured field (RFC 8941) quotes; anything else as it is.
+fn unquoted(name: &str) -> String {
+    let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return name.into();
+    };
+    inner.replace("\\\"", "\"").replace("\\\\", "\\")
+}
+
+fn escaped(name: String) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_path_is_one_segment() {
+        assert_eq!(escaped(unquoted("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
+        assert_eq!(escaped(unquoted("8e03978e-40d5")), "8e03978e-40d5");
+        assert_eq!(escaped(unquoted("../x?y#z")), "..%2Fx%3Fy%23z");
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a ticket is refused: one of four words for the gateway that sent it, and more for the log.
+
+/// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Bad {
+    #[error("no ticket")]
+    Missing,
+    #[error("invalid ticket: {0}")]
+    Invalid(Flaw),
+    /// The leeway is over, too.
+    #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
+    Expired { expires: u64, now: u64 },
+    #[error("the ticket is for {0}")]
+    Key(Differs),
+}
+
+impl Bad {
+    /// The word of `Fencing-Refusal`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Missing => "ticket-missing",
+            Self::Invalid(_) => "ticket-invalid",
+            Self::Expired { .. } => "ticket-expired",
+            Self::Key(_) => "ticket-key",
+        }
+    }
+}
+
+/// What makes a ticket invalid, whatever it is presented for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    #[error("the request has more than one")]
+    Several,
+    #[error("too long")]
+    Long,
+    /// Not three parts in base64url, or the header is no JSON object with a known `alg`; `none` is not known.
+    #[error("not a signed token")]
+    Form,
+    #[error("the `typ` is another one")]
+    Type,
+    /// RFC 7515, 4.1.11: we understand no extension.
+    #[error("it has a `crit`")]
+    Critical,
+    /// No `kid`, or one that no key has.
+    #[error("signed with an unknown key")]
+    UnknownKey,
+    /// The algorithm belongs to the key, not to the token (RFC 8725, 3.1).
+    #[error("the `alg` is not that of the key")]
+    Algorithm,
+    #[error("the signature is wrong")]
+    Signature,
+    /// A claim is missing, of the wrong form, or addressed to somebody else.
+    #[error("the claims are malformed")]
+    Claims,
+    #[error("the format is newer than this build")]
+    Version,
+    /// `iat` or `nbf` is further ahead than the leeway. Not `ticket-expired`: a new ticket would not help, the
+    /// clocks must be set.
+    #[error("it is from the future: compare the clocks")]
+    Future,
+    /// Valid for longer than a ticket may be, or not at all.
+    #[error("its time is not that of a ticket")]
+    Lifetime,
+    #[error("it is of another installation")]
+    Ensemble,
+}
+
+/// In what a good ticket and the request it came with differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Differs {
+    #[error("other keys")]
+    Keys,
+    #[error("another tenure")]
+    Tenure,
+    #[error("another mode")]
+    Mode,
+}

@@ -1,0 +1,76 @@
+//! Remembers tickets that were good, so that each text is checked once.
+
+use std::{collections::HashMap, mem, sync::Arc};
+
+use super::Verified;
+
+/// SHA-256 of a ticket's text.
+pub(super) type Digest = [u8; 32];
+
+/// A good ticket, and with which key it was found good.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) verified: Arc<Verified>,
+    pub(super) kid: Arc<str>,
+    pub(super) thumbprint: [u8; 32],
+}
+
+/// Two generations: when the young one is full it becomes the old one, whose entries are forgotten unless they were
+/// asked for again. Only good tickets come in, so a stranger cannot push them out.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    young: HashMap<Digest, Entry>,
+    old: HashMap<Digest, Entry>,
+}
+
+/// Entries of one generation: at about 500 bytes each, both take 4 MiB.
+pub(super) const GENERATION: usize = 4096;
+
+impl Cache {
+    pub(super) fn get(&mut self, digest: &Digest) -> Option<Entry> {
+        if let Some(entry) = self.young.get(digest) {
+            return Some(entry.clone());
+        }
+        let entry = self.old.remove(digest)?;
+        self.add(*digest, entry.clone());
+        Some(entry)
+    }
+
+    pub(super) fn add(&mut self, digest: Digest, entry: Entry) {
+        if self.young.len() >= GENERATION {
+            self.old = mem::take(&mut self.young);
+        }
+        self.young.insert(digest, entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::{plan::Mode, token::Token};
+
+    use super::*;
+    use crate::ticket::Claims;
+
+    #[test]
+    fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
+        let tenure = Token::new(1, 0, 0).expect("below 2^63");
+        let verified =
+            Arc::new(Verified::of(Claims::new(&[], tenure, Mode::Shared, 0, "ours", "gateway-1"), 0));
+        let digest = |number: usize| {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&number.to_be_bytes());
+            digest
+        };
+        let (mut cache, wanted) = (Cache::default(), digest(usize::MAX));
+        let entry = Entry { verified, kid: "k".into(), thumbprint: [0; 32] };
+        cache.add(wanted, entry.clone());
+        for number in 0..5 * GENERATION {
+            cache.add(digest(number), entry.clone());
+            assert!(cache.young.len() <= GENERATION && cache.old.len() <= GENERATION);
+            if number % (GENERATION / 2) == 0 {
+                assert!(cache.get(&wanted).is_some(), "after {number}");
+            }
+        }
+        assert!(cache.get(&digest(0)).is_none(), "nobody asked for it");
+    }
+}

@@ -1,0 +1,207 @@
+//! What a ticket says, and its written form.
+
+use std::borrow::Cow;
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Fence, Mode},
+    token::Token,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Bad, Differs, Flaw, LEEWAY, VALID};
+
+/// What a gateway says of a tenure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claims {
+    /// All keys of the tenure: at least one, sorted by bytes, each of them once.
+    pub keys: Vec<String>,
+    /// Of the tenure, so without a dispatch: G is 0.
+    pub tenure: Token,
+    pub mode: Mode,
+    pub era: u64,
+    /// The installation, as `{root}/meta` names it.
+    pub ensemble: String,
+    /// The gateway's name.
+    pub issuer: String,
+    /// Where the gateway can be reached by others, `host:port`. Whoever follows it asks ZooKeeper first whether a
+    /// live gateway has it.
+    pub address: Option<String>,
+}
+
+/// A ticket that was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    pub claims: Claims,
+    /// Seconds since 1970.
+    pub issued: u64,
+    /// Seconds since 1970, without leeway.
+    pub expires: u64,
+    /// `nbf`, or `issued` without one. Seconds since 1970.
+    starts: u64,
+}
+
+impl Claims {
+    /// `keys` in any order. `token` may be of any dispatch of the tenure.
+    pub fn new(
+        keys: &[ResourceKey],
+        token: Token,
+        mode: Mode,
+        era: u64,
+        ensemble: &str,
+        issuer: &str,
+    ) -> Self {
+        let mut keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let (ensemble, issuer) = (ensemble.to_owned(), issuer.to_owned());
+        Self { keys, tenure: of_tenure(token), mode, era, ensemble, issuer, address: None }
+    }
+}
+
+impl Verified {
+    /// Whether this ticket is for exactly this: all of its keys, in their order, any dispatch of its tenure, its mode.
+    ///
+    /// # Errors
+    /// [`Bad::Key`]: a good ticket was sent along with something else.
+    pub fn covers<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a str>,
+        token: Token,
+        mode: Mode,
+    ) -> Result<(), Bad> {
+        if !self.claims.keys.iter().map(String::as_str).eq(keys) {
+            return Err(Bad::Key(Differs::Keys));
+        }
+        if !self.claims.tenure.same_tenure(token) {
+            return Err(Bad::Key(Differs::Tenure));
+        }
+        // Also the weaker one: a read under an exclusive tenure is stamped exclusive.
+        if self.claims.mode != mode {
+            return Err(Bad::Key(Differs::Mode));
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(claims: Claims, issued: u64) -> Self {
+        Self { claims, issued, expires: issued + VALID, starts: issued }
+    }
+
+    /// Good from `LEEWAY` before its issue up to, not including, `LEEWAY` after its end (RFC 7519, 4.1.4).
+    pub(super) fn is_current(&self, now: u64) -> Result<(), Bad> {
+        if now.saturating_add(LEEWAY) < self.issued.max(self.starts) {
+            return Err(Bad::Invalid(Flaw::Future));
+        }
+        if now >= self.expires.saturating_add(LEEWAY) {
+            return Err(Bad::Expired { expires: self.expires, now });
+        }
+        Ok(())
+    }
+}
+
+fn of_tenure(token: Token) -> Token {
+    Token::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
+}
+
+/// The written form. Claims that are not known are passed over (RFC 7519, 4), so that more can be said later.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Payload<'a> {
+    /// Of the written form: 1.
+    v: u32,
+    keys: Cow<'a, [String]>,
+    /// The epoch in decimal digits, as a string: readers that take numbers for floats would change it (RFC 8259, 6).
+    e: String,
+    s: u32,
+    mode: Word,
+    era: u64,
+    ensemble: Cow<'a, str>,
+    iss: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    addr: Option<Cow<'a, str>>,
+    iat: u64,
+    exp: u64,
+    /// We do not write it, but heed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nbf: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Word {
+    Exclusive,
+    Shared,
+}
+
+const FORMAT: u32 = 1;
+
+/// Bytes of one name: a resource key has at most 512.
+const LONGEST_NAME: usize = 512;
+
+impl<'a> Payload<'a> {
+    pub(super) fn of(claims: &'a Claims, issued: u64) -> Self {
+        Self {
+            v: FORMAT,
+            keys: Cow::Borrowed(&claims.keys),
+            e: claims.tenure.number().to_string(),
+            s: claims.tenure.sequence(),
+            mode: match claims.mode {
+                Mode::Exclusive => Word::Exclusive,
+                Mode::Shared => Word::Shared,
+            },
+            era: claims.era,
+            ensemble: Cow::Borrowed(&claims.ensemble),
+            iss: Cow::Borrowed(&claims.issuer),
+            addr: claims.address.as_deref().map(Cow::Borrowed),
+            iat: issued,
+            exp: issued.saturating_add(VALID),
+            nbf: None,
+        }
+    }
+
+    /// What is said, if it makes sense. Whether it is still true depends on the time: [`Verified::is_current`].
+    pub(super) fn read(self) -> Result<Verified, Flaw> {
+        if self.v != FORMAT {
+            return Err(Flaw::Version);
+        }
+        let named = self.keys.iter().all(|key| is_name(key))
+            && [&self.ensemble, &self.iss].into_iter().chain(&self.addr).all(|name| is_name(name));
+        let keyed = (1..=Fence::MOST_KEYS).contains(&self.keys.len());
+        if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
+            return Err(Flaw::Claims);
+        }
+        // A signer of ours never writes a longer one; nobody else makes tickets that outlive the rule.
+        if !self.exp.checked_sub(self.iat).is_some_and(|valid| (1..=VALID).contains(&valid)) {
+            return Err(Flaw::Lifetime);
+        }
+        Ok(Verified {
+            claims: Claims {
+                tenure: Token::new(epoch(&self.e).ok_or(Flaw::Claims)?, self.s, 0)
+                    .map_err(|_| Flaw::Claims)?,
+                keys: self.keys.into_owned(),
+                mode: match self.mode {
+                    Word::Exclusive => Mode::Exclusive,
+                    Word::Shared => Mode::Shared,
+                },
+                era: self.era,
+                ensemble: self.ensemble.into_owned(),
+                issuer: self.iss.into_owned(),
+                address: self.addr.map(Cow::into_owned),
+            },
+            issued: self.iat,
+            expires: self.exp,
+            starts: self.nbf.unwrap_or(self.iat),
+        })
+    }
+}
+
+/// Names come into logs: no line feed, no escape sequence.
+fn is_name(text: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+/// Only the one spelling that [`Payload::of`] writes.
+fn epoch(digits: &str) -> Option<u64> {
+    let value: u64 = digits.parse().ok()?;
+    (value.to_string() == digits).then_some(value)
+}

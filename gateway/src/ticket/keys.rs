@@ -1,0 +1,208 @@
+//! The keys that tickets are signed with, as files: an Ed25519 JSON Web Key (RFC 8037), or a shared secret.
+
+use std::{
+    fmt,
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use jsonwebtoken::EncodingKey;
+
+use super::{
+    file::{self, Access, BadFile},
+    jwks::{Jwk, Public, decode, encode, thumbprint},
+};
+use crate::randomness::Randomness;
+
+/// What is wrong with a key. Quotes nothing of it: it may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    #[error("not a JSON Web Key (RFC 7517), at line {line}, column {column}")]
+    Jwk { line: usize, column: usize },
+    #[error("not a JSON Web Key Set (RFC 7517, 5), at line {line}, column {column}")]
+    Set { line: usize, column: usize },
+    #[error("not an Ed25519 key (RFC 8037: `kty` OKP, `crv` Ed25519, `x` and `d` of 32 bytes each)")]
+    Kind,
+    #[error("`d` is not the private half of `x`")]
+    Halves,
+    #[error("`kid` is empty, longer than 128 bytes, or has control characters")]
+    Kid,
+    #[error("two keys have one `kid`")]
+    Twice,
+    #[error("holds a private key; whoever checks tickets needs only what `fencegate keys public` prints")]
+    Private,
+    #[error("holds only a public key; tickets are signed with the file that `fencegate keys new` made")]
+    OnlyPublic,
+    #[error("holds no Ed25519 key to check tickets with")]
+    NoKey,
+    #[error(
+        "a shared secret has no public half; give the same file to the guard, and nothing to anybody else"
+    )]
+    Shared,
+    #[error(
+        "not a secret: one line of at least {SHORTEST} printable ASCII characters; `fencegate keys new --hs256` \
+         makes one"
+    )]
+    Secret,
+}
+
+/// Bytes of a shared secret, at least: what HS256 asks for (RFC 7518, 3.2).
+pub const SHORTEST: usize = 32;
+
+/// An Ed25519 key, both halves.
+pub struct Pair {
+    pub(super) public: Public,
+    pub(super) encoding: EncodingKey,
+    pub(super) seed: [u8; 32],
+}
+
+impl Pair {
+    pub fn generate(randomness: &dyn Randomness) -> Self {
+        let mut seed = [0; 32];
+        randomness.fill(&mut seed);
+        Self::of(seed, None).expect("any 32 bytes are the seed of a key (RFC 8032, 5.1.5)")
+    }
+
+    /// Reads a private JSON Web Key.
+    ///
+    /// # Errors
+    /// [`BadFile`], also if others can read the file.
+    pub fn read(path: &Path) -> Result<Self, BadFile> {
+        let text = file::read(path, Access::Secret)?;
+        Self::parse(&text).map_err(|source| BadFile::Key { path: path.into(), source })
+    }
+
+    pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
+        // A parser's message may quote what it found.
+        let jwk: Jwk = serde_json::from_slice(text).map_err(|error| {
+            if is_secret(text) {
+                return BadKey::Shared;
+            }
+            BadKey::Jwk { line: error.line(), column: error.column() }
+        })?;
+        if jwk.kty == "oct" {
+            return Err(BadKey::Shared);
+        }
+        let (x, kid) = jwk.public()?;
+        let seed = decode(jwk.d.as_deref().ok_or(BadKey::OnlyPublic)?).ok_or(BadKey::Kind)?;
+        let pair = Self::of(seed, kid)?;
+        if pair.public.x != x {
+            return Err(BadKey::Halves);
+        }
+        Ok(pair)
+    }
+
+    fn of(seed: [u8; 32], kid: Option<String>) -> Result<Self, BadKey> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| BadKey::Kind)?;
+        let x = pair.public_key().as_ref().try_into().map_err(|_| BadKey::Kind)?;
+        let document = pair.to_pkcs8().map_err(|_| BadKey::Kind)?;
+        let encoding = EncodingKey::from_ed_der(document.as_ref());
+        Ok(Self { public: Public::new(x, kid), encoding, seed })
+    }
+
+    pub fn public(&self) -> &Public {
+        &self.public
+    }
+
+    /// Writes the private key into a new file that only its owner can read.
+    ///
+    /// # Errors
+    /// [`BadFile::Exists`]; no file is ever overwritten.
+    pub fn write(&self, path: &Path) -> Result<(), BadFile> {
+        let mut jwk = self.public.jwk();
+        jwk.d = Some(encode(&self.seed));
+        let mut text = serde_json::to_string_pretty(&jwk).expect("a key is plain data");
+        text.push('\n');
+        create(path, text.as_bytes())
+    }
+}
+
+/// A secret that gateway and guard share, for HS256.
+pub struct Secret {
+    text: Vec<u8>,
+    pub(super) kid: String,
+    pub(super) thumbprint: [u8; 32],
+}
+
+impl Secret {
+    pub fn generate(randomness: &dyn Randomness) -> Self {
+        let mut bytes = [0; 32];
+        randomness.fill(&mut bytes);
+        Self::of(encode(&bytes).into_bytes())
+    }
+
+    /// Reads one line of printable text: its characters are the secret, without the end of the line, which editors
+    /// and `echo` add unasked.
+    ///
+    /// # Errors
+    /// [`BadFile`], also if others can read the file.
+    pub fn read(path: &Path) -> Result<Self, BadFile> {
+        let text = file::read(path, Access::Secret)?;
+        Self::parse(&text).map_err(|source| BadFile::Key { path: path.into(), source })
+    }
+
+    pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
+        if !is_secret(text) {
+            return Err(BadKey::Secret);
+        }
+        Ok(Self::of(text.trim_ascii_end().to_vec()))
+    }
+
+    fn of(text: Vec<u8>) -> Self {
+        // As of an `oct` key (RFC 7638, 3.2). It helps to guess a weak secret no more than any ticket does.
+        let thumbprint = thumbprint(&format!(r#"{{"k":"{}","kty":"oct"}}"#, encode(&text)));
+        Self { text, kid: encode(&thumbprint), thumbprint }
+    }
+
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// As [`Pair::write`].
+    ///
+    /// # Errors
+    /// As [`Pair::write`].
+    pub fn write(&self, path: &Path) -> Result<(), BadFile> {
+        create(path, &[&self.text[..], b"\n"].concat())
+    }
+}
+
+/// A JSON Web Key is not a secret: its own text would become the password.
+fn is_secret(text: &[u8]) -> bool {
+    let line = text.trim_ascii_end();
+    line.len() >= SHORTEST && !line.starts_with(b"{") && line.iter().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+fn create(path: &Path, text: &[u8]) -> Result<(), BadFile> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AlreadyExists => BadFile::Exists { path: path.into() },
+        _ => BadFile::Write { path: path.into(), source },
+    };
+    // With its mode from the start: a file that is closed to others later was open to them before.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    file.write_all(text).and_then(|()| file.sync_all()).map_err(|source| {
+        // A part of a key is of no use, and would be in the way.
+        drop(fs::remove_file(path));
+        failed(source)
+    })
+}
+
+/// No secret is ever shown.
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair").field("kid", &self.public.kid).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads the policy of a gateway.
+
+use super::{
+    Faults,
+    block::Block,
+    fence, listener,
+    route::{self, Written},
+    scalar, tickets,
+    upstream::Upstreams,
+    zookeeper,
+};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    fnv::fnv1a,
+    plan::{Fence, Gateway, Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
+    route::RouteTable,
+};
+
+/// `None` where something is missing that no default can stand in for; a fault then says so.
+pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
+    super::version(block);
+    let name = block.value("name", scalar::name);
+    let listener = listener::listener(block);
+    let admin = listener::admin(block, 9901);
+    let zookeeper = zookeeper::zookeeper(block);
+    let mut upstreams = Upstreams::read(block);
+    let defaults = block.inner("defaults", fence::Terms::defaults).unwrap_or_default();
+    let routes = route::routes(block, &upstreams, &defaults);
+    let unmatched = unmatched(block, &upstreams);
+    let tickets = tickets::signing(block);
+    let state_dir = block.value("state_dir", scalar::file);
+
+    upstreams.mark_fenced(&routes);
+    if let Some(zookeeper) = &zookeeper {
+        lock_can_be_lost(&upstreams, zookeeper, block.faults());
+    }
+    let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
+    let route = |(index, written): (usize, Written)| written.into_route(RouteId(index));
+    let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
+    let renamed = upstreams.iter().flat_map(|upstream| [&upstream.fields.token, &upstream.fields.number]);
+    Some(Gateway {
+        fingerprint: fingerprint(&zookeeper, &routes),
+        zookeeper,
+        tickets,
+        state_dir,
+        serving: Plan {
+            name,
+            listener: listener?,
+            admin,
+            unmatched,
+            fields: ReservedFields::with(renamed.cloned()),
+            upstreams,
+            routes: RouteTable::build(routes),
+        },
+    })
+}
+
+fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {
+    if block.is_mapping("unmatched") {
+        let pass = block.inner("unmatched", |block| upstreams.named(block, "pass")).flatten();
+        return pass.map_or(Unmatched::Reject, Unmatched::Pass);
+    }
+    let word = block.value("unmatched", |text| match text {
+        "reject" => Ok(Unmatched::Reject),
+        _ => Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a value of `unmatched`"))
+            .remedy("write `reject`, or `{pass: <an upstream>}`")),
+    });
+    word.unwrap_or(Unmatched::Reject)
+}
+
+/// Where nobody compares tokens, the lock is all there is: it should not end before the answer is given up.
+fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Faults) {
+    for (upstream, place) in upstreams.read_well() {
+        let outlives = upstream.response_timeout >= zookeeper.session_timeout;
+        if outlives && upstream.has_fenced_routes && upstream.fencing == Level::None {
+            let message = format!(
+                "the lock can be lost while a request to `{}` is still allowed to run: it may take {}, the session {}",
+                upstream.name,
+                scalar::written(upstream.response_timeout),
+                scalar::written(zookeeper.session_timeout),
+            );
+            let remedy = "make `response_timeout` shorter than `zookeeper.session_timeout`";
+            faults.push(Diagnostic::new(Code::LockCanBeLost, message).at(place).remedy(remedy));
+        }
+    }
+}
+
+/// Over all that decides which lock a request takes, and nothing else: timeouts may differ between gateways.
+fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
+    let mut text = format!("1\n{}\n", zookeeper.root);
+    for route in routes {
+        let fence = route.fence.as_ref().map_or("none".to_owned(), locks);
+        text.push_str(&format!("{} {} {fence}\n", route.methods.join(","), route.path));
+    }
+    fnv1a(text.as_bytes())
+}
+
+/// Written the same for all sets of the same keys.
+fn locks(fence: &Fence) -> String {
+    let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    // No key has a tab.
+    format!("{} {}", fence.mode.word(), keys.join("\t"))
+}

@@ -1,0 +1,142 @@
+//! Reads the file of a guard: where it stands, what it keeps, how long it waits, and whom it believes.
+
+use std::time::Duration;
+
+use super::{
+    block::Block,
+    fence::ENFORCE,
+    journal, listener, route, scalar, tickets,
+    upstream::{self, Beside},
+    version,
+};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Enforce, Guard, Missing, Plan, ReservedFields, Store, Unmatched, UpstreamId},
+    route::RouteTable,
+};
+
+/// The longest a gateway keeps a key unless told otherwise, and some minutes in which others wait for it.
+const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
+
+/// `None` where something is missing that no default can stand in for; a fault then says so.
+pub(super) fn guard(block: &mut Block) -> Option<Guard> {
+    version(block);
+    let name = block.value("name", scalar::name);
+    let listener = listener::unnamed(block, "guard");
+    // Beside a gateway's on one machine.
+    let admin = listener::admin(block, 9902);
+    let upstream = upstream::beside(block);
+    let store = store(block);
+    let times = Times::read(block);
+    if let Some(upstream) = &upstream {
+        times.short_execution(block, upstream);
+    }
+    let unfenced = block.values("unfenced", route::method);
+    let missing = block.word("missing", &[("refuse", Missing::Refuse), ("observe", Missing::Observe)]);
+    let enforce = block.word("enforce", &ENFORCE);
+    observed(block, missing, enforce);
+    let tickets = tickets::verification(block);
+    let journal = journal::journal(block);
+
+    let Beside { upstream, .. } = upstream?;
+    let fields = [&upstream.fields.token, &upstream.fields.number];
+    Some(Guard {
+        serving: Plan {
+            name,
+            listener: listener?,
+            admin,
+            routes: RouteTable::build(Vec::new()),
+            unmatched: Unmatched::Pass(UpstreamId(0)),
+            fields: ReservedFields::with(fields.into_iter().cloned()),
+            upstreams: vec![upstream],
+        },
+        store: store?,
+        settle: times.settle,
+        max_execution: times.max_execution,
+        send_within: times.send_within,
+        evict_after: times.evict_after,
+        unfenced: unfenced.unwrap_or_default(),
+        missing: missing.unwrap_or(Missing::Refuse),
+        enforce: enforce.unwrap_or_default(),
+        tickets,
+        journal: journal?,
+    })
+}
+
+fn store(guard: &mut Block) -> Option<Store> {
+    const EXAMPLE: &str = "redb: /var/lib/fencegate/guard.redb";
+    guard.require("store", &format!("store: {{{EXAMPLE}}}"));
+    let read = |block: &mut Block| {
+        block.require("redb", EXAMPLE);
+        block.value("redb", scalar::file).map(Store::Redb)
+    };
+    guard.is_present("store").then(|| guard.inner("store", read)).flatten().flatten()
+}
+
+struct Times {
+    settle: Duration,
+    max_execution: Duration,
+    send_within: Duration,
+    evict_after: Duration,
+}
+
+impl Times {
+    fn read(block: &mut Block) -> Self {
+        let mut limit =
+            |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
+        let times = Self {
+            settle: limit("settle", 10),
+            max_execution: limit("max_execution", 30),
+            send_within: limit("send_within", 5),
+            evict_after: limit("evict_after", 60 * 60),
+        };
+        times.early_eviction(block);
+        times
+    }
+
+    /// An answer that may still come has to belong to an execution that still counts.
+    fn short_execution(&self, block: &mut Block, Beside { upstream, place }: &Beside) {
+        if upstream.response_timeout + self.send_within <= self.max_execution {
+            return;
+        }
+        let message = format!(
+            "a request may be sent {} after it was admitted and answered {} later, but counts as over after {}",
+            scalar::written(self.send_within),
+            scalar::written(upstream.response_timeout),
+            scalar::written(self.max_execution),
+        );
+        let fault = Diagnostic::new(Code::ShortExecution, message)
+            .remedy("make `response_timeout` and `send_within` together no longer than `max_execution`");
+        let here = ["max_execution", "send_within"].into_iter().find(|field| block.is_present(field));
+        match (place, here) {
+            (Some(place), _) => block.fault_at(*place, fault),
+            (None, here) => block.fault(here.unwrap_or("upstream"), fault),
+        }
+    }
+
+    fn early_eviction(&self, block: &mut Block) {
+        if self.evict_after < LEAST_MEMORY {
+            let message = format!(
+                "marks are forgotten after {}, and a key may be kept and waited for longer than that",
+                scalar::written(self.evict_after),
+            );
+            let remedy =
+                "write at least `15m`: more than `max_tenure` and the longest `wait` of all gateways";
+            block.fault("evict_after", Diagnostic::new(Code::EarlyEviction, message).remedy(remedy));
+        }
+    }
+}
+
+/// Observing is how one begins, and nobody should forget that one has.
+fn observed(block: &mut Block, missing: Option<Missing>, enforce: Option<Enforce>) {
+    if missing == Some(Missing::Observe) {
+        let message = "requests without a token pass: nothing is promised while whoever goes round the gateways is let in";
+        let remedy = "write `refuse` once no such requests are counted any more";
+        block.fault("missing", Diagnostic::new(Code::Observed, message).remedy(remedy));
+    }
+    if enforce == Some(Enforce::Observe) {
+        let message = "stale requests are reported and pass: nothing is promised";
+        let remedy = "write `refuse` once nothing is reported any more that should have passed";
+        block.fault("enforce", Diagnostic::new(Code::Observed, message).remedy(remedy));
+    }
+}

@@ -1,0 +1,35 @@
+//! Reads what a guard keeps of operations that happen at most once.
+
+use super::{block::Block, probe, scalar};
+use crate::{
+    diagnose::Diagnostic,
+    plan::{Journal, Once},
+};
+
+/// `None` where its probe is bad, too; a fault then says so.
+pub(super) fn journal(guard: &mut Block) -> Option<Journal> {
+    guard.inner("journal", |block| {
+        let keep = block.value("keep", scalar::keep);
+        let max_body = block.value("store_body", stored);
+        let final_statuses = block.values("final", final_status);
+        let asked = block.is_present("probe");
+        let probe = block.inner("probe", |block| asked.then(|| probe::probe(block)).flatten()).flatten();
+        (asked == probe.is_some()).then(|| Journal {
+            keep: keep.unwrap_or(Once::KEEP),
+            max_body: max_body.unwrap_or(64 << 10),
+            final_statuses: final_statuses.unwrap_or_default(),
+            probe,
+        })
+    })?
+}
+
+/// Bytes of an answer's body.
+fn stored(text: &str) -> Result<usize, Diagnostic> {
+    if text == "none" { Ok(0) } else { scalar::size(text) }
+}
+
+/// All others are final by themselves.
+fn final_status(text: &str) -> Result<u16, Diagnostic> {
+    let remedy = "statuses below 500 always are final; here are those from 500 to 599 that are, too";
+    scalar::status(text, 500..=599, remedy)
+}

@@ -1,0 +1,60 @@
+//! Tells the policy of a gateway from the file of a guard, so that one taken for the other is told in one sentence.
+
+use super::{
+    Faults,
+    yaml::{Node, Value},
+};
+use crate::diagnose::{Code, Diagnostic, Place};
+
+/// Which process a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Gateway,
+    Guard,
+}
+
+/// Fields that only the policy of a gateway has.
+const GATEWAY: [&str; 4] = ["zookeeper", "routes", "upstreams", "listeners"];
+
+/// Fields that only the file of a guard has.
+const GUARD: [&str; 3] = ["store", "upstream", "listener"];
+
+/// A guard's file has a field of its own and none of a gateway's; all others are a gateway's.
+pub(super) fn of(root: &Node) -> Kind {
+    match (first(root, &GUARD), first(root, &GATEWAY)) {
+        (Some(_), None) => Kind::Guard,
+        _ => Kind::Gateway,
+    }
+}
+
+/// False for a file of the other kind: its fields would all be unknown, so nothing else is said about it.
+pub(super) fn refuse_the_other(root: &Node, kind: Kind, faults: &Faults) -> bool {
+    let (own, others, message, remedy) = match kind {
+        Kind::Gateway => (
+            &GATEWAY[..],
+            &GUARD[..],
+            "this is the file of a guard, not the policy of a gateway",
+            "start it with `fencegate guard -c`",
+        ),
+        Kind::Guard => (
+            &GUARD[..],
+            &GATEWAY[..],
+            "this is the policy of a gateway, not the file of a guard",
+            "start it with `fencegate run -c`",
+        ),
+    };
+    // A file with fields of both is one with mistakes.
+    match (first(root, own), first(root, others)) {
+        (None, Some(place)) => {
+            faults.push(Diagnostic::new(Code::OtherFile, message).at(place).remedy(remedy));
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Where the first of `names` stands.
+fn first(root: &Node, names: &[&str]) -> Option<Place> {
+    let Value::Mapping(fields) = &root.value else { return None };
+    fields.iter().find(|(key, _)| names.contains(&&*key.text)).map(|(key, _)| key.place)
+}

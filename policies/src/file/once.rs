@@ -1,0 +1,105 @@
+//! Reads which requests of a route are operations that happen at most once.
+
+use super::{
+    block::Block,
+    key::{self, Naming, What},
+    scalar,
+};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::KeyTemplate,
+    plan::{Enforce, Level, ModeRule, Once, OnceStore},
+};
+
+/// What the fence beside it says.
+pub(super) struct Fencing {
+    /// `None` where the upstream is not known.
+    pub(super) level: Option<Level>,
+    pub(super) mode: ModeRule,
+    pub(super) enforce: Enforce,
+}
+
+/// `Some(None)` where there is none, `None` where it is bad.
+pub(super) fn once(fence: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Option<Once>> {
+    if !fence.is_present("once") {
+        return Some(None);
+    }
+    shared(fence, fencing);
+    observed(fence, fencing);
+    fence.inner("once", |block| settings(block, naming, fencing))?.map(Some)
+}
+
+fn settings(block: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Once> {
+    let store = block.word("store", &[("guard", OnceStore::Guard), ("zookeeper", OnceStore::ZooKeeper)]);
+    let store = agreed(block, store, fencing.level);
+    let operation = Naming { what: What::Operation, ..*naming };
+    let key =
+        if block.is_present("key") { template(block, "key", &operation) } else { Some(Once::default_key()) };
+    constant(block, key.as_ref(), naming);
+    let whose = block.is_present("principal");
+    let principal = template(block, "principal", &Naming { what: What::Principal, ..*naming });
+    let required = block.word("required", &[("true", true), ("false", false)]);
+    let keep = block.value("keep", scalar::keep);
+    if whose && principal.is_none() {
+        return None;
+    }
+    Some(Once {
+        store: store?,
+        key: key?,
+        principal,
+        required: required.unwrap_or(true),
+        keep: keep.unwrap_or(Once::KEEP),
+    })
+}
+
+fn template(block: &mut Block, field: &'static str, naming: &Naming) -> Option<KeyTemplate> {
+    let faults = block.faults();
+    key::template(block.scalar(field)?, naming, faults)
+}
+
+/// A guard remembers what it lets through; ZooKeeper remembers for upstreams without one.
+fn agreed(block: &mut Block, store: Option<OnceStore>, level: Option<Level>) -> Option<OnceStore> {
+    let fit = match level? {
+        Level::Guard => OnceStore::Guard,
+        Level::None | Level::Upstream => OnceStore::ZooKeeper,
+    };
+    let (message, remedy) = match store.unwrap_or(fit) {
+        store if store == fit => return Some(fit),
+        OnceStore::Guard => (
+            "no guard stands before this upstream that could remember operations",
+            "write `zookeeper`, or put a guard beside the upstream and write `fencing: guard` on it",
+        ),
+        OnceStore::ZooKeeper => (
+            "the guard before this upstream remembers operations, and knows what became of them",
+            "write `guard`, or leave `store` out",
+        ),
+    };
+    block.fault("store", Diagnostic::new(Code::OnceStore, message).remedy(remedy));
+    None
+}
+
+fn constant(block: &mut Block, key: Option<&KeyTemplate>, naming: &Naming) {
+    if key.is_some_and(|key| key.variables().next().is_none()) {
+        let message =
+            format!("all requests of {} would be one operation: its name has no variable", naming.route);
+        let remedy =
+            "write `\"{header.idempotency-key}\"`, or whatever differs from one operation to the next";
+        block.fault("key", Diagnostic::new(Code::OneOperation, message).remedy(remedy));
+    }
+}
+
+fn shared(fence: &mut Block, fencing: &Fencing) {
+    if fencing.mode == ModeRule::Shared {
+        let message = "`once` is for requests that change something, and those of a shared key only read";
+        let remedy = "write `mode: exclusive`, or leave `once` out";
+        fence.fault("once", Diagnostic::new(Code::OnceShared, message).remedy(remedy));
+    }
+}
+
+fn observed(fence: &mut Block, fencing: &Fencing) {
+    if fencing.enforce == Enforce::Observe {
+        let message = "with `enforce: observe`, a repeated operation is reported and happens again";
+        let remedy = "write `enforce: refuse` for a route whose operations must happen at most once";
+        fence.fault("once", Diagnostic::new(Code::Observed, message).remedy(remedy));
+    }
+}

@@ -1,0 +1,59 @@
+//! Reads how to ask the upstream what became of an operation.
+
+use std::time::Duration;
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::Probe,
+};
+
+pub(super) fn probe(block: &mut Block) -> Option<Probe> {
+    block.require("path", "path: \"/operations/{operation}\"");
+    let path = block.value("path", path);
+    let mut statuses = |name| {
+        // Reading goes on with none where some are bad.
+        let present = block.is_present(name);
+        let read = block.values(name, status);
+        (read.is_some() || !present).then(|| read.unwrap_or_default())
+    };
+    let (done, not_done) = (statuses("done"), statuses("not_done"));
+    let timeout = block.value("timeout", scalar::time_limit).unwrap_or(Duration::from_secs(3));
+    let (done, not_done) = (done?, not_done?);
+    undecided(block, &done, &not_done);
+    Some(Probe { path: path?, done, not_done, timeout })
+}
+
+/// An error of the server says nothing about the operation.
+fn status(text: &str) -> Result<u16, Diagnostic> {
+    scalar::status(text, 200..=499, "a status from 200 to 499 can say what became of an operation")
+}
+
+fn undecided(block: &mut Block, done: &[u16], not_done: &[u16]) {
+    if done.is_empty() && not_done.is_empty() {
+        let fault = Diagnostic::new(Code::BadProbe, "no answer to the probe would decide anything");
+        block.fault("done", fault.remedy("write `done: [200]`, and `not_done: [404]` if that is certain"));
+    }
+    if let Some(both) = done.iter().find(|status| not_done.contains(status)) {
+        let message = format!("status {both} means both that the operation was done and that it was not");
+        let fault = Diagnostic::new(Code::BadProbe, message);
+        block.fault("not_done", fault.remedy("leave it out of one of the two lists"));
+    }
+}
+
+/// Path and query in which `{operation}` stands at least once.
+fn path(text: &str) -> Result<String, Diagnostic> {
+    const VARIABLE: &str = "{operation}";
+    let bad = |why: &str| {
+        let fault = Diagnostic::new(Code::BadProbe, format!("`{text}` is not the path of a probe: {why}"));
+        Err(fault.remedy("write a path such as `/operations/{operation}` or `/find?id={operation}`"))
+    };
+    let literal = text.replace(VARIABLE, "x");
+    let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
+    match () {
+        () if !text.starts_with('/') || text.starts_with("//") => bad("it does not begin with one `/`"),
+        () if !literal.bytes().all(fits) => bad("it has characters that no path or query has"),
+        () if !text.contains(VARIABLE) => bad("it does not say which operation is meant"),
+        () => Ok(text.to_owned()),
+    }
+}

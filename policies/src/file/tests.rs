@@ -1,0 +1,279 @@
+//! What files say and what plans have, and files that say nothing good.
+
+mod guard;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    path::CanonicalPath,
+    plan::{
+        Caching, Enforce, Fence, Hold, Level, Limits, ModeRule, OnceStore, Plan, Signing, Timeouts,
+        Unmatched, UpstreamId,
+    },
+};
+
+const MINIMAL: &str = include_str!("../../examples/minimal.yaml");
+const PAYMENTS: &str = include_str!("../../examples/payments.yaml");
+const INVENTORY: &str = include_str!("../../examples/inventory.yaml");
+const GUARD: &str = include_str!("../../examples/guard.yaml");
+
+fn gateway(text: &str) -> Gateway {
+    let Loaded { plan, diagnostics } = load(text);
+    plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
+}
+
+fn plan(text: &str) -> Plan {
+    gateway(text).serving
+}
+
+#[test]
+fn what_is_not_written_has_the_documented_default() {
+    let plan = plan(MINIMAL);
+    let limits = Limits {
+        connections: 4000,
+        in_flight: 10_000,
+        max_header: 65_536,
+        max_fields: 100,
+        max_body: 1_048_576,
+    };
+    let timeouts = Timeouts {
+        request_headers: Duration::from_secs(10),
+        request_body: Duration::from_secs(10),
+        drain: Duration::from_secs(30),
+    };
+    assert_eq!((plan.listener.limits, plan.listener.timeouts), (limits, timeouts));
+    assert_eq!(plan.admin.address.to_string(), "127.0.0.1:9901");
+    assert_eq!((plan.name, plan.unmatched), (None, Unmatched::Reject));
+    let zookeeper = gateway(MINIMAL).zookeeper;
+    assert_eq!(zookeeper.root, "/fencegate");
+    assert_eq!(zookeeper.session_timeout, Duration::from_secs(12));
+    assert_eq!((zookeeper.tick, zookeeper.safety_margin), (Duration::from_secs(2), None));
+    assert_eq!(zookeeper.sessions, 4);
+    let upstream = &plan.upstreams[0];
+    assert_eq!((&*upstream.fields.token, &*upstream.fields.number), ("fencing-token", "fencing-number"));
+    assert_eq!(upstream.connect_timeout, Duration::from_secs(3));
+    assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
+    assert_eq!(upstream.idle, Duration::from_secs(30));
+    let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
+    assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
+    assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(Caching::default()), 423));
+    assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
+}
+
+#[test]
+fn what_is_written_is_in_the_plan() {
+    let plan = plan(PAYMENTS);
+    assert_eq!(plan.name.as_deref(), Some("gw-1"));
+    assert_eq!(plan.listener.limits.max_body, 256 << 10);
+    assert_eq!(gateway(PAYMENTS).zookeeper.servers, ["zk1:2181", "zk2:2181", "zk3:2181"]);
+    assert_eq!(plan.upstream(UpstreamId(0)).endpoints.len(), 1);
+    assert!(plan.upstreams[0].has_fenced_routes);
+    let found = |method, path| {
+        let id = plan.routes.find(method, &CanonicalPath::parse(path))?.route.id;
+        let route = plan.routes.get(id);
+        Some((&*route.name, route.fence.as_ref()))
+    };
+    let (name, fence) = found("POST", "/v1/orders/42/capture").expect("routed");
+    let fence = fence.expect("fenced");
+    assert_eq!((name, fence.wait, fence.queue), ("capture", Duration::from_secs(2), 50));
+    let (_, payout) = found("POST", "/v1/payouts").expect("routed");
+    let payout = payout.expect("fenced");
+    assert_eq!((payout.wait, payout.locked_status), (Duration::from_secs(5), 409));
+    assert!(matches!(found("GET", "/v1/orders/42"), Some(("read", None))));
+    assert!(found("POST", "/v1/orders/42").is_none());
+}
+
+/// The fence of the route of that name.
+fn fence(plan: &Plan, route: &str) -> Fence {
+    let routes = plan.routes.routes();
+    let route = routes.iter().find(|known| &*known.name == route).expect("a route of that name");
+    route.fence.clone().expect("fenced")
+}
+
+#[test]
+fn a_set_has_all_its_keys_and_is_never_kept() {
+    let plan = plan(INVENTORY);
+    let transfer = fence(&plan, "transfer");
+    assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, Hold::Strict));
+    assert!(transfer.reads_body() && !fence(&plan, "reserve").reads_body());
+    let modes = ["reserve", "count", "record"].map(|route| fence(&plan, route).mode);
+    assert_eq!(modes, [ModeRule::Exclusive, ModeRule::Shared, ModeRule::ByMethod]);
+    assert_eq!(fence(&plan, "reserve").hold, Hold::Cached(Caching::default()));
+    assert_eq!(fence(&plan, "recount").hold, Hold::Strict);
+}
+
+#[test]
+fn a_fence_inherits_what_it_does_not_say_about_its_hold() {
+    let hold = |defaults: &str, own: &str| {
+        let fence_ = format!("order/{{path.order_id}}\", hold: {{{own}}}}}");
+        let text = MINIMAL.replace("order/{path.order_id}\"}", &fence_);
+        let plan = plan(&format!("{text}defaults: {{hold: {{{defaults}}}}}\n"));
+        plan.routes.routes()[0].fence.as_ref().expect("fenced").hold
+    };
+    let caching = Caching { linger: Duration::from_secs(1), max_local: 8, ..Caching::default() };
+    assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), Hold::Cached(caching));
+    assert_eq!(hold("linger: 1s", "mode: strict"), Hold::Strict);
+    assert_eq!(hold("mode: strict", ""), Hold::Strict);
+    assert_eq!(hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"), Hold::Cached(caching));
+    let none = Caching { linger: Duration::ZERO, ..Caching::default() };
+    assert_eq!(hold("", "linger: 0s"), Hold::Cached(none));
+}
+
+#[test]
+fn the_fingerprint_is_that_of_the_locks() {
+    let fingerprint = |from: &str, to: &str| gateway(&PAYMENTS.replace(from, to)).fingerprint;
+    let before = gateway(PAYMENTS).fingerprint;
+    for (from, to) in [("name: gw-1", "name: gw-2"), ("wait: 2s", "wait: 3s")] {
+        assert_eq!(fingerprint(from, to), before, "{to}");
+    }
+    for (from, to) in [
+        ("\"order/{", "\"orders/{"),
+        ("root: /fencegate/payments", "root: /fencegate/other"),
+        ("/v1/payouts", "/v2/payouts"),
+        ("[GET, HEAD]", "[GET]"),
+        ("| trim | lower}", "| trim}"),
+    ] {
+        assert_ne!(fingerprint(from, to), before, "{to}");
+    }
+}
+
+#[test]
+fn the_fingerprint_of_a_set_is_that_of_its_keys() {
+    let before = gateway(INVENTORY).fingerprint;
+    let (one, other) = ("sku/{body:/from}/{body:/sku | lower}\"", "sku/{body:/to}/{body:/sku | lower}\"");
+    let swapped = INVENTORY.replace(one, "swap").replace(other, one).replace("swap", other);
+    assert!(swapped != INVENTORY && gateway(&swapped).fingerprint == before);
+    for (from, to) in [(other, one), ("mode: shared", "mode: exclusive"), ("/from", "/source")] {
+        assert_ne!(gateway(&INVENTORY.replace(from, to)).fingerprint, before, "{to}");
+    }
+    let kept = INVENTORY.replace("max_local: 64", "max_local: 8").replace("sessions: 4", "sessions: 2");
+    assert_eq!(gateway(&kept).fingerprint, before);
+}
+
+#[test]
+fn renamed_token_fields_are_reserved_in_every_spelling() {
+    let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    fields: {token: X-My-Token}");
+    let plan = plan(&renamed);
+    assert_eq!(plan.upstreams[0].fields.token, "x-my-token");
+    assert!(plan.fields.contains("X_my-TOKEN") && plan.fields.contains("fencing-key"));
+}
+
+#[test]
+fn unmatched_requests_pass_only_where_that_is_written() {
+    let text = format!("{MINIMAL}unmatched: {{pass: orders}}\n");
+    assert_eq!(plan(&text).unmatched, Unmatched::Pass(UpstreamId(0)));
+}
+
+#[test]
+fn a_field_without_a_value_is_a_field_that_is_not_there() {
+    let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
+    assert_eq!(plan(&text).unmatched, Unmatched::Reject);
+    let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id}\"}", "fence:"));
+    assert_eq!(emptied.diagnostics[0].code, Code::MissingField);
+}
+
+#[test]
+fn a_text_that_looks_like_a_number_stays_what_was_written() {
+    let plan = plan(&MINIMAL.replace("\"order/{path.order_id}\"", "007"));
+    let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
+    assert_eq!(fence.keys[0].to_string(), "007");
+}
+
+#[test]
+fn a_file_of_many_megabytes_is_not_read() {
+    let text = format!("{MINIMAL}{}", "# more\n".repeat(2 << 20));
+    assert_eq!(load(&text).diagnostics[0].code, Code::TooMuch);
+}
+
+#[test]
+fn a_guarded_upstream_is_waited_for_longer() {
+    let guarded = MINIMAL.replace("fencing: none", "fencing: guard");
+    let upstream = |text: &str| plan(text).upstreams[0].clone();
+    let default = upstream(&guarded.replace("response_timeout: 8s", ""));
+    assert_eq!((default.fencing, default.direct), (Level::Guard, false));
+    assert_eq!(default.response_timeout, Duration::from_secs(45));
+    let written =
+        upstream(&guarded.replace("response_timeout: 8s", "response_timeout: 20s\n    direct: true"));
+    assert_eq!((written.response_timeout, written.direct), (Duration::from_secs(20), true));
+}
+
+#[test]
+fn what_a_gateway_signs_and_keeps_is_in_the_plan() {
+    let payments = gateway(PAYMENTS);
+    assert_eq!(payments.tickets, Some(Signing::Ed25519("/run/secrets/fencegate-ed25519".into())));
+    assert_eq!(payments.state_dir, Some("/var/lib/fencegate".into()));
+    let secret = gateway(&format!("{MINIMAL}tickets: {{secret_file: /run/secret}}\n"));
+    assert_eq!((secret.tickets, secret.state_dir), (Some(Signing::Secret("/run/secret".into())), None));
+    assert_eq!(gateway(MINIMAL).tickets, None);
+}
+
+#[test]
+fn who_remembers_operations_follows_from_the_upstream() {
+    let once = |level: &str, once: &str| {
+        let fence = format!("order/{{path.order_id}}\", once: {{{once}}}");
+        let text = MINIMAL.replace("fencing: none", level).replace("order/{path.order_id}\"", &fence);
+        let fence = plan(&text).routes.routes()[0].fence.clone().expect("fenced");
+        assert!(fence.once("GET").is_some() && fence.once("POST").is_some());
+        fence.once.expect("operations")
+    };
+    let default = once("fencing: none", "");
+    assert_eq!((default.store, default.required), (OnceStore::ZooKeeper, true));
+    assert_eq!(default.key.to_string(), "{header.idempotency-key}");
+    assert_eq!((default.principal, default.keep), (None, Duration::from_secs(86_400)));
+    let written = once("fencing: guard", "required: false, keep: 7days, principal: \"{header.x-shop}\"");
+    assert_eq!((written.store, written.required), (OnceStore::Guard, false));
+    assert_eq!(written.principal.map(|whose| whose.to_string()).as_deref(), Some("{header.x-shop}"));
+    assert_eq!(written.keep, Duration::from_secs(7 * 86_400));
+}
+
+#[test]
+fn a_fence_inherits_whether_it_enforces() {
+    let enforce = |defaults: &str, own: &str| {
+        let fence = format!("order/{{path.order_id}}\", {own}");
+        let text = MINIMAL.replace("order/{path.order_id}\"", &fence);
+        let plan = plan(&format!("{text}defaults: {{{defaults}}}\n"));
+        plan.routes.routes()[0].fence.as_ref().expect("fenced").enforce
+    };
+    assert_eq!(enforce("", ""), Enforce::Refuse);
+    assert_eq!(enforce("enforce: observe", ""), Enforce::Observe);
+    assert_eq!(enforce("enforce: observe", "enforce: refuse"), Enforce::Refuse);
+}
+
+fn consistent(text: &str) -> bool {
+    sound_or_wrong(text, load(text)) && sound_or_wrong(text, load_guard(text))
+}
+
+fn sound_or_wrong<P>(text: &str, Loaded { plan, diagnostics }: Loaded<P>) -> bool {
+    let rendered = diagnostics.iter().all(|diagnostic| !diagnostic.render("a.yaml", text).is_empty());
+    let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+    rendered && plan.is_some() != errors && diagnostics.is_sorted_by_key(|diagnostic| diagnostic.place)
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_without_a_panic(text: String) {
+        prop_assert!(consistent(&text));
+    }
+
+    #[test]
+    fn anything_like_yaml_is_read_without_a_panic(text in "([a-z]{1,3}|[\\[\\]{}:,&*!|>'\"%@#? \n-]|: |\n  |é){0,60}") {
+        prop_assert!(consistent(&text));
+    }
+
+    /// Cuts a piece out of a good file and puts another in.
+    #[test]
+    fn a_damaged_file_has_a_plan_or_an_error(
+        good in prop_oneof![Just(PAYMENTS), Just(INVENTORY), Just(GUARD)],
+        at: prop::sample::Index,
+        length in 0..40_usize,
+        piece in "|[a-z{}\\[\\]:,\"' \n./|-]{0,12}|~|5|\u{fffd}\u{1f512}",
+    ) {
+        let at = at.index(good.len());
+        let kept: String = good.chars().skip(at + length).collect();
+        let text = good.chars().take(at).chain(piece.chars()).collect::<String>() + &kept;
+        prop_assert!(consistent(&text), "{}", text);
+    }
+}

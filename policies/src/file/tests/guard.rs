@@ -1,0 +1,88 @@
+//! What guards' files say, and how they are told from policies.
+
+use std::time::Duration;
+
+use super::{GUARD, MINIMAL, PAYMENTS};
+use crate::{
+    diagnose::Code,
+    file::{Kind, Loaded, kind, load, load_guard},
+    plan::{Enforce, Guard, Level, Missing, Probe, Store, Unmatched, UpstreamId, Verification},
+};
+
+fn guard(text: &str) -> Guard {
+    let Loaded { plan, diagnostics } = load_guard(text);
+    plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
+}
+
+const LEAST_GUARD: &str = r#"version: 1
+listener: {address: 127.0.0.1:8080}
+upstream: {endpoint: "http://127.0.0.1:8000"}
+store: {redb: /var/lib/guard.redb}
+"#;
+
+#[test]
+fn what_is_not_written_in_a_guards_file_has_the_documented_default() {
+    let guard = guard(LEAST_GUARD);
+    let seconds = |seconds| Duration::from_secs(seconds);
+    assert_eq!((guard.settle, guard.max_execution), (seconds(10), seconds(30)));
+    assert_eq!((guard.send_within, guard.evict_after), (seconds(5), seconds(3600)));
+    assert_eq!((guard.missing, guard.enforce), (Missing::Refuse, Enforce::Refuse));
+    assert!(guard.unfenced.is_empty() && guard.tickets.is_none());
+    assert_eq!((guard.journal.keep, guard.journal.max_body), (seconds(86_400), 65_536));
+    assert!(guard.journal.final_statuses.is_empty() && guard.journal.probe.is_none());
+    let serving = guard.serving;
+    assert_eq!((&*serving.listener.name, serving.admin.address.port()), ("guard", 9902));
+    assert_eq!(serving.unmatched, Unmatched::Pass(UpstreamId(0)));
+    assert!(serving.routes.routes().is_empty());
+    let [upstream] = &serving.upstreams[..] else { panic!("one upstream") };
+    assert_eq!((&*upstream.name, upstream.fencing, upstream.direct), ("upstream", Level::Upstream, false));
+    assert_eq!((upstream.response_timeout, upstream.has_fenced_routes), (seconds(15), true));
+}
+
+#[test]
+fn what_is_written_in_a_guards_file_is_in_the_plan() {
+    let guard = guard(GUARD);
+    assert_eq!(guard.store, Store::Redb("/var/lib/fencegate/guard.redb".into()));
+    assert_eq!((guard.settle, guard.max_execution), (Duration::from_secs(15), Duration::from_secs(25)));
+    assert_eq!(guard.unfenced, ["GET", "HEAD"]);
+    let keys = Verification::PublicKeys("/etc/fencegate/ticket-keys.json".into());
+    assert_eq!(guard.tickets, Some(keys));
+    assert_eq!(guard.journal.final_statuses, [501]);
+    let probe = Probe {
+        path: "/v1/operations/{operation}".into(),
+        done: vec![200],
+        not_done: vec![404],
+        timeout: Duration::from_secs(3),
+    };
+    assert_eq!(guard.journal.probe, Some(probe));
+    assert_eq!(guard.serving.listener.limits.max_body, 256 << 10);
+}
+
+#[test]
+fn a_guards_file_can_say_it_otherwise() {
+    let text = LEAST_GUARD.replace(
+        "endpoint: \"http://127.0.0.1:8000\"",
+        "endpoints: [\"http://a:1\", \"http://b\"], fields: {token: X-Token}, response_timeout: 25s",
+    );
+    let journal = "journal: {keep: 30days, store_body: none}\n";
+    let tickets = "tickets: {jwks_url: \"http://gw-1:9901/keys?all\"}\n";
+    let guard = guard(&format!("{text}{journal}{tickets}missing: observe\nenforce: observe\n"));
+    assert_eq!((guard.missing, guard.enforce), (Missing::Observe, Enforce::Observe));
+    assert_eq!(guard.journal.keep, Duration::from_secs(30 * 86_400));
+    assert_eq!(guard.journal.max_body, 0);
+    assert_eq!(guard.tickets, Some(Verification::Jwks("http://gw-1:9901/keys?all".into())));
+    assert_eq!(guard.serving.upstreams[0].endpoints.len(), 2);
+    assert!(guard.serving.fields.contains("x_token"));
+}
+
+#[test]
+fn a_file_is_a_guards_if_it_has_a_field_of_a_guard_and_none_of_a_gateway() {
+    for text in [GUARD, LEAST_GUARD, "store:", "upstream: 1"] {
+        assert_eq!(kind(text), Kind::Guard, "{text}");
+    }
+    for text in [MINIMAL, PAYMENTS, "", "version: 1", "store: {}\nroutes: []", "{", "[store]"] {
+        assert_eq!(kind(text), Kind::Gateway, "{text}");
+    }
+    assert_eq!(load(GUARD).diagnostics[0].code, Code::OtherFile);
+    assert_eq!(load_guard(MINIMAL).diagnostics[0].code, Code::OtherFile);
+}

@@ -1,0 +1,51 @@
+//! Reads what tickets are signed with, at a gateway, and what they are verified with, at a guard.
+
+use super::{block::Block, choice::exactly_one, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    host::CanonicalHost,
+    plan::{Signing, Verification},
+};
+
+/// `None` where no tickets are sent.
+pub(super) fn signing(policy: &mut Block) -> Option<Signing> {
+    let read = |block: &mut Block| {
+        let example = "write `{signing_key_file: /run/secrets/fencegate-ed25519}`";
+        let chosen = exactly_one(block, &["signing_key_file", "secret_file"], example);
+        let key = block.value("signing_key_file", scalar::file).map(Signing::Ed25519);
+        let secret = block.value("secret_file", scalar::file).map(Signing::Secret);
+        chosen.and(key.or(secret))
+    };
+    policy.is_present("tickets").then(|| policy.inner("tickets", read)).flatten().flatten()
+}
+
+/// `None` where none are required, which is a warning.
+pub(super) fn verification(guard: &mut Block) -> Option<Verification> {
+    if !guard.is_present("tickets") {
+        let message = "without `tickets`, whoever reaches the guard can make up a token and shut others out";
+        let remedy = "add `tickets: {public_keys_file: /etc/fencegate/ticket-keys.json}`";
+        guard.fault("tickets", Diagnostic::new(Code::NoTickets, message).remedy(remedy));
+        return None;
+    }
+    guard.inner("tickets", |block| {
+        let example = "write `{public_keys_file: /etc/fencegate/ticket-keys.json}`";
+        let chosen = exactly_one(block, &["public_keys_file", "jwks_url", "secret_file"], example);
+        let keys = block.value("public_keys_file", scalar::file).map(Verification::PublicKeys);
+        let jwks = block.value("jwks_url", url).map(Verification::Jwks);
+        let secret = block.value("secret_file", scalar::file).map(Verification::Secret);
+        chosen.and(keys.or(jwks).or(secret))
+    })?
+}
+
+/// `http://host:port/path`, as it came.
+fn url(text: &str) -> Result<String, Diagnostic> {
+    let rest = text.strip_prefix("http://").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_graphic()));
+    let (host, path) = rest.and_then(|rest| rest.split_at_checked(rest.find('/')?)).unwrap_or_default();
+    let reached = CanonicalHost::parse(host).is_ok_and(|host| host.port() != Some(0));
+    if reached && !path.contains('#') {
+        return Ok(text.to_owned());
+    }
+    let message = format!("`{text}` is not the address of a key set");
+    Err(Diagnostic::new(Code::BadUrl, message)
+        .remedy("write `http://host:port/path`; a file is safer: `public_keys_file`"))
+}

@@ -1,0 +1,182 @@
+//! Puts the values of one request into the name of an operation, which is a client's own and has no length of a node.
+
+use std::borrow::Cow;
+
+use super::{
+    BadKey, Values,
+    expand::{BadValue, apply, push_escaped},
+    template::{KeyTemplate, Part, Source, Variable},
+};
+
+/// Characters of one value. Names are random numbers or a few words; the draft of `Idempotency-Key` leaves it to us.
+const LONGEST: usize = 255;
+
+/// A structured field: its value is a quoted string, though most clients leave the quotes out
+/// (draft-ietf-httpapi-idempotency-key-header, 2.1).
+const QUOTED: &str = "idempotency-key";
+
+impl KeyTemplate {
+    /// As [`KeyTemplate::expand`], but an empty value is not a missing one: who sends it means something.
+    pub(crate) fn name(&self, values: &dyn Values) -> Result<String, BadKey> {
+        let mut name = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => name.push_str(literal),
+                Part::Variable(variable) => {
+                    let value = variable.named(values).map_err(|bad| variable.bad(bad))?;
+                    push_escaped(&value, &mut name);
+                }
+            }
+        }
+        Ok(name)
+    }
+}
+
+impl Variable {
+    fn named(&self, values: &dyn Values) -> Result<String, BadValue> {
+        let value = self.source.value(values)?;
+        let value = match &self.source {
+            Source::Header(field) if field.replace('_', "-") == QUOTED => unquoted(&value)?.into_owned(),
+            _ => value,
+        };
+        let value = if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply) }?;
+        match value.chars().count() {
+            0 => Err(BadValue::Invalid("is empty")),
+            1..=LONGEST => Ok(value),
+            _ => Err(BadValue::Invalid("is longer than 255 characters")),
+        }
+    }
+}
+
+/// The text of a quoted string (RFC 8941, 3.3.3); anything that does not begin with a quote is taken as it is, so
+/// that both forms are one name.
+fn unquoted(value: &str) -> Result<Cow<'_, str>, BadValue> {
+    let value = value.trim_matches(' ');
+    let Some(quoted) = value.strip_prefix('"') else { return Ok(value.into()) };
+    let mut text = String::new();
+    let mut chars = quoted.chars();
+    loop {
+        match chars.next() {
+            Some('\\') => match chars.next() {
+                Some(escaped @ ('"' | '\\')) => text.push(escaped),
+                _ => return Err(BadValue::Invalid("has a backslash that escapes nothing")),
+            },
+            // Parameters after a string would have to mean nothing, and a second string would be a list.
+            Some('"') if chars.as_str().is_empty() => return Ok(text.into()),
+            Some('"') => return Err(BadValue::Invalid("goes on after its closing quote")),
+            Some(char @ ' '..='~') => text.push(char),
+            Some(_) => return Err(BadValue::Invalid("is quoted, and not ASCII")),
+            None => return Err(BadValue::Invalid("has no closing quote")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::key::{Field, json::Body};
+
+    struct Request<'a>(&'a [u8]);
+
+    impl Values for Request<'_> {
+        fn path(&self, _: &str) -> Option<&str> {
+            Some("7")
+        }
+        fn query(&self) -> Option<&str> {
+            Some("empty=&spaced=+")
+        }
+        fn header<'a>(&'a self, name: &str) -> Field<'a> {
+            match name {
+                "absent" => Field::Absent,
+                "several" => Field::Several,
+                _ => Field::One(self.0),
+            }
+        }
+        fn host(&self) -> Option<&str> {
+            Some("a.example")
+        }
+        fn body(&self) -> Option<&Body> {
+            None
+        }
+    }
+
+    fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, BadKey> {
+        KeyTemplate::parse(template).expect("a template").name(&Request(field.as_ref()))
+    }
+
+    fn idempotency_key(field: impl AsRef<[u8]>) -> Result<String, BadKey> {
+        name("{header.idempotency-key}", field)
+    }
+
+    #[test]
+    fn a_quoted_key_and_a_bare_one_are_the_same() {
+        for (quoted, bare) in [
+            (r#""8e03978e-40d5""#, "8e03978e-40d5"),
+            (r#""a b""#, "a b"),
+            (r#""a\\b\"c""#, r#"a\b"c"#),
+            (r#" "a" "#, " a"),
+        ] {
+            assert!(idempotency_key(bare).is_ok(), "{bare}");
+            assert_eq!(idempotency_key(quoted), idempotency_key(bare), "{quoted}");
+        }
+        assert_eq!(name("{header.idempotency_key}", r#""a""#).as_deref(), Ok("a"));
+        // Nobody says that other fields are structured.
+        assert_eq!(name("{header.x-request-id}", r#""a""#).as_deref(), Ok("%22a%22"));
+    }
+
+    #[test]
+    fn what_is_neither_quoted_nor_bare_is_no_name() {
+        for field in
+            [r#"""#, r#""a"#, r#""a"b"#, r#""a";p=1"#, r#""a", "b""#, r#""a\b""#, r#""a\"#, "\"\u{e9}\""]
+        {
+            assert!(matches!(idempotency_key(field), Err(BadKey::Invalid { .. })), "{field}");
+        }
+    }
+
+    #[test]
+    fn an_empty_value_is_not_a_missing_one() {
+        let missing = |found| matches!(found, Err(BadKey::Missing { .. }));
+        let invalid = |found| matches!(found, Err(BadKey::Invalid { .. }));
+        for field in ["", " ", r#""""#, "a\u{1}", "a\tb"] {
+            assert!(invalid(idempotency_key(field)), "{field:?}");
+        }
+        assert!(invalid(idempotency_key(b"\xff")));
+        for template in ["{query.empty}", "{query.empty | int}", "{query.spaced | trim}", "{header.several}"]
+        {
+            assert!(invalid(name(template, "a")), "{template}");
+        }
+        for template in ["{header.absent}", "{query.absent | int}", "{path.id}/{header.absent}", "{body:/id}"]
+        {
+            assert!(missing(name(template, "a")), "{template}");
+        }
+    }
+
+    #[test]
+    fn a_value_has_a_length_and_a_name_has_none() {
+        assert!(idempotency_key("\u{e9}".repeat(255)).is_ok());
+        assert!(matches!(idempotency_key("a".repeat(256)), Err(BadKey::Invalid { .. })));
+        assert!(idempotency_key(format!("\"{}\"", "a".repeat(255))).is_ok());
+        let two = name("{path.id}/{header.a}:{header.b}", "/".repeat(255)).expect("a name");
+        assert_eq!(two.len(), "7/:".len() + 2 * 255 * "%2F".len());
+    }
+
+    proptest! {
+        #[test]
+        fn any_field_has_a_printable_name_or_none(field: Vec<u8>) {
+            if let Ok(name) = idempotency_key(&field) {
+                prop_assert!(!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
+            }
+        }
+
+        /// Two names in quotes are one only if they are one without.
+        #[test]
+        fn quotes_keep_names_apart(one in "[a\"\\\\ ]{1,4}", other in "[a\"\\\\ ]{1,4}") {
+            let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+            let (a, b) = (idempotency_key(quoted(&one)), idempotency_key(quoted(&other)));
+            prop_assert!(a.is_ok());
+            prop_assert_eq!(a == b, one == other);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `fencegate keys` makes keys that only their owner can read, and prints nothing of a secret.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use fencegate_tests::{gateway::command, scratch};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    TempDir::new_in(scratch::folder()).expect("a folder")
+}
+
+/// Exit code, standard output and standard error of `fencegate keys`.
+async fn keys(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = command(&[&["keys"], arguments].concat()).await.expect("started");
+    let [said, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    (output.status.code(), said, error)
+}
+
+/// Makes a key and gives its `kid`.
+async fn new(file: &Path, more: &[&str]) -> String {
+    let (code, said, error) = keys(&[&["new", text(file)], more].concat()).await;
+    assert_eq!(code, Some(0), "{error}");
+    said.trim_end().to_owned()
+}
+
+fn text(file: &Path) -> &str {
+    file.to_str().expect("our own name")
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[tokio::test]
+async fn a_new_key_is_for_its_owner_only_and_is_never_overwritten() {
+    let folder = folder();
+    for more in [&[][..], &["--hs256"]] {
+        let file = folder.path().join(format!("key-{}", more.len()));
+        let kid = new(&file, more).await;
+        assert_eq!(kid.len(), 43, "a SHA-256 in base64url: {kid}");
+        let mode = fs::metadata(&file).expect("made").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+
+        let before = fs::read(&file).expect("ours");
+        let (code, said, error) = keys(&[&["new", text(&file)], more].concat()).await;
+        assert_eq!((code, &*said), (Some(1), ""));
+        assert!(error.contains("exists already"), "{error}");
+        assert_eq!(fs::read(&file).expect("ours"), before);
+    }
+}
+
+#[tokio::test]
+async fn the_public_halves_of_all_files_are_one_key_set() {
+    let folder = folder();
+    let [old, next] = ["old.json", "new.json"].map(|name| folder.path().join(name));
+    let kids = [new(&old, &[]).await, new(&next, &[]).await];
+    let (code, said, error) = keys(&["public", text(&old), text(&next), text(&old)]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let set = json(&said);
+    let set = set["keys"].as_array().expect("a key set");
+    assert_eq!(set.len(), 2, "each key once");
+    for (public, (file, kid)) in set.iter().zip([&old, &next].into_iter().zip(&kids)) {
+        let private = json(&fs::read_to_string(file).expect("ours"));
+        assert_eq!(public["kid"], **kid);
+        assert_eq!(public["x"], private["x"]);
+        assert_eq!(
+            (&public["kty"], &public["crv"], &public["d"]),
+            (&"OKP".into(), &"Ed25519".into(), &Value::Null)
+        );
+        assert!(!said.contains(private["d"].as_str().expect("a private key")));
+    }
+}
+
+#[tokio::test]
+async fn a_shared_secret_has_no_public_half() {
+    let folder = folder();
+    let file = folder.path().join("secret");
+    new(&file, &["--hs256"]).await;
+    let (code, said, error) = keys(&["public", text(&file)]).await;
+    assert_eq!((code, &*said), (Some(1), ""));
+    assert!(error.contains("no public half"), "{error}");
+    let secret = fs::read_to_string(&file).expect("ours");
+    assert!(!error.contains(secret.trim_end()), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_others_can_read_is_refused_with_a_remedy() {
+    let folder = folder();
+    let file = folder.path().join("key.json");
+    new(&file, &[]).await;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");
+    let (code, said, error) = keys(&["public", text(&file)]).await;
+    assert_eq!((code, &*said), (Some(1), ""));
+    assert!(error.contains("chmod 600"), "{error}");
+}

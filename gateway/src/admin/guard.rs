@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::{expose, metrics::Metrics};
 use crate::guard::{
-    Guard,
+    Guard, Refusals,
     operation::{Entry, Resolution},
     refused::Refused,
 };
@@ -78,6 +78,7 @@ pub fn routes(seen: Seen) -> Router {
         .route("/api/v1/operations/{reference}/resolve", post(resolve))
         .route("/api/v1/operations/{reference}/forget", post(forget))
         .route("/api/v1/keys/{*key}", get(key))
+        .route("/api/v1/refusals", get(refusals))
         .with_state(seen)
         .merge(expose(metrics, move || counted.count()))
 }
@@ -179,6 +180,10 @@ async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
     Ok(Json(json!({
         "key": key, "write": known.write, "read": known.read, "in_flight": running, "in_doubt": doubts,
     })))
+}
+
+async fn refusals(State(seen): State<Seen>) -> Json<Refusals> {
+    Json(seen.guard.refusals())
 }
 
 fn unknown(what: &str) -> (StatusCode, Json<Value>) {

@@ -52,7 +52,7 @@ impl Client {
     /// [`Trouble`] for any other answer than 200.
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
         let (address, path) = (self.address, path.to_owned());
-        match self.send(Method::GET, &path, Bytes::new(), Duration::from_secs(10)).await {
+        match self.send(Method::GET, &path, "", Bytes::new(), Duration::from_secs(10)).await {
             Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
             Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
             Err(source) => Err(Trouble::Unanswered { address, path, source }),
@@ -65,19 +65,21 @@ impl Client {
         &mut self,
         path: &str,
         body: &Value,
+        operation: &str,
         timeout: Duration,
     ) -> Result<Answer, Unanswered> {
-        self.send(Method::POST, path, Bytes::from(body.to_string()), timeout).await
+        self.send(Method::POST, path, operation, Bytes::from(body.to_string()), timeout).await
     }
 
     async fn send(
         &mut self,
         method: Method,
         path: &str,
+        operation: &str,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Answer, Unanswered> {
-        let answer = tokio::time::timeout(timeout, self.exchange(method, path, body)).await;
+        let answer = tokio::time::timeout(timeout, self.exchange(method, path, operation, body)).await;
         let answer = answer.unwrap_or(Err(Unanswered::Timeout(timeout)));
         if answer.is_err() {
             // An answer that is still to come would be taken for that of the next request.
@@ -86,18 +88,26 @@ impl Client {
         answer
     }
 
-    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Unanswered> {
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        operation: &str,
+        body: Bytes,
+    ) -> Result<Answer, Unanswered> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => connect(self.address).await?,
         };
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, self.address.to_string())
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .expect("paths of the demo are plain");
+            .header(header::CONTENT_TYPE, "application/json");
+        if !operation.is_empty() {
+            request = request.header("idempotency-key", operation);
+        }
+        let request = request.body(Full::new(body)).expect("paths of the demo are plain");
         sender.ready().await?;
         let (head, body) = sender.send_request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();

@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long)]
     pub once: bool,
     /// Who compares the tokens.
-    #[arg(long, value_enum, default_value_t = Level::Upstream)]
+    #[arg(long, value_enum, default_value_t = Level::Guard)]
     pub level: Level,
     /// The same story with the lock only: the same as `--level none`.
     #[arg(long, conflicts_with = "level")]
@@ -47,6 +47,8 @@ pub struct Options {
 pub enum Level {
     /// Nobody: the lock is all there is.
     None,
+    /// A guard beside a payment service that knows nothing of tokens.
+    Guard,
     /// The payment service, in its own transaction.
     Upstream,
 }

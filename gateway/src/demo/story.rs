@@ -1,5 +1,6 @@
 //! The story: calm, the accident, calm again, and what the ledger says about it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -7,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::audit::{Balances, Execution, Findings, sample_of_tokens};
 use super::child::Signal;
-use super::fleet::{Fleet, Gateway};
+use super::fleet::Fleet;
 use super::http::Client;
 use super::payer::{Crowd, Payment, Receipt, Told, attempt, pay};
 use super::report::{Narrator, Summary};
@@ -22,7 +23,11 @@ const SOON: Duration = Duration::from_secs(15);
 
 pub(super) async fn play(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Summary, Trouble> {
     for gateway in &fleet.gateways {
-        until_ready(gateway).await?;
+        until_ready(gateway.admin).await?;
+    }
+    if let Some(guard) = &fleet.guard {
+        tell.line("the guard is new: it waits until whatever was sent before it could have ended");
+        until_ready(guard.admin).await?;
     }
     let everyone = [&[VICTIM], &OTHERS[..]].concat();
     let over_both = Crowd { doors: &fleet.doors(), accounts: &everyone, clients: 40, payments: 6 };
@@ -35,7 +40,7 @@ pub(super) async fn play(fleet: &Fleet, level: Level, tell: &Narrator) -> Result
     receipts.extend(accident(fleet, level, tell).await?);
 
     tell.chapter("Calm again");
-    until_ready(&fleet.gateways[0]).await?;
+    until_ready(fleet.gateways[0].admin).await?;
     tell.line("gateway-1 has a new ZooKeeper session and grants locks again");
     let once_more = Crowd { payments: 3, ..over_both }.pay().await;
     tell.paid(&once_more, "over both gateways");
@@ -82,7 +87,10 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     receipts.push(receipt);
 
     hold.release();
-    let late = arrival(&mut ledger, &operation).await?;
+    let late = match &fleet.guard {
+        Some(guard) => at_guard(&mut Client::of(guard.admin), &mut ledger, &operation).await?,
+        None => at_ledger(&mut ledger, &operation).await?,
+    };
     tell.arrived(level, &late);
     frozen.process.signal(Signal::CONT)?;
     let told = timeout(SOON, first).await.map_err(|_| Trouble::Late("the answer of the woken gateway"))?;
@@ -98,7 +106,32 @@ pub(super) enum Late {
     Nowhere,
 }
 
-async fn arrival(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
+/// The guard turns them away before the ledger sees them.
+async fn at_guard(guard: &mut Client, ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
+        let latest = guard.get("/api/v1/refusals").await?["latest"].take();
+        if latest["keys"][0] == format!("account/{VICTIM}") {
+            return Ok(Late::Refused {
+                presented: text(&latest["presented"]),
+                newest: text(&latest["newest"]),
+            });
+        }
+        if let Some(late) = executed_again(ledger, operation).await? {
+            return Ok(late);
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(Late::Nowhere)
+}
+
+async fn executed_again(ledger: &mut Client, operation: &str) -> Result<Option<Late>, Trouble> {
+    let executions = executions(ledger).await?;
+    let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
+    Ok(of_operation.next().map(|second| Late::Executed { token: second.token.clone().unwrap_or_default() }))
+}
+
+async fn at_ledger(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
         let latest = ledger.get("/v1/refusals").await?["latest"].take();
@@ -108,10 +141,8 @@ async fn arrival(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> 
                 newest: text(&latest["newest"]),
             });
         }
-        let executions = executions(ledger).await?;
-        let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
-        if let Some(second) = of_operation.next() {
-            return Ok(Late::Executed { token: second.token.clone().unwrap_or_default() });
+        if let Some(late) = executed_again(ledger, operation).await? {
+            return Ok(late);
         }
         sleep(Duration::from_millis(20)).await;
     }
@@ -131,7 +162,10 @@ async fn examine(
         let told = ledger.get(&format!("/v1/accounts/{account}")).await?;
         balances.insert((*account).to_owned(), told["balance"].as_i64().unwrap_or_default());
     }
-    let refusals = ledger.get("/v1/refusals").await?;
+    let refusals = match &fleet.guard {
+        Some(guard) => Client::of(guard.admin).get("/api/v1/refusals").await?,
+        None => ledger.get("/v1/refusals").await?,
+    };
     Ok(Summary {
         level,
         findings: Findings::of(&executions, receipts, &balances),
@@ -156,9 +190,9 @@ async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
 }
 
 /// A woken gateway first has to find out that its session is over, and to get a new one.
-async fn until_ready(gateway: &Gateway) -> Result<(), Trouble> {
+async fn until_ready(admin: SocketAddr) -> Result<(), Trouble> {
     let deadline = Instant::now() + 2 * SOON;
-    let mut admin = Client::of(gateway.admin);
+    let mut admin = Client::of(admin);
     loop {
         match admin.get("/ready").await {
             Ok(_) => return Ok(()),

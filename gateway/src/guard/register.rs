@@ -188,7 +188,7 @@ impl Register {
     pub fn start(&mut self, claim: &Claim, now: Boot) -> Result<Settled, Refused> {
         for key in claim.keys.iter() {
             let record = self.record(key, now);
-            if let Some(Conflict { doubt }) = record.conflict(claim.token, claim.mode, now) {
+            if let Some(Conflict { doubt }) = record.conflict(claim.mode, now) {
                 // Made under the caller's lock, so that no change falls between looking and waiting.
                 let told = Box::pin(record.told.clone().notified_owned());
                 return Ok(Settled::Wait { told, doubt });

@@ -25,6 +25,7 @@ use crate::{
     step::Serve,
     steps::{check::Checking, claim::Claiming},
     ticket::{BadFile, BadUrl, Pace, Verifier},
+    upstream::guards::Guards,
 };
 
 /// What `fencegate guard` is told beside its file.
@@ -99,6 +100,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         plan: serving,
         metrics: metrics.clone(),
         clock,
+        guards: Arc::new(Guards::new(Arc::default())),
         workers,
         drain: drain.clone(),
         role,

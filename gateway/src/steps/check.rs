@@ -112,11 +112,11 @@ impl<N: Network> Checking<N> {
         };
         // An observing guard only says what it would have refused; but it cannot remember with a broken store.
         if self.guard.rules.enforce == Enforce::Refuse || matches!(refused, Refused::Store(_)) {
-            return Err(self.guard.refuse(refused));
+            return Err(self.guard.refuse(refused, Some(&claimed.claim)));
         }
         request.notes.observed.set(Some(refused.reason()));
         let passed = self.guard.let_pass(claimed.claim).await;
-        passed.map(Decided::Run).map_err(|refused| self.guard.refuse(refused))
+        passed.map(Decided::Run).map_err(|refused| self.guard.refuse(refused, None))
     }
 
     async fn admit(
@@ -237,7 +237,7 @@ struct InFlight<N> {
 
 impl<N: Network> InFlight<N> {
     async fn unsent(self) -> Result<(), Refusal> {
-        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused))
+        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused, None))
     }
 }
 

@@ -11,5 +11,6 @@ pub mod forward;
 pub mod hygiene;
 pub mod key;
 pub mod limit;
+pub mod name;
 pub mod probe;
 pub mod route;

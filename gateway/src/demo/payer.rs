@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::http::{Answer, Client, Unanswered};
+use crate::client::{Answer, Client, Unanswered};
 
 /// A change of one account that a client wants, under a name of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]

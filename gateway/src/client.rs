@@ -1,4 +1,5 @@
-//! A client that keeps one HTTP/1.1 connection and speaks JSON.
+//! A client that keeps one HTTP/1.1 connection and speaks JSON: who asks a guard for an operator, and who pays in the
+//! demo.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,24 +13,24 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::Trouble;
-
 /// One connection, made when it is needed, and again when it broke.
-pub(super) struct Client {
+pub struct Client {
     address: SocketAddr,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
+/// A complete answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
+pub struct Answer {
+    pub status: StatusCode,
     /// The word of `Fencing-Outcome`, without its parameters.
-    pub(super) outcome: Option<String>,
-    pub(super) token: Option<String>,
+    pub outcome: Option<String>,
+    pub token: Option<String>,
     /// Null where the answer is no JSON.
-    pub(super) body: Value,
+    pub body: Value,
 }
 
+/// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// Nothing was sent.
@@ -42,31 +43,23 @@ pub enum Unanswered {
 }
 
 impl Client {
-    pub(super) fn of(address: SocketAddr) -> Self {
+    pub fn of(address: SocketAddr) -> Self {
         Self { address, connection: None }
     }
 
-    /// Gets an object that must be there.
-    ///
-    /// # Errors
-    /// [`Trouble`] for any other answer than 200.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
-        let (address, path) = (self.address, path.to_owned());
-        match self.send(Method::GET, &path, Bytes::new(), Duration::from_secs(10)).await {
-            Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
-            Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
-            Err(source) => Err(Trouble::Unanswered { address, path, source }),
-        }
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// # Errors
     /// [`Unanswered`] when no complete answer came within `timeout`.
-    pub(super) async fn post(
-        &mut self,
-        path: &str,
-        body: &Value,
-        timeout: Duration,
-    ) -> Result<Answer, Unanswered> {
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<Answer, Unanswered> {
+        self.send(Method::GET, path, Bytes::new(), timeout).await
+    }
+
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn post(&mut self, path: &str, body: &Value, timeout: Duration) -> Result<Answer, Unanswered> {
         self.send(Method::POST, path, Bytes::from(body.to_string()), timeout).await
     }
 
@@ -97,7 +90,7 @@ impl Client {
             .header(header::HOST, self.address.to_string())
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
-            .expect("paths of the demo are plain");
+            .expect("whoever asks knows how to write a path");
         sender.ready().await?;
         let (head, body) = sender.send_request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();

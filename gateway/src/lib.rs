@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod body;
 pub mod cli;
+pub mod client;
 pub mod demo;
 pub mod failpoint;
 pub mod front;

@@ -30,25 +30,34 @@ pub struct Seen {
 }
 
 /// An operation or execution that nobody knows the outcome of.
-#[derive(Debug, Serialize)]
-struct Open {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Open {
     /// To name it by: of an operation, or the token of an execution that is none.
-    reference: String,
-    kind: &'static str,
-    keys: Vec<ResourceKey>,
-    token: Token,
+    pub reference: String,
+    pub kind: Kind,
+    pub keys: Vec<ResourceKey>,
+    pub token: Token,
     #[serde(skip_serializing_if = "Option::is_none")]
-    method: Option<String>,
+    pub method: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
+    pub target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    idempotency_key: Option<String>,
+    pub idempotency_key: Option<String>,
     /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
-    admitted: Option<u64>,
+    pub admitted: Option<u64>,
     /// Until the key is free again without anybody's word.
     #[serde(skip_serializing_if = "Option::is_none")]
-    closes_key_for_ms: Option<u64>,
+    pub closes_key_for_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Happens at most once: nobody may repeat it before somebody has said what came of it.
+    Operation,
+    /// Closes its keys for a while, and is remembered no longer than that.
+    Execution,
 }
 
 /// What an operator says of an operation.
@@ -107,7 +116,7 @@ async fn operations(State(seen): State<Seen>) -> Answer {
     };
     let operation = |reference: String, entry: Entry| Open {
         reference,
-        kind: "operation",
+        kind: Kind::Operation,
         closes_key_for_ms: closes(entry.token),
         keys: entry.keys,
         token: entry.token,
@@ -121,7 +130,7 @@ async fn operations(State(seen): State<Seen>) -> Answer {
     let known: Vec<Token> = open.iter().map(|open| open.token).collect();
     open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
         reference: doubt.token.to_string(),
-        kind: "execution",
+        kind: Kind::Execution,
         keys: doubt.keys.clone(),
         token: doubt.token,
         method: None,

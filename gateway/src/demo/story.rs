@@ -3,16 +3,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::audit::{Balances, Execution, Findings, sample_of_tokens};
 use super::child::Signal;
 use super::fleet::Fleet;
-use super::http::Client;
 use super::payer::{Crowd, Payment, Receipt, Told, attempt, pay};
 use super::report::{Narrator, Summary};
 use super::{Level, Trouble, policy};
+use crate::client::Client;
 
 /// The account on which the accident happens, and the others.
 const VICTIM: &str = "alice";
@@ -110,7 +111,7 @@ pub(super) enum Late {
 async fn at_guard(guard: &mut Client, ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
-        let latest = guard.get("/api/v1/refusals").await?["latest"].take();
+        let latest = get(guard, "/api/v1/refusals").await?["latest"].take();
         if latest["keys"][0] == format!("account/{VICTIM}") {
             return Ok(Late::Refused {
                 presented: text(&latest["presented"]),
@@ -134,7 +135,7 @@ async fn executed_again(ledger: &mut Client, operation: &str) -> Result<Option<L
 async fn at_ledger(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
-        let latest = ledger.get("/v1/refusals").await?["latest"].take();
+        let latest = get(ledger, "/v1/refusals").await?["latest"].take();
         if latest["operation"] == operation {
             return Ok(Late::Refused {
                 presented: text(&latest["presented"]),
@@ -159,12 +160,12 @@ async fn examine(
     let executions = executions(&mut ledger).await?;
     let mut balances = Balances::new();
     for account in accounts {
-        let told = ledger.get(&format!("/v1/accounts/{account}")).await?;
+        let told = get(&mut ledger, &format!("/v1/accounts/{account}")).await?;
         balances.insert((*account).to_owned(), told["balance"].as_i64().unwrap_or_default());
     }
     let refusals = match &fleet.guard {
-        Some(guard) => Client::of(guard.admin).get("/api/v1/refusals").await?,
-        None => ledger.get("/v1/refusals").await?,
+        Some(guard) => get(&mut Client::of(guard.admin), "/api/v1/refusals").await?,
+        None => get(&mut ledger, "/v1/refusals").await?,
     };
     Ok(Summary {
         level,
@@ -180,7 +181,7 @@ async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
     let mut executions: Vec<Execution> = Vec::new();
     loop {
         let after = executions.last().map_or(0, |execution| execution.sequence);
-        let page = ledger.get(&format!("/v1/executions?after={after}")).await?["executions"].take();
+        let page = get(ledger, &format!("/v1/executions?after={after}")).await?["executions"].take();
         let page: Vec<Execution> = serde_json::from_value(page).expect("the ledger is built with us");
         if page.is_empty() {
             return Ok(executions);
@@ -194,11 +195,21 @@ async fn until_ready(admin: SocketAddr) -> Result<(), Trouble> {
     let deadline = Instant::now() + 2 * SOON;
     let mut admin = Client::of(admin);
     loop {
-        match admin.get("/ready").await {
+        match get(&mut admin, "/ready").await {
             Ok(_) => return Ok(()),
             Err(not_ready) if Instant::now() > deadline => return Err(not_ready),
             Err(_) => sleep(Duration::from_millis(20)).await,
         }
+    }
+}
+
+/// Gets what must be there.
+async fn get(client: &mut Client, path: &str) -> Result<Value, Trouble> {
+    let (address, path) = (client.address(), path.to_owned());
+    match client.get(&path, Duration::from_secs(10)).await {
+        Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
+        Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
+        Err(source) => Err(Trouble::Unanswered { address, path, source }),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use fencegate_policies::key::ResourceKey;
 
+use crate::randomness::Guid;
+
 /// The paths below one root.
 #[derive(Debug, Clone)]
 pub struct Paths {
@@ -30,6 +32,11 @@ impl Paths {
 
     pub fn member(&self, gateway: &str, session: i64) -> String {
         format!("{}/members/{gateway}-{session:016x}", self.root)
+    }
+
+    /// A node that is there for a moment only, to learn the number of its transaction.
+    pub fn floor(&self, guid: Guid) -> String {
+        format!("{}/floor-{guid}", self.root)
     }
 
     pub fn locks(&self) -> String {

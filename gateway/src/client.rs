@@ -1,4 +1,5 @@
-//! A client that keeps one HTTP/1.1 connection and speaks JSON.
+//! A client that keeps one HTTP/1.1 connection and speaks JSON: who asks a guard for an operator, and who pays in the
+//! demo.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,24 +13,24 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::Trouble;
-
 /// One connection, made when it is needed, and again when it broke.
-pub(super) struct Client {
+pub struct Client {
     address: SocketAddr,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
+/// A complete answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
+pub struct Answer {
+    pub status: StatusCode,
     /// The word of `Fencing-Outcome`, without its parameters.
-    pub(super) outcome: Option<String>,
-    pub(super) token: Option<String>,
+    pub outcome: Option<String>,
+    pub token: Option<String>,
     /// Null where the answer is no JSON.
-    pub(super) body: Value,
+    pub body: Value,
 }
 
+/// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// Nothing was sent.
@@ -42,40 +43,45 @@ pub enum Unanswered {
 }
 
 impl Client {
-    pub(super) fn of(address: SocketAddr) -> Self {
+    pub fn of(address: SocketAddr) -> Self {
         Self { address, connection: None }
     }
 
-    /// Gets an object that must be there.
-    ///
-    /// # Errors
-    /// [`Trouble`] for any other answer than 200.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
-        let (address, path) = (self.address, path.to_owned());
-        match self.send(Method::GET, &path, "", Bytes::new(), Duration::from_secs(10)).await {
-            Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
-            Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
-            Err(source) => Err(Trouble::Unanswered { address, path, source }),
-        }
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// # Errors
     /// [`Unanswered`] when no complete answer came within `timeout`.
-    pub(super) async fn post(
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<Answer, Unanswered> {
+        self.send(Method::GET, path, None, Bytes::new(), timeout).await
+    }
+
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn post(&mut self, path: &str, body: &Value, timeout: Duration) -> Result<Answer, Unanswered> {
+        self.send(Method::POST, path, None, Bytes::from(body.to_string()), timeout).await
+    }
+
+    /// A POST that is to happen once, under this name.
+    ///
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn once(
         &mut self,
         path: &str,
-        body: &Value,
         operation: &str,
+        body: &Value,
         timeout: Duration,
     ) -> Result<Answer, Unanswered> {
-        self.send(Method::POST, path, operation, Bytes::from(body.to_string()), timeout).await
+        self.send(Method::POST, path, Some(operation), Bytes::from(body.to_string()), timeout).await
     }
 
     async fn send(
         &mut self,
         method: Method,
         path: &str,
-        operation: &str,
+        operation: Option<&str>,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Answer, Unanswered> {
@@ -92,7 +98,7 @@ impl Client {
         &mut self,
         method: Method,
         path: &str,
-        operation: &str,
+        operation: Option<&str>,
         body: Bytes,
     ) -> Result<Answer, Unanswered> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
@@ -104,10 +110,10 @@ impl Client {
             .uri(path)
             .header(header::HOST, self.address.to_string())
             .header(header::CONTENT_TYPE, "application/json");
-        if !operation.is_empty() {
+        if let Some(operation) = operation {
             request = request.header("idempotency-key", operation);
         }
-        let request = request.body(Full::new(body)).expect("paths of the demo are plain");
+        let request = request.body(Full::new(body)).expect("whoever asks knows how to write a path");
         sender.ready().await?;
         let (head, body) = sender.send_request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();

@@ -50,6 +50,9 @@ const TENURES: Bounds = Bounds { tenures: 3, dispatches: 1, copies: 0, restarts:
 /// Two tenures of two dispatches through a hop: what has to do with copies and with the same tenure.
 const COPIES: Bounds = Bounds { tenures: 2, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
 
+/// All of it at once.
+const TOGETHER: Bounds = Bounds { tenures: 3, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
+
 struct Fence {
     bounds: Bounds,
     without: Option<Rule>,
@@ -130,6 +133,11 @@ fn nothing_overlaps_is_stale_or_runs_twice_over_three_tenures() {
 #[test]
 fn nothing_overlaps_is_stale_or_runs_twice_behind_a_hop() {
     holds(COPIES);
+}
+
+#[test]
+fn nothing_overlaps_is_stale_or_runs_twice_with_all_accidents_together() {
+    holds(TOGETHER);
 }
 
 #[test]

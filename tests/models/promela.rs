@@ -238,7 +238,7 @@ mod delay {
 
     #[test]
     fn every_way_to_cut_the_delay_short_lets_executions_overlap() {
-        for switch in ["NO_DELAY", "GIVE_UP_CLEAN", "CLEAN_AFTER_UNKNOWN", "READ_EARLY"] {
+        for switch in ["NO_DELAY", "GIVE_UP_CLEAN", "CLEAN_AFTER_UNKNOWN", "READ_EARLY", "RETRIED_GRANT"] {
             violates("delay", switch, "overlap");
         }
     }

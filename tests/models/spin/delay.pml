@@ -2,13 +2,13 @@
 
    The lock's parent keeps a record, held or clean. Nothing is sent after the end of a session (the proof is checked at
    every write), and what was sent is over within the delay. Without -D: no overlap. Rules taken away:
-   NO_DELAY GIVE_UP_CLEAN CLEAN_AFTER_UNKNOWN READ_EARLY */
+   NO_DELAY GIVE_UP_CLEAN CLEAN_AFTER_UNKNOWN READ_EARLY RETRIED_GRANT */
 
 #define ES 4
 #define NONE 255
 byte owner = NONE;
 byte queue = 0;              /* the next in order of arrival */
-bool held = false;           /* the record */
+byte record = NONE;          /* who has held it uncleanly, or nobody */
 byte sent[ES];               /* written by this tenure and not over */
 byte running = 0;
 bool overlap = false, seen = false;
@@ -35,7 +35,7 @@ proctype Tenure(byte me) {
   byte left = 2;
 #ifdef READ_EARLY
   /* The record is read together with the list of contenders, but before it. */
-  atomic { owner != me -> found_held = held };
+  atomic { owner != me -> found_held = record != NONE };
 #endif
   /* First in, first out; a session ends when `owner` becomes NONE without `me` knowing. */
   atomic { owner == NONE && queue == me -> owner = me; queue++ };
@@ -43,11 +43,15 @@ proctype Tenure(byte me) {
   if
   :: atomic { owner == me ->
 #ifndef READ_EARLY
-       found_held = held;
+       found_held = record != NONE;
 #endif
-       held = true }
+       record = me }
   :: atomic { owner != me -> goto gone }
   fi;
+#ifdef RETRIED_GRANT
+  /* The answer was lost; the transaction is repeated, and finds what it wrote itself. */
+  if :: skip :: atomic { owner == me -> found_held = record != NONE && record != me } fi;
+#endif
 #ifndef NO_DELAY
   if
   :: atomic { !found_held -> see(FOUND_CLEAN) }
@@ -64,9 +68,9 @@ proctype Tenure(byte me) {
   :: atomic { owner == me && (unknown || sent[me] == 0) ->    /* release */
        if
 #ifdef CLEAN_AFTER_UNKNOWN
-       :: true -> held = false
+       :: true -> record = NONE
 #else
-       :: !unknown && (!found_held || sat_out) -> held = false
+       :: !unknown && (!found_held || sat_out) -> record = NONE
        :: unknown || (found_held && !sat_out) -> see(LEFT_UNCLEAN)
 #endif
        fi;

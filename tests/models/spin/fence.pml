@@ -71,7 +71,8 @@ byte pending = 0;        /* written to the upstream, and not over */
 byte executing[3];
 byte newest = 0, newest_write = 0;
 bool started[TOKENS], denied[TOKENS];
-bool overlap = false, stale = false, twice = false, lied = false, newest_refused = false, seen = false;
+bool overlap = false, stale = false, twice = false, lied = false;
+bool newest_refused = false, closed_for_ever = false, seen = false;
 
 /* Vacuity: -DSEE=n asserts that n never happens, and must find that it does. */
 #define WAITED 1
@@ -344,4 +345,8 @@ init {
     run Killer(); run Gateway(); run Gateway();
     run Exchange(0); run Exchange(1); run Exchange(2)
   }
+  /* When nothing more can happen, the key is open to the next one. */
+  timeout;
+  closed_for_ever = quarantine || flying[0] + flying[1] + flying[2] + doubts[0] + doubts[1] + doubts[2] > 0;
+  assert(!closed_for_ever)
 }

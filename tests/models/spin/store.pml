@@ -19,7 +19,7 @@ bool killed[2];              /* in truth */
 bool closed[TOKENS];         /* the send gate: too late for this dispatch */
 byte phase[TOKENS];          /* at the upstream: 0 not sent, 1 sent, 2 runs, 3 over */
 byte newest = 0, running = 0;
-bool overlap = false, stale = false, twice = false, seen = false;
+bool overlap = false, stale = false, twice = false, closed_for_ever = false, seen = false;
 
 #define ROW(g, t) row[(g) * 4 + (t)]
 #ifdef LOCAL_MARKS
@@ -119,4 +119,12 @@ proctype Gateways() {
   od
 }
 
-init { atomic { run Gateways(); run Accidents(); run Exchange(); run Exchange(); run Exchange() } }
+#define OPEN(t) (row[t] != FLYING && row[t] != IN_DOUBT && row[4 + t] != FLYING && row[4 + t] != IN_DOUBT)
+
+init {
+  atomic { run Gateways(); run Accidents(); run Exchange(); run Exchange(); run Exchange() }
+  /* When nothing more can happen, the key is open to the next one. */
+  timeout;
+  closed_for_ever = !(OPEN(1) && OPEN(2) && OPEN(3));
+  assert(!closed_for_ever)
+}

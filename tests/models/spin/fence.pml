@@ -21,12 +21,10 @@
 #define E(t) (((t) - 1) / GS)
 #define LAST(t) ((E(t) + 1) * GS)
 
-#ifndef COPIES
 #ifdef HOP
 #define COPIES 1
 #else
 #define COPIES 0
-#endif
 #endif
 #ifndef RESTARTS
 #define RESTARTS 1
@@ -207,23 +205,25 @@ proctype Exchange(byte me) {
 end: do
   :: atomic { IDLE(me) && ARRIVED -> pick(t); idle[me] = false; mine = life; refusal = 0; entry = ATTACHED; runs = false
 #if defined(NO_GUARD) || defined(LEASE)
-       ; goto forward
+       ; entry = FREED; goto forward
      }
 #else
        ; compare_and_raise(t, refusal)
        ; if :: refusal != 0 -> answer(t, refusal); goto next :: else fi
      }
-#ifdef TWO_STEPS
-     atomic { flying[E(t)]++; goto forward }
-#endif
 wait:
      /* The critical section; it sees in one step that the wait is over and that the token is still the newest. */
      if
      :: atomic { mine == life && CLEAR(E(t)) ->
           check_again(t, refusal);
           if :: refusal != 0 -> answer(t, refusal); goto next :: else fi;
-          if :: waited -> see(WAITED) :: else fi;
-          flying[E(t)]++ }
+          if :: waited -> see(WAITED) :: else fi
+#ifdef TWO_STEPS
+        }
+        if :: atomic { mine == life -> flying[E(t)]++ } :: atomic { mine != life -> goto next } fi
+#else
+          ; flying[E(t)]++ }
+#endif
      :: atomic { mine == life && !CLEAR(E(t)) ->    /* waited for too long */
           if :: IN_DOUBT(E(t)) -> see(CLOSED_BY_DOUBT) :: else fi;
           answer(t, BUSY); goto next }

@@ -20,6 +20,8 @@ install_missing() {
     need default-jre-headless command -v java
     need libzookeeper-java test -e /usr/share/java/zookeeper.jar
     need libslf4j-java test -e /usr/share/java/slf4j-simple.jar
+    # Searches the models of the protocol, with the compiler above.
+    need spin command -v spin
     # Children that end with their parent.
     need util-linux command -v setpriv
     if [ "${1-}" = benches ]; then

@@ -26,7 +26,7 @@ pub struct Answer {
     /// The word of `Fencing-Outcome`, without its parameters.
     pub outcome: Option<String>,
     pub token: Option<String>,
-    /// Null where the answer is no JSON.
+    /// A text where the answer is no JSON.
     pub body: Value,
 }
 
@@ -122,7 +122,8 @@ impl Client {
         let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
         let outcome =
             field("fencing-outcome").map(|text| text.split(';').next().unwrap_or_default().to_owned());
-        let body = serde_json::from_slice(&body).unwrap_or_default();
+        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+        let body = serde_json::from_slice(&body).unwrap_or_else(|_| text());
         Ok(Answer { status: head.status, outcome, token: field("fencing-token"), body })
     }
 }

@@ -26,11 +26,9 @@ pub(super) fn gateway(
         Level::Guard => ("guard, direct: true", "5s"),
         Level::Upstream => ("upstream", "10s"),
     };
-    let (once, tickets) = match (level, signing_key) {
-        (Level::Guard, Some(key)) => {
-            (", once: {store: guard}", format!("tickets: {{signing_key_file: {}}}\n", key.display()))
-        }
-        _ => ("", String::new()),
+    let tickets = match signing_key {
+        Some(key) => format!("tickets: {{signing_key_file: {}}}\n", key.display()),
+        None => String::new(),
     };
     let (session, tick) = (SESSION.as_millis(), TICK.as_millis());
     format!(
@@ -45,7 +43,7 @@ routes:
   - name: account
     upstream: ledger
     match: {{methods: [POST], path: "/v1/accounts/{{id}}/{{action}}"}}
-    fence: {{key: "account/{{path.id}}", wait: 10s, queue: 200{once}}}
+    fence: {{key: "account/{{path.id}}", wait: 10s, queue: 200}}
   - name: read
     upstream: ledger
     match: {{methods: [GET], path: "/v1/{{rest...}}"}}

@@ -61,19 +61,24 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     let hold = fleet.relay.hold_containing(operation.as_str());
     let mut first_client = Client::of(frozen.public);
     let first = payment.clone();
-    let first = tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) });
+    let mut first = Some(tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) }));
     timeout(SOON, hold.captured()).await.map_err(|_| Trouble::Late("the dispatch of the payment"))?;
     tell.line(&format!("gateway-1 has the lock of account/{VICTIM} and sends debit {operation} of 25.00"));
     tell.line("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
 
+    if fleet.guard.is_some() {
+        // A gateway sends a refused request once more for a client that still waits: this one does not, and will ask
+        // elsewhere.
+        first.take().expect("not hung up yet").abort();
+        until_hung_up(frozen.admin).await?;
+        tell.line("the client has waited long enough, and hangs up");
+    }
     frozen.process.signal(Signal::STOP)?;
     let stopped = Instant::now();
     let session = policy::SESSION.as_secs();
     tell.line(&format!("gateway-1 freezes (SIGSTOP); its ZooKeeper session lasts {session} s"));
 
-    tell.line(
-        "the client gives up waiting and sends the same debit through gateway-2, which waits for the lock",
-    );
+    tell.line("the client sends the same debit through gateway-2, which waits for the lock");
     let elsewhere = Crowd { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
     let mut second_client = Client::of(healthy.public);
     let (receipt, mut receipts) = tokio::join!(
@@ -94,8 +99,14 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     };
     tell.arrived(level, &late);
     frozen.process.signal(Signal::CONT)?;
-    let told = timeout(SOON, first).await.map_err(|_| Trouble::Late("the answer of the woken gateway"))?;
-    tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
+    match first {
+        Some(first) => {
+            let told = timeout(SOON, first).await;
+            let told = told.map_err(|_| Trouble::Late("the answer of the woken gateway"))?;
+            tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
+        }
+        None => tell.line("gateway-1 wakes up, and learns that the lock is no longer its own"),
+    }
     Ok(receipts)
 }
 
@@ -188,6 +199,20 @@ async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
         }
         executions.extend(page);
     }
+}
+
+/// The gateway counts a client that went away before its answer under 499.
+async fn until_hung_up(admin: SocketAddr) -> Result<(), Trouble> {
+    let deadline = Instant::now() + SOON;
+    let mut admin = Client::of(admin);
+    while Instant::now() < deadline {
+        let metrics = get(&mut admin, "/metrics").await?;
+        if metrics.as_str().is_some_and(|text| text.contains("code=\"499\"")) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Err(Trouble::Late("the client's hanging up"))
 }
 
 /// A woken gateway first has to find out that its session is over, and to get a new one.

@@ -1,5 +1,6 @@
 //! What Fencegate promises, one module per promise, each against real processes and a real ZooKeeper.
 
+mod alerts;
 mod cached;
 mod door;
 mod drain;

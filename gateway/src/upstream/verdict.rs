@@ -70,6 +70,11 @@ impl Account {
         }
     }
 
+    /// The guard's own word for its refusal.
+    pub fn word(&self) -> Option<Reason> {
+        self.refusal
+    }
+
     /// Did a guard say anything at all?
     pub fn is_of_a_guard(&self) -> bool {
         self.outcome.is_some() || self.refusal.is_some()

@@ -6,6 +6,8 @@ mod drain;
 mod ensemble;
 mod exclusion;
 mod fields;
+mod guard_admission;
+mod guard_restart;
 mod hang_up;
 mod interrupted;
 mod keys;

@@ -61,7 +61,6 @@ pub struct Rules {
 struct State {
     register: Register,
     underway: Underway,
-    era: u64,
 }
 
 /// Keys that are remembered at most; beyond, the longest unused are forgotten early.
@@ -82,7 +81,7 @@ impl Guard {
             rules: Rules::of(plan),
             identity: remembered.identity.clone(),
             instance,
-            state: Mutex::new(State { register, underway: Underway::default(), era: remembered.era }),
+            state: Mutex::new(State { register, underway: Underway::default() }),
             store,
             committer,
             clock,

@@ -128,7 +128,7 @@ impl Register {
     /// No mark has moved.
     pub fn announce(&mut self, claim: &Claim, now: Boot) -> Result<Vec<Change>, Refused> {
         let token = claim.token;
-        if self.later_era(claim).is_none() && token.number() > self.highest.saturating_add(LARGEST_JUMP) {
+        if !self.is_believed(claim) {
             return Err(Refused::Future { highest: self.highest });
         }
         for key in claim.keys.iter() {
@@ -157,8 +157,12 @@ impl Register {
         moments.max().unwrap_or_default()
     }
 
-    /// Raises what the claim is above of, and nothing down.
+    /// Raises what the claim is above of, and nothing down. What is not believed or may have been forgotten raises
+    /// nothing, also while one only looks on: those marks will be enforced one day.
     pub fn raise(&mut self, claim: &Claim, now: Boot) -> Vec<Change> {
+        if !self.is_believed(claim) {
+            return Vec::new();
+        }
         self.highest = self.highest.max(claim.token.number());
         // Together with the first token of the era: an era that is known without one would let none in.
         let later = self.later_era(claim);
@@ -170,6 +174,10 @@ impl Register {
             }
         }
         changes
+    }
+
+    fn is_believed(&self, claim: &Claim) -> bool {
+        self.later_era(claim).is_some() || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
     }
 
     fn later_era(&self, claim: &Claim) -> Option<u64> {

@@ -182,3 +182,13 @@ fn an_era_is_not_used_up_by_a_token_that_is_refused() {
     assert!(matches!(register.announce(&later("a", 5), NOW), Err(Refused::Floor { .. })));
     register.announce(&later("a", 1 << 50), NOW).expect("the first of its era");
 }
+
+/// Of a guard that only looks on.
+#[test]
+fn what_would_have_been_refused_leaves_no_mark_that_lets_others_in() {
+    let mut register = register();
+    assert_eq!(register.raise(&write(5, 1), NOW), [], "up to the floor its mark may have been forgotten");
+    assert!(matches!(register.announce(&write(7, 1), NOW), Err(Refused::Floor { .. })));
+    assert_eq!(register.raise(&write(i64::MAX as u64, 1), NOW), [], "nothing would ever be newer");
+    runs(&mut register, &write(20, 1));
+}

@@ -9,7 +9,8 @@ fn deploy() -> PathBuf {
 fn promtool(arguments: &[&str]) {
     let output = Command::new("promtool").args(arguments).current_dir(deploy().join("prometheus")).output();
     let output = output.expect("promtool is installed by tests/run");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "promtool {arguments:?}: {said}");
 }
 

@@ -78,7 +78,8 @@ impl<N: Network> Staffed<N> for Guarding {
         let Bench { parts, pool, forward, .. } = bench;
         let Guarding { guard, tickets } = shared.role.clone();
         let claiming = Claiming { guard: guard.clone(), plan: shared.plan.clone(), tickets };
-        let checking = Checking { guard, running: parts.running.clone(), pool };
+        let upstream = Arc::new(shared.plan.upstreams[0].clone());
+        let checking = Checking { guard, running: parts.running.clone(), pool, upstream };
         stack::guard(parts, claiming, checking, forward)
     }
 }

@@ -1,5 +1,7 @@
 //! Asks the upstream what became of an operation whose answer nobody saw.
 
+use std::time::Duration;
+
 use fencegate_policies::plan::{Probe, Upstream};
 use hyper::{
     Method, Request,
@@ -49,8 +51,10 @@ async fn status<N: Network>(
     probe: &Probe,
     entry: &Entry,
 ) -> Result<u16, String> {
+    // Without a name the question would be about something else, such as the list of all operations.
+    let name =
+        entry.name.as_deref().filter(|name| !unquoted(name).is_empty()).ok_or("it has no Idempotency-Key")?;
     let mut lend = pool.checkout(upstream, true).await.map_err(|error| error.to_string())?;
-    let name = entry.name.as_deref().unwrap_or_default();
     let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
     let host = HeaderValue::from_str(lend.endpoint()).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
@@ -76,6 +80,12 @@ fn escaped(name: String) -> String {
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
+}
+
+/// Between two questions, twice as long each time, for about as long as `most`.
+pub fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
+    let first = Duration::from_millis(200);
+    std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
     let ticket = claimed.ticket.clone();
     let running = match checking.decide(&request, claimed, &mut client).await? {
-        Decided::Run(running) => Rc::new(running),
+        Decided::Run(running) => Rc::new(*running),
         Decided::Answer(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
@@ -101,7 +101,7 @@ fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
 
 /// What comes of a claim, when it is not refused.
 enum Decided {
-    Run(Running),
+    Run(Box<Running>),
     Answer(Kept),
 }
 
@@ -123,7 +123,7 @@ impl<N: Network> Checking<N> {
         }
         request.notes.observed.set(Some(refused.reason()));
         let passed = self.guard.let_pass(claimed.claim).await;
-        passed.map(Decided::Run).map_err(|refused| self.guard.refuse(refused, None))
+        passed.map(|running| Decided::Run(Box::new(running))).map_err(|refused| self.guard.refuse(refused, None))
     }
 
     async fn admit(
@@ -144,7 +144,8 @@ impl<N: Network> Checking<N> {
                 },
             },
         };
-        self.guard.admit(claimed.claim.clone(), reserved, patience).await.map(Decided::Run)
+        let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
+        Ok(Decided::Run(Box::new(running)))
     }
 
     /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.

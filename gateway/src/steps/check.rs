@@ -123,7 +123,9 @@ impl<N: Network> Checking<N> {
         }
         request.notes.observed.set(Some(refused.reason()));
         let passed = self.guard.let_pass(claimed.claim).await;
-        passed.map(|running| Decided::Run(Box::new(running))).map_err(|refused| self.guard.refuse(refused, None))
+        passed
+            .map(|running| Decided::Run(Box::new(running)))
+            .map_err(|refused| self.guard.refuse(refused, None))
     }
 
     async fn admit(

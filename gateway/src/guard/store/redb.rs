@@ -78,6 +78,9 @@ impl Redb {
         let committed = || -> Result<(), redb::Error> {
             let mut transaction = self.database.begin_write()?;
             transaction.set_durability(Durability::Immediate)?;
+            // Written in one phase, a last commit that is damaged would be rolled back at the next start without a
+            // word, and its marks with it. In two, the store is refused then.
+            transaction.set_two_phase_commit(true);
             write(&transaction)?;
             Ok(transaction.commit()?)
         };

@@ -254,11 +254,12 @@ impl Register {
     /// Forgets keys that nobody has used since `idle_since`, and more, the longest unused first, while there are more
     /// than `most`. Their tokens raise the floor in the same transaction.
     pub fn evict(&mut self, idle_since: Boot, most: usize, now: Boot) -> Vec<Change> {
-        let mut unused: Vec<(Boot, ResourceKey)> = self
-            .keys
-            .iter_mut()
-            .filter_map(|(key, record)| record.is_idle(now).then(|| (record.used, key.clone())))
-            .collect();
+        let too_many = self.keys.len() > most;
+        let unused = self.keys.iter_mut().filter_map(|(key, record)| {
+            let asked = too_many || record.used <= idle_since;
+            (asked && record.is_idle(now)).then(|| (record.used, key.clone()))
+        });
+        let mut unused: Vec<(Boot, ResourceKey)> = unused.collect();
         unused.sort_unstable();
         let mut changes = Vec::new();
         for (used, key) in unused {

@@ -73,7 +73,7 @@ fn damages(store: &[u8], newest: &[u64]) -> Vec<Damage> {
     });
     let pages = store.chunks(PAGE).enumerate().skip(1);
     let used = pages.filter(|(_, page)| page.iter().any(|byte| *byte != 0)).map(|(number, _)| number * PAGE);
-    let last = used.clone().last().expect("a page in use") as u64;
+    let last = used.clone().next_back().expect("a page in use") as u64;
     let in_pages = used.flat_map(|page| [0, 5, 17, 33, 70].map(|place| (page + place) as u64));
     let page = PAGE as u64;
     let cuts = [0, 100, page, last / 2, last - page, last - 1, last, last + page, store.len() as u64 - 1];

@@ -24,6 +24,7 @@ mod killed;
 mod link;
 mod lock_service;
 mod metrics;
+mod once_zookeeper;
 mod outcome;
 mod overslept;
 mod paused;

@@ -11,7 +11,7 @@ use fencegate_tests::{
     client::{Answer, Ask, Outcome},
     gateway::{Gateway, command, write_policy},
     link::{Fate, FaultyLink, Operation},
-    origin::{Act, Reply},
+    origin::{Act, Latch, Reply},
     patience::{QUIET, patiently},
     policy::Policy,
     scratch,
@@ -51,11 +51,27 @@ fn unknown() -> (u16, String) {
 async fn remembered(tree: &Tree) -> Vec<Value> {
     let mut found = Vec::new();
     for path in tree.paths().await {
-        if path.starts_with("/ops/") && path.matches('/').count() == 3 {
-            found.push(serde_json::from_slice(&tree.data(&path).await).expect("JSON"));
+        let is_one = path.starts_with("/ops/") && path.matches('/').count() == 3;
+        if is_one && let Some(data) = tree.data_if_there(&path).await {
+            found.push(serde_json::from_slice(&data).expect("JSON"));
         }
     }
     found
+}
+
+/// Which of 256 nodes an operation stands below.
+fn shelf(name: &str) -> u8 {
+    let named = plan::Operation { name: name.into(), principal: String::new() };
+    let wanted = Wanted { method: "", target: "", body: b"" };
+    operation("ledger", &named, wanted, 1).id.bytes()[0]
+}
+
+/// Names of two operations that stand below one node: when the second comes, that node is there.
+fn beside_each_other() -> [String; 2] {
+    let first = "op-0".to_owned();
+    let mut others = (1..).map(|n| format!("op-{n}")).filter(|other| shelf(other) == shelf(&first));
+    let second = others.next().expect("one in 256");
+    [first, second]
 }
 
 async fn operator(policy: &Policy, arguments: &[&str]) -> (Option<i32>, String) {
@@ -172,21 +188,22 @@ async fn what_was_not_sent_may_run_again() {
 async fn an_admission_whose_answer_is_lost_is_sent_once() {
     for fate in [Fate::AnswerLost, Fate::Vanishes] {
         let site = Site::fresh().await;
+        let [before, name] = beside_each_other();
         let link = FaultyLink::to(site.zookeeper).await;
         let servers = json!([link.address().to_string()]);
         let policy = once(site.unswept("gw-1").with("/zookeeper/servers", servers));
         let gateway = Gateway::start(&policy).await;
-        // From here on the key has a parent, and the next transaction is the one in question.
-        assert_eq!(gateway.send(&pay("before")).await.status, 200);
+        // From here on key and operation have their parents, and the next transaction is the one in question.
+        assert_eq!(gateway.send(&pay(&before)).await.status, 200);
         let sprung = link.trap(Operation::Multi, fate.clone());
-        let asked = gateway.begin(pay("a"));
+        let asked = gateway.begin(pay(&name));
         sprung.happened().await;
         if matches!(fate, Fate::Vanishes) {
             link.cut();
             link.mend();
         }
         assert_eq!(asked.answer().await.status, 200, "{fate:?}\n{}", gateway.log());
-        assert_eq!(told(&gateway.send(&pay("a")).await), already_done(), "{fate:?}");
+        assert_eq!(told(&gateway.send(&pay(&name)).await), already_done(), "{fate:?}");
         assert_eq!(site.origin.count("/pay/7"), 2, "{fate:?}");
     }
 }
@@ -223,6 +240,79 @@ async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
     assert_eq!(site.origin.count("/pay/7"), 0);
     assert_eq!(remembered(&tree).await, [Value::Null; 0]);
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
+}
+
+#[tokio::test]
+async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let policy = site.policy("gw-1").route(json!({
+        "name": "transfer",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/transfer/{from}/{to}"},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "once": {"store": "zookeeper"}},
+    }));
+    let gateway = site.pausing(&policy, "before_admission", Duration::from_millis(600)).await;
+    let transfer = || Ask::post("/transfer/1/2").field("Idempotency-Key", "a");
+    let asked = gateway.begin(transfer());
+    gateway.stands_at("before_admission").await;
+    let locks = tree.locks().await;
+    assert_eq!(locks.len(), 2, "{locks:?}");
+    tree.delete(&locks[1]).await.expect("a stranger may");
+    assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
+    assert_eq!(site.origin.count("/transfer/1/2"), 0);
+    assert_eq!(gateway.send(&transfer()).await.status, 200);
+    assert_eq!(told(&gateway.send(&transfer()).await), already_done());
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothing() {
+    let site = Site::fresh().await;
+    let [before, name] = beside_each_other();
+    let link = FaultyLink::to(site.zookeeper).await;
+    let tree = site.tree().await;
+    let servers = json!([link.address().to_string()]);
+    let gateway = Gateway::start(&once(site.unswept("gw-1").with("/zookeeper/servers", servers))).await;
+    assert_eq!(gateway.send(&pay(&before)).await.status, 200);
+    let latch = Latch::default();
+    let sprung = link.trap(Operation::Multi, Fate::AnswerHeld(latch.clone()));
+    let asked = gateway.begin(pay(&name));
+    sprung.happened().await;
+    asked.hang_up();
+    tokio::time::sleep(QUIET).await;
+    latch.let_go();
+    let aborted = async {
+        while !remembered(&tree).await.iter().any(|record| record["state"]["is"] == "aborted") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("the admission to be taken back", aborted, || gateway.log()).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    assert_eq!(gateway.send(&pay(&name)).await.status, 200);
+}
+
+/// It slept through the end of its session while the upstream worked, and gets the answer afterwards.
+#[tokio::test]
+async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_session() {
+    let site = Site::fresh().await;
+    let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let latch = site.origin.holds("/pay/7");
+    let slow = one.begin(pay("a"));
+    site.origin.request("/pay/7", 1).await;
+    one.signal(Signal::STOP);
+    assert_eq!(told(&two.send(&pay("a")).await), unknown());
+    one.signal(Signal::CONT);
+    latch.let_go();
+    let answer = slow.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    let known = async {
+        while told(&two.send(&pay("a")).await) != already_done() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the outcome to be known", known, || one.log()).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
 /// A cached tenure could send without a word to ZooKeeper; an operation must not.
@@ -272,17 +362,10 @@ async fn what_is_finished_is_forgotten_in_time_and_what_is_unknown_never() {
 async fn there_are_only_so_many_operations_in_zookeeper() {
     let site = Site::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1")).await;
-    let shelf = |name: String| {
-        let named = plan::Operation { name: name.clone(), principal: String::new() };
-        let operation = operation("ledger", &named, Wanted { method: "", target: "", body: b"" }, 1);
-        (operation.id.bytes()[0], name)
-    };
-    let (number, first) = shelf("op-0".into());
-    let mut others = (1..).map(|n| shelf(format!("op-{n}"))).filter(|(other, _)| *other == number);
-    let (_, second) = others.next().expect("one in 256 stands beside it");
+    let [first, second] = beside_each_other();
     let client = Client::connect(&site.zookeeper.to_string()).await.expect("ZooKeeper serves");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    let shelf = format!("{}/ops/{number:02x}", site.root);
+    let shelf = format!("{}/ops/{:02x}", site.root, shelf(&first));
     client.mkdir(&shelf, &persistent).await.expect("made");
     let path = |n| format!("{shelf}/other-{n}");
     for n in 0..400 {

@@ -1,0 +1,245 @@
+//! One worker's view of what is counted: the series of its routes, looked up once.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use fencegate_policies::plan::{Mode, RouteId};
+use hyper::StatusCode;
+use prometheus::{Histogram, IntCounter, IntGauge};
+
+use super::{
+    Metrics,
+    waits::{Waiting, Waits},
+};
+use crate::{lock::keeper::Refused, refusal::Reason};
+
+/// Label of requests that no route took.
+const UNROUTED: &str = "none";
+
+/// One worker's view: the series of its routes, looked up once.
+pub struct WorkerMetrics {
+    all: Arc<Metrics>,
+    routes: Vec<RouteMetrics>,
+    unrouted: RouteMetrics,
+    /// Those met so far; a handful.
+    upstreams: RefCell<Vec<Answers>>,
+}
+
+/// The answers of one upstream that are of one class.
+struct Answers {
+    upstream: String,
+    class: &'static str,
+    seconds: Histogram,
+}
+
+/// The series of one route.
+pub struct RouteMetrics {
+    all: Arc<Metrics>,
+    name: Arc<str>,
+    seconds: Histogram,
+    in_flight: IntGauge,
+    waiters: IntGauge,
+    waits: Arc<Waits>,
+    /// By mode.
+    held: [IntGauge; 2],
+    warm: [IntCounter; 2],
+    hold: Histogram,
+    wait: Histogram,
+    codes: RefCell<HashMap<StatusCode, IntCounter>>,
+}
+
+/// In the order of their discriminants.
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
+/// What came of asking for a lock.
+pub enum Acquired<'a> {
+    /// Held by this gateway, and free.
+    Warm,
+    AtOnce,
+    Waited,
+    ClientGone,
+    Refused(&'a Refused),
+}
+
+impl WorkerMetrics {
+    /// `all` was made of the same plan.
+    pub fn new(all: Arc<Metrics>) -> Self {
+        let route = |(name, waits): &(Arc<str>, Arc<Waits>)| {
+            RouteMetrics::new(all.clone(), name.clone(), waits.clone())
+        };
+        Self {
+            routes: all.waits.iter().map(route).collect(),
+            unrouted: RouteMetrics::new(all.clone(), UNROUTED.into(), Arc::default()),
+            upstreams: RefCell::default(),
+            all: all.clone(),
+        }
+    }
+
+    pub fn route(&self, id: RouteId) -> &RouteMetrics {
+        self.routes.get(id.0).unwrap_or(&self.unrouted)
+    }
+
+    pub fn unrouted(&self) -> &RouteMetrics {
+        &self.unrouted
+    }
+
+    pub fn upstream_answered(&self, upstream: &str, status: StatusCode, took: Duration) {
+        let class = class(status);
+        let mut known = self.upstreams.borrow_mut();
+        let seconds = known.iter().find(|series| series.class == class && series.upstream == upstream);
+        match seconds {
+            Some(series) => series.seconds.observe(took.as_secs_f64()),
+            None => {
+                let seconds = self.all.upstream_seconds.with_label_values(&[upstream, class]);
+                seconds.observe(took.as_secs_f64());
+                known.push(Answers { upstream: upstream.to_owned(), class, seconds });
+            }
+        }
+    }
+
+    pub fn upstream_error(&self, upstream: &str, kind: &'static str) {
+        self.all.upstream_errors.with_label_values(&[upstream, kind]).inc();
+    }
+
+    pub fn guard_refused(&self, route: Option<RouteId>, reason: Reason) {
+        let route = route.map_or(&self.unrouted, |id| self.route(id));
+        self.all.guard_refusals.with_label_values(&[route.name(), reason.word()]).inc();
+    }
+
+    pub fn retried(&self, upstream: &str) {
+        self.all.retries.with_label_values(&[upstream]).inc();
+    }
+}
+
+/// An upstream may answer any number from 100 to 999; the class of it cannot make series without bound.
+fn class(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        5 => "5xx",
+        _ => "other",
+    }
+}
+
+impl RouteMetrics {
+    fn new(all: Arc<Metrics>, name: Arc<str>, waits: Arc<Waits>) -> Self {
+        let label: &[&str] = &[&name];
+        Self {
+            seconds: all.request_seconds.with_label_values(label),
+            in_flight: all.in_flight.with_label_values(label),
+            waiters: all.waiters.with_label_values(label),
+            waits,
+            held: MODES.map(|mode| all.held.with_label_values(&[&*name, mode.word()])),
+            warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
+            hold: all.lock_hold.with_label_values(label),
+            wait: all.lock_wait.with_label_values(label),
+            codes: RefCell::default(),
+            all: all.clone(),
+            name,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A request was answered.
+    pub fn answered(&self, status: StatusCode, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        let mut codes = self.codes.borrow_mut();
+        let code = status.as_u16();
+        // A number that is no known status is counted by its class: an upstream could send any.
+        let known = status.canonical_reason().map_or_else(|| class(status).to_owned(), |_| code.to_string());
+        let counter = codes
+            .entry(status)
+            .or_insert_with(|| self.all.requests.with_label_values(&[&*self.name, &known]));
+        counter.inc();
+    }
+
+    /// The client went away before its answer: counted under 499, as nginx does.
+    pub fn abandoned(&self, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        self.all.requests.with_label_values(&[&*self.name, "499"]).inc();
+    }
+
+    pub fn rejected(&self, reason: Reason) {
+        self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
+    }
+
+    pub fn outcome_unknown(&self) {
+        self.all.outcome_unknown.with_label_values(&[&self.name]).inc();
+    }
+
+    pub fn in_flight(&self) -> Counted {
+        Counted::up(&self.in_flight)
+    }
+
+    pub fn waiting(&self) -> Waiting {
+        self.waits.enter(Counted::up(&self.waiters))
+    }
+
+    pub fn holding(&self, mode: Mode) -> Holding {
+        Holding {
+            _held: Counted::up(&self.held[mode as usize]),
+            seconds: self.hold.clone(),
+            since: Instant::now(),
+        }
+    }
+
+    pub fn acquired(&self, result: Acquired<'_>, mode: Mode, waited: Duration) {
+        if let Acquired::Warm = result {
+            // The hot path: no look-up.
+            self.wait.observe(0.0);
+            return self.warm[mode as usize].inc();
+        }
+        let (result, contended) = match result {
+            Acquired::Warm => ("warm", "no"),
+            Acquired::AtOnce => ("granted", "no"),
+            Acquired::Waited => ("granted", "yes"),
+            Acquired::ClientGone => ("client-gone", "yes"),
+            Acquired::Refused(Refused::Locked) => ("locked", "yes"),
+            Acquired::Refused(Refused::QueueFull) => ("queue-full", "yes"),
+            Acquired::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
+            Acquired::Refused(Refused::Service(_)) => ("lock-service", "no"),
+        };
+        if result == "granted" {
+            self.wait.observe(waited.as_secs_f64());
+        }
+        self.all.acquisitions.with_label_values(&[&*self.name, mode.word(), result, contended]).inc();
+    }
+}
+
+/// Adds one to a gauge while it lives.
+pub struct Counted(IntGauge);
+
+impl Counted {
+    fn up(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// A lock while it is held.
+pub struct Holding {
+    _held: Counted,
+    seconds: Histogram,
+    since: Instant,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.seconds.observe(self.since.elapsed().as_secs_f64());
+    }
+}

@@ -7,6 +7,7 @@ mod ensemble;
 mod exclusion;
 mod fields;
 mod guard_admission;
+mod guard_answers;
 mod guard_journal;
 mod guard_many;
 mod guard_observe;

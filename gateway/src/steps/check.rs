@@ -66,7 +66,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
     let ticket = claimed.ticket.clone();
     let running = match checking.decide(&request, claimed, &mut client).await? {
-        Decided::Run(running) => Rc::new(running),
+        Decided::Run(running) => running,
         Decided::Answer(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
@@ -94,8 +94,14 @@ fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
 
 /// What comes of a claim, when it is not refused.
 enum Decided {
-    Run(Running),
+    Run(Rc<Running>),
     Answer(Kept),
+}
+
+impl Decided {
+    fn run(running: Running) -> Self {
+        Self::Run(Rc::new(running))
+    }
 }
 
 impl<N: Network> Checking<N> {
@@ -116,7 +122,7 @@ impl<N: Network> Checking<N> {
         }
         request.notes.observed.set(Some(refused.reason()));
         let passed = self.guard.let_pass(claimed.claim).await;
-        passed.map(Decided::Run).map_err(|refused| self.guard.refuse(refused))
+        passed.map(Decided::run).map_err(|refused| self.guard.refuse(refused))
     }
 
     async fn admit(
@@ -137,7 +143,7 @@ impl<N: Network> Checking<N> {
                 },
             },
         };
-        self.guard.admit(claimed.claim.clone(), reserved, patience).await.map(Decided::Run)
+        self.guard.admit(claimed.claim.clone(), reserved, patience).await.map(Decided::run)
     }
 
     /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.

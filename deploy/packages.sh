@@ -9,7 +9,7 @@ need() {
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
-# install_missing [benches]: with the peers that the benchmarks are held against.
+# install_missing [tests|benches]: with what the tests ask, or the peers that the benchmarks are held against.
 install_missing() {
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
@@ -22,6 +22,12 @@ install_missing() {
     need libslf4j-java test -e /usr/share/java/slf4j-simple.jar
     # Children that end with their parent.
     need util-linux command -v setpriv
+    if [ "${1-}" = tests ]; then
+        # Alert rules are tested with its promtool.
+        need prometheus command -v promtool
+        # The model checker.
+        need spin command -v spin
+    fi
     if [ "${1-}" = benches ]; then
         need wrk command -v wrk
         need nginx-light test -x /usr/sbin/nginx

@@ -122,6 +122,14 @@ impl Body {
         }
     }
 
+    /// The same bytes once more, where it is here in full.
+    pub fn again(&self) -> Option<Self> {
+        match &self.source {
+            Source::Whole { data, .. } => Some(Self::whole(data.clone().unwrap_or_default())),
+            Source::Live { .. } | Source::Piped(_) => None,
+        }
+    }
+
     pub fn holding(mut self, permit: Rc<Permit>) -> Self {
         self.permit = Some(permit);
         self

@@ -90,6 +90,7 @@ impl Visit {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
+        let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
             answer.as_ref().err().filter(|_| self.role == Role::Guard).and_then(Refusal::word_of_guard);
         let mut reply = answer.unwrap_or_else(|refusal| {
@@ -99,6 +100,12 @@ impl Visit {
         if self.notes.fenced.get() || self.role == Role::Guard {
             let told = refused.filter(|_| self.role == Role::Guard);
             stamp(reply.headers_mut(), &self.notes, outcome, told);
+        }
+        if let (Role::Guard, Some(reference)) = (self.role, reference) {
+            let mut value = reply.headers()[FENCING_OUTCOME].as_bytes().to_vec();
+            value.extend(format!("; ref={reference}").bytes());
+            let value = HeaderValue::from_bytes(&value).expect("a reference is a word");
+            reply.headers_mut().insert(FENCING_OUTCOME, value);
         }
         if let Some(word) = word {
             reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));

@@ -26,6 +26,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Reads [`Outcome::word`] back.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Done, Self::Replayed, Self::NotDispatched, Self::Unknown]
+            .into_iter()
+            .find(|outcome| outcome.word() == word)
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -51,6 +58,11 @@ macro_rules! reasons {
             /// The reason as it stands in metrics, logs, and problem bodies.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
+            }
+
+            /// Reads [`Reason::word`] back. Of reasons with one word, the recorded one: that is what guards send.
+            pub fn parse(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.word() == word)
             }
 
             fn status(self) -> StatusCode {
@@ -158,6 +170,11 @@ impl Refusal {
         Self { retires: true, ..self }
     }
 
+    pub fn reference(&self) -> Option<&str> {
+        self.reference.as_deref()
+    }
+
+    /// Nothing may be dispatched any more under the tenure that met this.
     pub fn retires(&self) -> bool {
         self.retires || self.outcome() == Outcome::Unknown
     }

@@ -21,10 +21,11 @@ use tokio::sync::oneshot;
 use crate::{
     admin::metrics::{Counted, Holding},
     body::Body,
-    guard::{operation::Operation, register::Claim},
+    guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
     lock::tenure::{Dispatch, Tenure},
     refusal::Reason,
     steps::limit::Permit,
+    ticket::{FENCING_TICKET, Ticketing},
     upstream::gate::Gate,
 };
 
@@ -85,6 +86,8 @@ pub struct Fenced {
     /// Sorted, without doubles, at least one.
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
+    /// What is to happen at most once.
+    pub operation: Option<Operation>,
 }
 
 /// No longer cancelled by its client's going away; who waits can still see it.
@@ -138,6 +141,9 @@ pub struct Hold {
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
     pub counted: Rc<Holding>,
+    /// For a guard, where tickets are signed.
+    pub tickets: Option<Arc<Ticketing>>,
+    pub operation: Option<Operation>,
 }
 
 impl Right for Hold {
@@ -153,7 +159,16 @@ impl Right for Hold {
         self.mode
     }
 
-    fn stamp(&self, _: Token, _: &mut HeaderMap) {}
+    fn stamp(&self, token: Token, headers: &mut HeaderMap) {
+        let ticket = self.tickets.as_ref().and_then(|tickets| tickets.ticket(&self.keys, token, self.mode));
+        if let Some(ticket) = ticket {
+            headers.insert(FENCING_TICKET, ticket);
+        }
+        if let Some(operation) = &self.operation {
+            let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
+            headers.insert(FENCING_OPERATION, value);
+        }
+    }
 }
 
 impl Incoming for Routed {
@@ -203,6 +218,18 @@ impl Routed {
     }
 }
 
+impl Keyed {
+    /// The same request once more. Its body is here in full.
+    pub fn again(&self) -> Self {
+        let mut http = Request::new(self.http.body().again().unwrap_or_else(Body::empty));
+        *http.method_mut() = self.http.method().clone();
+        *http.uri_mut() = self.http.uri().clone();
+        *http.headers_mut() = self.http.headers().clone();
+        let Self { notes, plan, upstream, .. } = self;
+        Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None }
+    }
+}
+
 impl Fenced {
     pub fn fence<'a>(&self, plan: &'a Plan) -> &'a Fence {
         plan.routes.get(self.route).fence.as_ref().expect("a request is fenced by a route that fences")
@@ -225,6 +252,11 @@ pub fn presence() -> (Presence, Client) {
 }
 
 impl Client {
+    /// The client has hung up already.
+    pub fn is_gone(&mut self) -> bool {
+        !matches!(self.gone.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
+
     /// Returns when the client has hung up; never twice.
     pub async fn gone(&mut self) {
         // Nothing is ever sent: the other end is dropped.
@@ -259,6 +291,8 @@ pub struct Notes {
     pub replayed: Cell<Option<Replayed>>,
     /// What would have been refused, were it not only looked on.
     pub observed: Cell<Option<Reason>>,
+    /// The upstream has refused the token as stale: nothing more under this tenure.
+    pub retires: Cell<bool>,
     /// A hop between gateway and guard showed itself.
     pub hop_seen: Cell<bool>,
     /// Of the connection that the last attempt was sent on.

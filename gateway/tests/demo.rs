@@ -24,12 +24,21 @@ fn summary(output: &Output) -> Value {
 }
 
 #[test]
-fn with_the_fence_the_late_debit_is_refused_and_every_claim_holds() {
-    let output = demo(&["--once", "--format", "json"]).output().expect("started");
+fn with_a_guard_the_late_debit_is_refused_before_a_service_that_compares_nothing() {
+    every_claim_holds("guard", &["--once", "--format", "json"]);
+}
+
+#[test]
+fn with_a_comparing_service_the_late_debit_is_refused_by_it() {
+    every_claim_holds("upstream", &["--once", "--level", "upstream", "--format", "json"]);
+}
+
+fn every_claim_holds(level: &str, arguments: &[&str]) {
+    let output = demo(arguments).output().expect("started");
     let story = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{story}");
     let summary = summary(&output);
-    assert_eq!(summary["level"], "upstream", "{story}");
+    assert_eq!(summary["level"], level, "{story}");
     assert!(summary["payments"].as_u64() >= Some(200), "{summary}");
     for none in ["executed_twice", "overlaps", "stale_executed"] {
         assert_eq!(summary[none], 0, "{none} in {summary}");
@@ -60,7 +69,7 @@ fn nothing_is_left_behind_however_the_demo_ends() {
         let mut demo = demo(&[]).env("TMPDIR", mark.path()).stdout(Stdio::piped()).spawn().expect("started");
         let mut stdout = demo.stdout.take().expect("piped");
         until_said(&mut stdout, "gateway-2 at");
-        assert!(processes_of(mark.path()) >= 4, "a ZooKeeper, a ledger and two gateways");
+        assert!(processes_of(mark.path()) >= 5, "a ZooKeeper, a ledger, a guard and two gateways");
 
         rustix::process::kill_process(Pid::from_child(&demo), signal).expect("our own child");
         demo.wait().expect("our own child");

@@ -1,9 +1,11 @@
 //! What Fencegate promises, one module per promise, each against real processes and a real ZooKeeper.
 
+mod alerts;
 mod cached;
 mod door;
 mod drain;
 mod ensemble;
+mod era;
 mod exclusion;
 mod fields;
 mod guard_admission;
@@ -15,6 +17,7 @@ mod guard_paused;
 mod guard_restart;
 mod guard_store;
 mod guard_tokens;
+mod guard_verbs;
 mod hang_up;
 mod interrupted;
 mod keys;
@@ -22,6 +25,7 @@ mod killed;
 mod link;
 mod lock_service;
 mod metrics;
+mod once_zookeeper;
 mod outcome;
 mod overslept;
 mod paused;

@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::{expose, metrics::Metrics};
 use crate::guard::{
-    Guard,
+    Guard, Refusals,
     operation::{Entry, Resolution},
     refused::Refused,
 };
@@ -30,25 +30,34 @@ pub struct Seen {
 }
 
 /// An operation or execution that nobody knows the outcome of.
-#[derive(Debug, Serialize)]
-struct Open {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Open {
     /// To name it by: of an operation, or the token of an execution that is none.
-    reference: String,
-    kind: &'static str,
-    keys: Vec<ResourceKey>,
-    token: Token,
+    pub reference: String,
+    pub kind: Kind,
+    pub keys: Vec<ResourceKey>,
+    pub token: Token,
     #[serde(skip_serializing_if = "Option::is_none")]
-    method: Option<String>,
+    pub method: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
+    pub target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    idempotency_key: Option<String>,
+    pub idempotency_key: Option<String>,
     /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
-    admitted: Option<u64>,
+    pub admitted: Option<u64>,
     /// Until the key is free again without anybody's word.
     #[serde(skip_serializing_if = "Option::is_none")]
-    closes_key_for_ms: Option<u64>,
+    pub closes_key_for_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Happens at most once: nobody may repeat it before somebody has said what came of it.
+    Operation,
+    /// Closes its keys for a while, and is remembered no longer than that.
+    Execution,
 }
 
 /// What an operator says of an operation.
@@ -78,6 +87,7 @@ pub fn routes(seen: Seen) -> Router {
         .route("/api/v1/operations/{reference}/resolve", post(resolve))
         .route("/api/v1/operations/{reference}/forget", post(forget))
         .route("/api/v1/keys/{*key}", get(key))
+        .route("/api/v1/refusals", get(refusals))
         .with_state(seen)
         .merge(expose(metrics, move || counted.count()))
 }
@@ -106,7 +116,7 @@ async fn operations(State(seen): State<Seen>) -> Answer {
     };
     let operation = |reference: String, entry: Entry| Open {
         reference,
-        kind: "operation",
+        kind: Kind::Operation,
         closes_key_for_ms: closes(entry.token),
         keys: entry.keys,
         token: entry.token,
@@ -120,7 +130,7 @@ async fn operations(State(seen): State<Seen>) -> Answer {
     let known: Vec<Token> = open.iter().map(|open| open.token).collect();
     open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
         reference: doubt.token.to_string(),
-        kind: "execution",
+        kind: Kind::Execution,
         keys: doubt.keys.clone(),
         token: doubt.token,
         method: None,
@@ -179,6 +189,10 @@ async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
     Ok(Json(json!({
         "key": key, "write": known.write, "read": known.read, "in_flight": running, "in_doubt": doubts,
     })))
+}
+
+async fn refusals(State(seen): State<Seen>) -> Json<Refusals> {
+    Json(seen.guard.refusals())
 }
 
 fn unknown(what: &str) -> (StatusCode, Json<Value>) {

@@ -44,6 +44,7 @@ pub struct Metrics {
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
     retries: IntCounterVec,
+    guard_refusals: IntCounterVec,
     session: SessionMetrics,
     guard: GuardMetrics,
 }
@@ -143,6 +144,11 @@ impl Metrics {
                 "retries_total",
                 "Requests sent again because nothing of them had been sent.",
                 &["upstream"],
+            ),
+            guard_refusals: counters(
+                "guard_refusals_total",
+                "Dispatches that a guard did not let in, or whose outcome it does not know, by its word.",
+                &["route", "reason"],
             ),
             session,
             guard,
@@ -272,6 +278,11 @@ impl WorkerMetrics {
 
     pub fn upstream_error(&self, upstream: &str, kind: &'static str) {
         self.all.upstream_errors.with_label_values(&[upstream, kind]).inc();
+    }
+
+    pub fn guard_refused(&self, route: Option<RouteId>, reason: Reason) {
+        let route = route.map_or(&self.unrouted, |id| self.route(id));
+        self.all.guard_refusals.with_label_values(&[route.name(), reason.word()]).inc();
     }
 
     pub fn retried(&self, upstream: &str) {

@@ -8,7 +8,7 @@ use std::{io, net::TcpListener, sync::Arc, thread};
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,8 @@ use crate::{admin::metrics::Metrics, lock::keeper::Keeper, session::live::View};
 pub struct Seen {
     pub keeper: Keeper,
     pub metrics: Arc<Metrics>,
+    /// The public keys of our tickets, for guards to fetch.
+    pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
 }
 
@@ -44,7 +46,11 @@ pub fn start(listener: TcpListener, routes: Router) -> io::Result<()> {
 /// Of a gateway.
 pub fn routes(seen: Seen) -> Router {
     let metrics = seen.metrics.clone();
-    Router::new().route("/ready", get(ready)).with_state(seen).merge(expose(metrics, || ()))
+    Router::new()
+        .route("/ready", get(ready))
+        .route("/jwks.json", get(jwks))
+        .with_state(seen)
+        .merge(expose(metrics, || ()))
 }
 
 /// What both roles show. `count` brings gauges up to date.
@@ -54,6 +60,11 @@ fn expose(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'stati
         ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render())
     };
     Router::new().route("/live", get(async || "live\n")).route("/metrics", get(rendered))
+}
+
+async fn jwks(State(seen): State<Seen>) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
+    let jwks = seen.jwks.ok_or(StatusCode::NOT_FOUND)?;
+    Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
 }
 
 /// 200 when a lock could be granted now. A gateway that is not ready still serves unfenced routes.

@@ -5,11 +5,11 @@ use std::io::{IsTerminal, stderr};
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// How log lines are written.
+/// How something is written: the lines of the log, or what a verb prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
-    /// One JSON object per line.
+    /// For machines.
     Json,
 }
 

@@ -1,9 +1,13 @@
 //! The command line: what can be asked of the one binary, and what it exits with.
 
+mod ensemble;
 mod era;
+mod guard;
 mod keys;
 mod log;
+mod once;
 mod policy;
+mod when;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -11,10 +15,7 @@ use clap::{Parser, Subcommand};
 use tracing::error;
 
 use self::log::Format;
-use crate::{
-    demo,
-    serve::{gateway, guard},
-};
+use crate::{demo, serve::gateway};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
@@ -40,23 +41,8 @@ enum Command {
         #[arg(long, value_name = "N")]
         workers: Option<usize>,
     },
-    /// Run the guard beside an upstream until SIGTERM.
-    Guard {
-        #[arg(short = 'c', long = "config", value_name = "GUARD")]
-        policy: PathBuf,
-        /// Make the store. `fencegate era show` prints what to give.
-        #[arg(long, requires_all = ["floor", "ensemble"])]
-        init: bool,
-        /// With `--init`: no token up to this epoch passes.
-        #[arg(long, value_name = "E", requires = "init")]
-        floor: Option<u64>,
-        /// With `--init`: the installation whose tokens are compared.
-        #[arg(long, value_name = "UUID", requires = "init")]
-        ensemble: Option<String>,
-        /// Worker threads; one per core unless given.
-        #[arg(long, value_name = "N")]
-        workers: Option<usize>,
-    },
+    /// Run the guard beside an upstream until SIGTERM, or ask a running one.
+    Guard(guard::Arguments),
     /// Check the policy of a gateway or the file of a guard: all errors at once, each with its place and remedy.
     Check {
         #[arg(value_name = "POLICY", required_unless_present = "config")]
@@ -66,21 +52,15 @@ enum Command {
     },
     /// The identity of an installation in ZooKeeper.
     #[command(subcommand)]
-    Era(Era),
+    Era(era::Era),
+    /// Operations that ZooKeeper remembers, for upstreams without a guard.
+    #[command(subcommand)]
+    Once(once::Once),
     /// The keys that tickets are signed and checked with.
     #[command(subcommand)]
     Keys(keys::Keys),
     /// Everything on one machine: a private ZooKeeper, two gateways, a payment service, and an accident.
     Demo(demo::Options),
-}
-
-#[derive(Debug, Subcommand)]
-enum Era {
-    /// Make the installation's nodes, once. Safe to repeat.
-    Init {
-        #[arg(short = 'c', long = "config", value_name = "POLICY")]
-        policy: PathBuf,
-    },
 }
 
 /// Runtime trouble.
@@ -97,27 +77,23 @@ pub fn run() -> ExitCode {
             let workers = workers.unwrap_or_else(cores);
             gateway::run(plan, gateway::Options { init, workers }).map_err(|trouble| failed(&trouble))
         }),
-        Command::Guard { policy, floor, ensemble, workers, .. } => {
-            policy::read_guard(&policy).and_then(|plan| {
-                let workers = workers.unwrap_or_else(cores);
-                let init = floor.zip(ensemble).map(|(floor, ensemble)| guard::Init { floor, ensemble });
-                guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| failed(&trouble))
-            })
-        }
+        Command::Guard(arguments) => guard::run(arguments),
         Command::Check { policy, config } => {
             let policy = policy.or(config).expect("one of the two is required");
             policy::check(&policy).map(|()| println!("{}: good", policy.display()))
         }
-        Command::Era(Era::Init { policy }) => policy::read(&policy).and_then(|plan| {
-            era::init(&plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
+        Command::Era(verb) => policy::read(verb.policy()).and_then(|plan| {
+            era::run(&verb, &plan.zookeeper)
+                .map(|said| println!("{said}"))
+                .map_err(|trouble| failed(&trouble))
+        }),
+        Command::Once(verb) => policy::read(verb.policy()).and_then(|plan| {
+            once::run(&verb, &plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
         }),
         Command::Keys(verb) => {
             keys::run(&verb).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
         }
-        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| {
-            eprintln!("error: {}", chain(&trouble));
-            ExitCode::from(RUNTIME)
-        })),
+        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| told(&trouble))),
     };
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
 }
@@ -128,6 +104,12 @@ fn cores() -> usize {
 
 fn failed(trouble: &dyn std::error::Error) -> ExitCode {
     error!(error = %chain(trouble), "failed");
+    ExitCode::from(RUNTIME)
+}
+
+/// For whoever has asked for something at a terminal.
+fn told(trouble: &dyn std::error::Error) -> ExitCode {
+    eprintln!("error: {}", chain(trouble));
     ExitCode::from(RUNTIME)
 }
 

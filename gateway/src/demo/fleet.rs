@@ -1,4 +1,4 @@
-//! Who takes part: a private ZooKeeper, the ledger, a relay that is the slow network, and two gateways.
+//! Who takes part: a private ZooKeeper, the ledger, its guard, a relay that is the slow network, and two gateways.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,8 +16,10 @@ use super::{Level, Trouble, policy};
 /// Everything that runs. Dropping it ends it, in the order of the fields.
 pub(super) struct Fleet {
     pub(super) gateways: [Gateway; 2],
-    /// Between the first gateway and the ledger; the second reaches the ledger directly.
+    /// Between the first gateway and the guard or ledger, which the second reaches directly.
     pub(super) relay: Relay,
+    /// At level `guard`.
+    pub(super) guard: Option<Guard>,
     pub(super) ledger: Ledger,
     pub(super) zookeeper: PrivateZooKeeper,
     pub(super) version: String,
@@ -30,6 +32,13 @@ pub(super) struct Gateway {
     /// Where clients come in.
     pub(super) public: SocketAddr,
     /// Where `/ready` and `/metrics` are.
+    pub(super) admin: SocketAddr,
+}
+
+pub(super) struct Guard {
+    pub(super) process: Child,
+    /// Where gateways come in.
+    pub(super) public: SocketAddr,
     pub(super) admin: SocketAddr,
 }
 
@@ -55,18 +64,26 @@ impl Fleet {
         let version = zookeeper.version()?;
 
         let ledger = Ledger::start(&own, folder.path(), level)?;
-        let relay = Relay::start(ledger.address)?;
-        let write = |name, ledger| -> Result<PathBuf, Trouble> {
+        let key = (level == Level::Guard).then(|| make_key(&own, folder.path())).transpose()?;
+        let write = |name, upstream| -> Result<PathBuf, Trouble> {
             let file = folder.path().join(format!("{name}.yaml"));
-            fs::write(&file, policy::written(name, level, zookeeper.address(), ledger))?;
+            fs::write(&file, policy::gateway(name, level, zookeeper.address(), upstream, key.as_deref()))?;
             Ok(file)
         };
+        // The installation and its first number have to be known before there is a guard.
+        let placeholder = write("installation", ledger.address)?;
+        command(&own, &["era", "init", "-c"], &[&placeholder])?;
+        let guard = match &key {
+            Some(key) => Some(Guard::start(&own, folder.path(), &placeholder, key, ledger.address)?),
+            None => None,
+        };
+        let upstream = guard.as_ref().map_or(ledger.address, |guard| guard.public);
+        let relay = Relay::start(upstream)?;
         let first = write("gateway-1", relay.address())?;
-        let second = write("gateway-2", ledger.address)?;
-        make_era(&own, &first)?;
+        let second = write("gateway-2", upstream)?;
         let gateways =
             [Gateway::start("gateway-1", &own, &first)?, Gateway::start("gateway-2", &own, &second)?];
-        Ok(Self { gateways, relay, ledger, zookeeper, version, _folder: folder })
+        Ok(Self { gateways, relay, guard, ledger, zookeeper, version, _folder: folder })
     }
 
     /// Lets the gateways drain, so that they leave no session behind, then ends the rest.
@@ -78,6 +95,10 @@ impl Fleet {
             }
             for gateway in &self.gateways {
                 gateway.process.wait(Duration::from_secs(5));
+            }
+            if let Some(guard) = &self.guard {
+                let _gone = guard.process.signal(Signal::TERM);
+                guard.process.wait(Duration::from_secs(5));
             }
         };
         tokio::task::spawn_blocking(end).await.expect("ending neither panics nor is cancelled");
@@ -96,7 +117,7 @@ impl Ledger {
             return Err(Trouble::NoLedger(program.display().to_string()));
         }
         let compare = match level {
-            Level::None => "off",
+            Level::None | Level::Guard => "off",
             Level::Upstream => "token",
         };
         let database = folder.join("ledger.sqlite");
@@ -117,14 +138,47 @@ impl Gateway {
     }
 }
 
-/// Makes the installation in the empty ZooKeeper, as an operator does it once.
-fn make_era(own: &Path, policy: &Path) -> Result<(), Trouble> {
-    let arguments = ["era", "init", "-c"].map(Path::new);
-    let process = Child::spawn(own, arguments.into_iter().chain([policy]))?;
-    match process.wait(UP_WITHIN) {
-        Some(status) if status.success() => Ok(()),
-        _ => Err(Trouble::NotUp { who: "`fencegate era init`".to_owned(), said: process.log() }),
+impl Guard {
+    fn start(
+        own: &Path,
+        folder: &Path,
+        policy: &Path,
+        key: &Path,
+        ledger: SocketAddr,
+    ) -> Result<Self, Trouble> {
+        let public_keys = folder.join("ticket-keys.json");
+        fs::write(&public_keys, command(own, &["keys", "public"], &[key])?)?;
+        let file = folder.join("guard.yaml");
+        fs::write(&file, policy::guard(ledger, &folder.join("guard.redb"), &public_keys))?;
+        let era = command(own, &["era", "show", "--format", "json", "-c"], &[policy])?;
+        let era: Value = serde_json::from_slice(&era).expect("the same binary wrote it");
+        let (floor, ensemble) =
+            (era["floor"].to_string(), era["ensemble"].as_str().unwrap_or_default().to_owned());
+        let mut arguments =
+            vec!["guard", "--log-format", "json", "--init", "--floor", &floor, "--ensemble", &ensemble, "-c"];
+        let file = file.display().to_string();
+        arguments.push(&file);
+        let process = Child::spawn(own, arguments)?;
+        let admin = said(&process, "the guard", |line| address_of("admin", line))?;
+        let public = said(&process, "the guard", |line| address_of("guard", line))?;
+        Ok(Self { process, public, admin })
     }
+}
+
+/// Makes the key that both gateways sign tickets with.
+fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, Trouble> {
+    let key = folder.join("ticket-key.json");
+    command(own, &["keys", "new"], &[&key]).map(|_| key)
+}
+
+/// What an operator does once: runs the binary to its end, and takes what it prints.
+fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, Trouble> {
+    let output = std::process::Command::new(own).args(words).args(files).output()?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(Trouble::NotUp { who: format!("`fencegate {}`", words.join(" ")), said })
 }
 
 /// Waits until the child says, in a line of JSON, what `read` looks for.

@@ -6,7 +6,6 @@
 mod audit;
 pub mod child;
 mod fleet;
-mod http;
 mod payer;
 mod policy;
 pub mod relay;
@@ -24,6 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::fleet::Fleet;
 use self::report::{Narrator, Summary};
+use crate::client::Unanswered;
 
 /// How to play.
 #[derive(Debug, Clone, Copy, Args)]
@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long)]
     pub once: bool,
     /// Who compares the tokens.
-    #[arg(long, value_enum, default_value_t = Level::Upstream)]
+    #[arg(long, value_enum, default_value_t = Level::Guard)]
     pub level: Level,
     /// The same story with the lock only: the same as `--level none`.
     #[arg(long, conflicts_with = "level")]
@@ -47,6 +47,8 @@ pub struct Options {
 pub enum Level {
     /// Nobody: the lock is all there is.
     None,
+    /// A guard beside a payment service that knows nothing of tokens.
+    Guard,
     /// The payment service, in its own transaction.
     Upstream,
 }
@@ -69,7 +71,7 @@ pub enum Trouble {
     #[error("{0} did not happen in time")]
     Late(&'static str),
     #[error("ask {address} for {path}")]
-    Unanswered { address: SocketAddr, path: String, source: http::Unanswered },
+    Unanswered { address: SocketAddr, path: String, source: Unanswered },
     #[error("{address} answers {path} with {said}")]
     Unexpected { address: SocketAddr, path: String, said: String },
     #[error("prepare or control the processes")]

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::http::{Answer, Client, Unanswered};
+use crate::client::{Answer, Client, Unanswered};
 
 /// A change of one account that a client wants, under a name of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(super) async fn attempt(client: &mut Client, payment: &Payment) -> Result<An
     let direction = if payment.change < 0 { "debit" } else { "credit" };
     let path = format!("/v1/accounts/{}/{direction}", payment.account);
     let body = json!({ "operation": payment.operation, "amount": payment.change.abs() });
-    client.post(&path, &body, PATIENCE).await
+    client.once(&path, &payment.operation, &body, PATIENCE).await
 }
 
 fn is_temporary(status: StatusCode) -> bool {
@@ -126,8 +126,8 @@ impl Told {
             format!("{} {reason}", answer.status.as_u16())
         };
         match answer.outcome.as_deref() {
-            Some("done") if answer.status.is_success() => Self::Done { token: answer.token },
-            Some("done" | "not-dispatched") => Self::Refused(said()),
+            Some("done" | "replayed") if answer.status.is_success() => Self::Done { token: answer.token },
+            Some("done" | "replayed" | "not-dispatched") => Self::Refused(said()),
             _ => Self::Unknown(said()),
         }
     }

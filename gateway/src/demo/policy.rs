@@ -1,6 +1,7 @@
 //! The policy files that the gateways of the demo run with.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use super::Level;
@@ -10,12 +11,24 @@ pub(super) const SESSION: Duration = Duration::from_secs(2);
 /// Unit of time of the private ZooKeeper.
 pub(super) const TICK: Duration = Duration::from_millis(200);
 
-/// `ledger` is where this gateway reaches it, which may be a relay in between.
-pub(super) fn written(name: &str, level: Level, zookeeper: SocketAddr, ledger: SocketAddr) -> String {
+/// `upstream` is where this gateway reaches the ledger or its guard, which may be a relay in between.
+pub(super) fn gateway(
+    name: &str,
+    level: Level,
+    zookeeper: SocketAddr,
+    upstream: SocketAddr,
+    signing_key: Option<&Path>,
+) -> String {
     let (fencing, response_timeout) = match level {
         // Nobody compares, so a request must be given up before its lock can be lost.
         Level::None => ("none", "1s"),
+        // Above the guard's time to settle and to execute.
+        Level::Guard => ("guard, direct: true", "5s"),
         Level::Upstream => ("upstream", "10s"),
+    };
+    let tickets = match signing_key {
+        Some(key) => format!("tickets: {{signing_key_file: {}}}\n", key.display()),
+        None => String::new(),
     };
     let (session, tick) = (SESSION.as_millis(), TICK.as_millis());
     format!(
@@ -25,7 +38,7 @@ listeners: {{public: {{address: "127.0.0.1:0"}}}}
 admin: {{address: "127.0.0.1:0"}}
 zookeeper: {{servers: ["{zookeeper}"], root: /demo, session_timeout: {session}ms, tick: {tick}ms}}
 upstreams:
-  ledger: {{endpoints: ["http://{ledger}"], fencing: {fencing}, response_timeout: {response_timeout}}}
+  ledger: {{endpoints: ["http://{upstream}"], fencing: {fencing}, response_timeout: {response_timeout}}}
 routes:
   - name: account
     upstream: ledger
@@ -36,6 +49,24 @@ routes:
     match: {{methods: [GET], path: "/v1/{{rest...}}"}}
     fence: none
 unmatched: reject
+{tickets}"#
+    )
+}
+
+/// The guard beside the ledger. Its times are those of a demo: a debit takes milliseconds.
+pub(super) fn guard(ledger: SocketAddr, store: &Path, public_keys: &Path) -> String {
+    let (store, public_keys) = (store.display(), public_keys.display());
+    format!(
+        r#"version: 1
+listener: {{address: "127.0.0.1:0"}}
+admin: {{address: "127.0.0.1:0"}}
+upstream: {{endpoint: "http://{ledger}", response_timeout: 1s}}
+store: {{redb: {store}}}
+settle: 2s
+max_execution: 2s
+send_within: 1s
+unfenced: [GET]
+tickets: {{public_keys_file: {public_keys}}}
 "#
     )
 }
@@ -47,10 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_levels_are_good_policies_without_a_warning() {
-        for level in [Level::None, Level::Upstream] {
-            let address = ([127, 0, 0, 1], 2181).into();
-            let loaded = file::load(&written("gateway-1", level, address, address));
+    fn all_levels_are_good_policies_without_a_warning() {
+        let address = ([127, 0, 0, 1], 2181).into();
+        let guarded = file::load_guard(&guard(address, Path::new("/d/g.redb"), Path::new("/d/keys.json")));
+        assert!(guarded.diagnostics.is_empty() && guarded.plan.is_some(), "{:?}", guarded.diagnostics);
+        for level in [Level::None, Level::Guard, Level::Upstream] {
+            let key = Some(Path::new("/d/key.json"));
+            let loaded = file::load(&gateway("gateway-1", level, address, address, key));
             assert!(loaded.diagnostics.is_empty(), "{level:?}: {:?}", loaded.diagnostics);
             assert!(loaded.plan.is_some(), "{level:?}");
         }

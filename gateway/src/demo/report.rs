@@ -47,7 +47,7 @@ impl Summary {
         let found = &self.findings;
         let claim = |text: String, holds| Claim { text, holds };
         match self.level {
-            Level::Upstream => vec![
+            Level::Guard | Level::Upstream => vec![
                 claim(
                     format!("{} payments acknowledged, at least 200", found.payments),
                     found.payments >= 200,
@@ -87,6 +87,9 @@ impl Narrator {
 
     pub(super) fn title(&self, level: Level) {
         self.raw(match level {
+            Level::Guard => {
+                "One frozen gateway, one late debit, and a guard before a service that knows nothing of fencing."
+            }
             Level::Upstream => {
                 "One frozen gateway, one late debit, and a service that compares fencing tokens."
             }
@@ -101,6 +104,12 @@ impl Narrator {
         self.line(&format!("ZooKeeper {} at {}", fleet.version, fleet.zookeeper.address()));
         let ledger = &fleet.ledger;
         self.line(&format!("ledger at http://{} (process {})", ledger.address, ledger.process.pid()));
+        if let Some(guard) = &fleet.guard {
+            let (public, admin, pid) = (guard.public, guard.admin, guard.process.pid());
+            self.line(&format!(
+                "guard at http://{public}, metrics at http://{admin}/metrics (process {pid})"
+            ));
+        }
         for gateway in &fleet.gateways {
             let (name, public, admin) = (gateway.name, gateway.public, gateway.admin);
             let pid = gateway.process.pid();
@@ -152,7 +161,7 @@ impl Narrator {
             Late::Executed { token } => {
                 self.line(&format!("         with token {token}: EXECUTED, the account is debited twice"));
             }
-            Late::Nowhere if level == Level::Upstream => self.line("the ledger saw nothing of them"),
+            Late::Nowhere if level != Level::None => self.line("nobody saw anything of them"),
             Late::Nowhere => self.line("the ledger did not execute them"),
         }
     }

@@ -1,17 +1,19 @@
 //! The story: calm, the accident, calm again, and what the ledger says about it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::audit::{Balances, Execution, Findings, sample_of_tokens};
 use super::child::Signal;
-use super::fleet::{Fleet, Gateway};
-use super::http::Client;
+use super::fleet::Fleet;
 use super::payer::{Crowd, Payment, Receipt, Told, attempt, pay};
 use super::report::{Narrator, Summary};
 use super::{Level, Trouble, policy};
+use crate::client::Client;
 
 /// The account on which the accident happens, and the others.
 const VICTIM: &str = "alice";
@@ -22,7 +24,11 @@ const SOON: Duration = Duration::from_secs(15);
 
 pub(super) async fn play(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Summary, Trouble> {
     for gateway in &fleet.gateways {
-        until_ready(gateway).await?;
+        until_ready(gateway.admin).await?;
+    }
+    if let Some(guard) = &fleet.guard {
+        tell.line("the guard is new: it waits until whatever was sent before it could have ended");
+        until_ready(guard.admin).await?;
     }
     let everyone = [&[VICTIM], &OTHERS[..]].concat();
     let over_both = Crowd { doors: &fleet.doors(), accounts: &everyone, clients: 40, payments: 6 };
@@ -35,7 +41,7 @@ pub(super) async fn play(fleet: &Fleet, level: Level, tell: &Narrator) -> Result
     receipts.extend(accident(fleet, level, tell).await?);
 
     tell.chapter("Calm again");
-    until_ready(&fleet.gateways[0]).await?;
+    until_ready(fleet.gateways[0].admin).await?;
     tell.line("gateway-1 has a new ZooKeeper session and grants locks again");
     let once_more = Crowd { payments: 3, ..over_both }.pay().await;
     tell.paid(&once_more, "over both gateways");
@@ -55,19 +61,24 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     let hold = fleet.relay.hold_containing(operation.as_str());
     let mut first_client = Client::of(frozen.public);
     let first = payment.clone();
-    let first = tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) });
+    let mut first = Some(tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) }));
     timeout(SOON, hold.captured()).await.map_err(|_| Trouble::Late("the dispatch of the payment"))?;
     tell.line(&format!("gateway-1 has the lock of account/{VICTIM} and sends debit {operation} of 25.00"));
     tell.line("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
 
+    if fleet.guard.is_some() {
+        // A gateway sends a refused request once more for a client that still waits: this one does not, and will ask
+        // elsewhere.
+        first.take().expect("not hung up yet").abort();
+        until_hung_up(frozen.admin).await?;
+        tell.line("the client has waited long enough, and hangs up");
+    }
     frozen.process.signal(Signal::STOP)?;
     let stopped = Instant::now();
     let session = policy::SESSION.as_secs();
     tell.line(&format!("gateway-1 freezes (SIGSTOP); its ZooKeeper session lasts {session} s"));
 
-    tell.line(
-        "the client gives up waiting and sends the same debit through gateway-2, which waits for the lock",
-    );
+    tell.line("the client sends the same debit through gateway-2, which waits for the lock");
     let elsewhere = Crowd { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
     let mut second_client = Client::of(healthy.public);
     let (receipt, mut receipts) = tokio::join!(
@@ -82,11 +93,20 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     receipts.push(receipt);
 
     hold.release();
-    let late = arrival(&mut ledger, &operation).await?;
+    let late = match &fleet.guard {
+        Some(guard) => at_guard(&mut Client::of(guard.admin), &mut ledger, &operation).await?,
+        None => at_ledger(&mut ledger, &operation).await?,
+    };
     tell.arrived(level, &late);
     frozen.process.signal(Signal::CONT)?;
-    let told = timeout(SOON, first).await.map_err(|_| Trouble::Late("the answer of the woken gateway"))?;
-    tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
+    match first {
+        Some(first) => {
+            let told = timeout(SOON, first).await;
+            let told = told.map_err(|_| Trouble::Late("the answer of the woken gateway"))?;
+            tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
+        }
+        None => tell.line("gateway-1 wakes up, and learns that the lock is no longer its own"),
+    }
     Ok(receipts)
 }
 
@@ -98,20 +118,43 @@ pub(super) enum Late {
     Nowhere,
 }
 
-async fn arrival(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
+/// The guard turns them away before the ledger sees them.
+async fn at_guard(guard: &mut Client, ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
-        let latest = ledger.get("/v1/refusals").await?["latest"].take();
+        let latest = get(guard, "/api/v1/refusals").await?["latest"].take();
+        if latest["keys"][0] == format!("account/{VICTIM}") {
+            return Ok(Late::Refused {
+                presented: text(&latest["presented"]),
+                newest: text(&latest["newest"]),
+            });
+        }
+        if let Some(late) = executed_again(ledger, operation).await? {
+            return Ok(late);
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(Late::Nowhere)
+}
+
+async fn executed_again(ledger: &mut Client, operation: &str) -> Result<Option<Late>, Trouble> {
+    let executions = executions(ledger).await?;
+    let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
+    Ok(of_operation.next().map(|second| Late::Executed { token: second.token.clone().unwrap_or_default() }))
+}
+
+async fn at_ledger(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
+        let latest = get(ledger, "/v1/refusals").await?["latest"].take();
         if latest["operation"] == operation {
             return Ok(Late::Refused {
                 presented: text(&latest["presented"]),
                 newest: text(&latest["newest"]),
             });
         }
-        let executions = executions(ledger).await?;
-        let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
-        if let Some(second) = of_operation.next() {
-            return Ok(Late::Executed { token: second.token.clone().unwrap_or_default() });
+        if let Some(late) = executed_again(ledger, operation).await? {
+            return Ok(late);
         }
         sleep(Duration::from_millis(20)).await;
     }
@@ -128,10 +171,13 @@ async fn examine(
     let executions = executions(&mut ledger).await?;
     let mut balances = Balances::new();
     for account in accounts {
-        let told = ledger.get(&format!("/v1/accounts/{account}")).await?;
+        let told = get(&mut ledger, &format!("/v1/accounts/{account}")).await?;
         balances.insert((*account).to_owned(), told["balance"].as_i64().unwrap_or_default());
     }
-    let refusals = ledger.get("/v1/refusals").await?;
+    let refusals = match &fleet.guard {
+        Some(guard) => get(&mut Client::of(guard.admin), "/api/v1/refusals").await?,
+        None => get(&mut ledger, "/v1/refusals").await?,
+    };
     Ok(Summary {
         level,
         findings: Findings::of(&executions, receipts, &balances),
@@ -146,7 +192,7 @@ async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
     let mut executions: Vec<Execution> = Vec::new();
     loop {
         let after = executions.last().map_or(0, |execution| execution.sequence);
-        let page = ledger.get(&format!("/v1/executions?after={after}")).await?["executions"].take();
+        let page = get(ledger, &format!("/v1/executions?after={after}")).await?["executions"].take();
         let page: Vec<Execution> = serde_json::from_value(page).expect("the ledger is built with us");
         if page.is_empty() {
             return Ok(executions);
@@ -155,16 +201,40 @@ async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
     }
 }
 
+/// The gateway counts a client that went away before its answer under 499.
+async fn until_hung_up(admin: SocketAddr) -> Result<(), Trouble> {
+    let deadline = Instant::now() + SOON;
+    let mut admin = Client::of(admin);
+    while Instant::now() < deadline {
+        let metrics = get(&mut admin, "/metrics").await?;
+        if metrics.as_str().is_some_and(|text| text.contains("code=\"499\"")) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Err(Trouble::Late("the client's hanging up"))
+}
+
 /// A woken gateway first has to find out that its session is over, and to get a new one.
-async fn until_ready(gateway: &Gateway) -> Result<(), Trouble> {
+async fn until_ready(admin: SocketAddr) -> Result<(), Trouble> {
     let deadline = Instant::now() + 2 * SOON;
-    let mut admin = Client::of(gateway.admin);
+    let mut admin = Client::of(admin);
     loop {
-        match admin.get("/ready").await {
+        match get(&mut admin, "/ready").await {
             Ok(_) => return Ok(()),
             Err(not_ready) if Instant::now() > deadline => return Err(not_ready),
             Err(_) => sleep(Duration::from_millis(20)).await,
         }
+    }
+}
+
+/// Gets what must be there.
+async fn get(client: &mut Client, path: &str) -> Result<Value, Trouble> {
+    let (address, path) = (client.address(), path.to_owned());
+    match client.get(&path, Duration::from_secs(10)).await {
+        Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
+        Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
+        Err(source) => Err(Trouble::Unanswered { address, path, source }),
     }
 }
 

@@ -20,7 +20,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate_policies::plan;
+use fencegate_policies::{key::ResourceKey, plan, token::Token};
+use serde::Serialize;
 
 use self::{
     journal::Underway,
@@ -39,6 +40,7 @@ pub struct Guard {
     /// Of this process: a second one on a copy of the same store has another.
     pub instance: String,
     state: Mutex<State>,
+    refusals: Mutex<Refusals>,
     store: Arc<dyn Store>,
     committer: Committer,
     clock: SharedClock,
@@ -63,6 +65,22 @@ struct State {
     underway: Underway,
 }
 
+/// Dispatches that came too late.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Refusals {
+    /// Since the start.
+    pub stale: u64,
+    pub latest: Option<Stale>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Stale {
+    pub keys: Vec<ResourceKey>,
+    pub presented: Token,
+    pub newest: Token,
+}
+
 /// Keys that are remembered at most; beyond, the longest unused are forgotten early.
 const MOST_KEYS: usize = 1_000_000;
 
@@ -82,6 +100,7 @@ impl Guard {
             identity: remembered.identity.clone(),
             instance,
             state: Mutex::new(State { register, underway: Underway::default() }),
+            refusals: Mutex::default(),
             store,
             committer,
             clock,

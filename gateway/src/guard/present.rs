@@ -1,7 +1,10 @@
 //! Reads the fields of a dispatch as its gateway stamped them. Nothing is believed here, only read.
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use hyper::{HeaderMap, header::HeaderName};
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, VIA},
+};
 
 use super::{
     operation::Operation,
@@ -12,6 +15,13 @@ use super::{
 /// How many hops a request came through before the gateway, by the count of its `Via` entries.
 pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
 pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
+
+/// Entries of all `Via` fields (RFC 9110, 7.6.3).
+pub fn hops(headers: &HeaderMap) -> u32 {
+    let lines = headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
+    let entries = lines.flat_map(|line| line.split(',')).filter(|hop| !hop.trim().is_empty());
+    u32::try_from(entries.count()).unwrap_or(u32::MAX)
+}
 
 /// The dispatch that the fields name.
 ///

@@ -37,7 +37,7 @@ impl Guard {
     /// The gauges, as they are now.
     pub fn count(&self) {
         let state = self.lock();
-        let (_, doubts) = state.register.count(self.now());
+        let doubts = state.register.doubts(self.now());
         self.metrics.in_doubt(doubts);
         self.metrics.store_keys(state.register.len());
     }

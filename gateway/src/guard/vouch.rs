@@ -1,13 +1,13 @@
 //! Whether a dispatch comes from a gateway that may say so: its ticket. And what is told when it is refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use fencegate_policies::key::{ResourceKey, listed};
 use hyper::HeaderMap;
 use serde::Serialize;
 
 use super::{
-    Guard,
+    Guard, Refusals, Stale,
     operation::{Operation, State},
     refused::Refused,
     register::Claim,
@@ -55,9 +55,20 @@ impl Guard {
     }
 
     /// Counts a refusal; the front logs it with all that is known of the request.
-    pub fn refuse(&self, refused: Refused) -> Refusal {
+    pub fn refuse(&self, refused: Refused, claim: Option<&Claim>) -> Refusal {
         self.metrics.decided(refused.decision());
+        if let (Refused::Stale { newest }, Some(claim)) = (&refused, claim) {
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            refusals.stale += 1;
+            refusals.latest =
+                Some(Stale { keys: claim.keys.to_vec(), presented: claim.token, newest: *newest });
+        }
         refused.into()
+    }
+
+    /// What came too late.
+    pub fn refusals(&self) -> Refusals {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What may be at work under older tokens, and what is known of an operation.

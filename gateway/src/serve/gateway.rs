@@ -38,6 +38,8 @@ use crate::{
     stage::Arrived,
     step::Serve,
     steps::{fence::Fencing, route::Routing},
+    ticket::Ticketing,
+    upstream::guards::Guards,
 };
 
 /// What `fencegate run` is told beside the policy.
@@ -52,6 +54,7 @@ pub struct Options {
 #[derive(Clone)]
 struct Gatekeeping {
     keeper: Keeper,
+    tickets: Option<Arc<Ticketing>>,
 }
 
 impl<N: Network> Staffed<N> for Gatekeeping {
@@ -61,6 +64,8 @@ impl<N: Network> Staffed<N> for Gatekeeping {
         let Bench { parts, metrics, forward, .. } = bench;
         let fencing = Fencing {
             keeper: shared.role.keeper.clone(),
+            guards: shared.guards.clone(),
+            tickets: shared.role.tickets.clone(),
             clock: shared.clock.clone(),
             running: parts.running.clone(),
             drain: shared.drain.clone(),
@@ -82,7 +87,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.admin.address)?;
-    let installation = Arc::default();
+    let installation = Arc::<OnceLock<Meta>>::default();
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
@@ -92,11 +97,15 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let (alive, session_ends) = tokio::sync::oneshot::channel::<Infallible>();
     let session = start_sessions(desks, settings, close.clone(), alive)?;
     let workers = options.workers.max(1);
-    let role = Gatekeeping { keeper: keeper.clone() };
-    let shared = Shared { plan: plan.clone(), metrics: metrics.clone(), clock, workers, drain, role };
+    let tickets =
+        gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &installation)).transpose()?;
+    let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
+    let guards = Arc::new(Guards::new(installation));
+    let shared = Shared { plan: plan.clone(), metrics: metrics.clone(), clock, guards, workers, drain, role };
     let drain = shared.drain.clone();
     let threads = process::start_workers(shared)?;
-    admin::start(admin, admin::routes(admin::Seen { keeper, metrics, drain: drain.clone() }))?;
+    let jwks = tickets.and_then(|tickets| tickets.jwks());
+    admin::start(admin, admin::routes(admin::Seen { keeper, metrics, jwks, drain: drain.clone() }))?;
     waiting.block_on(async {
         tokio::select! {
             () = signals.next() => Ok(()),

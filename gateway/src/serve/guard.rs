@@ -25,6 +25,7 @@ use crate::{
     step::Serve,
     steps::{check::Checking, claim::Claiming},
     ticket::{BadFile, BadUrl, Pace, Verifier},
+    upstream::guards::Guards,
 };
 
 /// What `fencegate guard` is told beside its file.
@@ -77,7 +78,8 @@ impl<N: Network> Staffed<N> for Guarding {
         let Bench { parts, pool, forward, .. } = bench;
         let Guarding { guard, tickets } = shared.role.clone();
         let claiming = Claiming { guard: guard.clone(), plan: shared.plan.clone(), tickets };
-        let checking = Checking { guard, running: parts.running.clone(), pool };
+        let upstream = Arc::new(shared.plan.upstreams[0].clone());
+        let checking = Checking { guard, running: parts.running.clone(), pool, upstream };
         stack::guard(parts, claiming, checking, forward)
     }
 }
@@ -100,6 +102,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         plan: serving,
         metrics: metrics.clone(),
         clock,
+        guards: Arc::new(Guards::new(Arc::default())),
         workers,
         drain: drain.clone(),
         role,

@@ -16,7 +16,7 @@ use crate::{
     stage::Arrived,
     step::Serve,
     steps::{forward::Forward, limit::InFlight},
-    upstream::pool::Pool,
+    upstream::{guards::Guards, pool::Pool},
 };
 
 /// What all workers share.
@@ -25,6 +25,8 @@ pub struct Shared<R> {
     pub plan: Arc<Plan>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
+    /// What is known of the guards among the upstreams.
+    pub guards: Arc<Guards>,
     /// How many they are.
     pub workers: usize,
     pub drain: CancellationToken,
@@ -102,7 +104,7 @@ async fn run<N: Network, R: Staffed<N>>(
         }
     };
     drop(listening.send(listener.address()));
-    let pool = Rc::new(Pool::new(network, shared.clock.clone()));
+    let pool = Rc::new(Pool::new(network, shared.clock.clone(), shared.guards.clone()));
     tokio::task::spawn_local(sweep(pool.clone()));
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let front = front(&shared, pool, running.clone());
@@ -120,7 +122,12 @@ fn front<N: Network, R: Staffed<N>>(
     let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone()));
     let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);
     let parts = Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), running };
-    let forward = Forward { pool: pool.clone(), clock: shared.clock.clone(), metrics: metrics.clone() };
+    let forward = Forward {
+        pool: pool.clone(),
+        clock: shared.clock.clone(),
+        metrics: metrics.clone(),
+        guards: shared.guards.clone(),
+    };
     let bench = Bench { parts, metrics: metrics.clone(), pool, forward };
     Front::new(R::stack(shared, bench), metrics, R::ROLE)
 }

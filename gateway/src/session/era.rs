@@ -9,7 +9,10 @@ use super::{
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
-use crate::randomness::{Guid, Randomness};
+use crate::{
+    lock::grant,
+    randomness::{Guid, Randomness},
+};
 
 /// What `{root}/meta` says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +53,17 @@ pub enum Unreadable {
     Foreign { path: String, why: String },
     #[error("read {path}")]
     Fault { path: String, source: Fault },
+}
+
+/// Why no epoch above all others could be told.
+#[derive(Debug, thiserror::Error)]
+pub enum NoFloor {
+    #[error("make a node below {root}: {source}")]
+    Make { root: String, source: Failed },
+    #[error("read the node just made at {path}")]
+    Read { path: String, source: Fault },
+    #[error("the node just made is gone, or its transaction gives no token")]
+    NoEpoch,
 }
 
 /// Reads `meta`.
@@ -104,6 +118,28 @@ async fn present(link: &impl Link, path: &str) -> Result<(), Fault> {
         Ok(_) | Err(Fault::NodeExists) => Ok(()),
         Err(fault) => Err(fault),
     }
+}
+
+/// An epoch not below that of any token granted so far: that of a node made now, in the era that was read, and removed
+/// again. A transaction's number is above those of all before it, and so of every lock node that could be held yet.
+pub async fn floor(
+    link: &impl Link,
+    paths: &Paths,
+    era: &Era,
+    randomness: &dyn Randomness,
+) -> Result<u64, NoFloor> {
+    let (meta, path) = (paths.meta(), paths.floor(Guid::new(randomness)));
+    let steps = [
+        Step::Check { path: &meta, version: era.version },
+        Step::Create { path: &path, data: b"", kind: Kind::Ephemeral },
+    ];
+    let made = link.commit(&steps).await;
+    made.map_err(|source| NoFloor::Make { root: paths.root().to_owned(), source })?;
+    let seen = link.seen(&path).await;
+    // Should this fail, the node goes with the session.
+    drop(link.delete(&path).await);
+    let seen = seen.map_err(|source| NoFloor::Read { path, source })?.ok_or(NoFloor::NoEpoch)?;
+    grant::epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
 }
 
 /// What a gateway says of itself in its member node.

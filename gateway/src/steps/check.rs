@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc};
 use bytes::Bytes;
 use fencegate_policies::{
     key::{ResourceKey, listed},
-    plan::{Enforce, Mode},
+    plan::{Enforce, Mode, Upstream},
     token::Token,
 };
 use hyper::{
@@ -46,11 +46,18 @@ pub struct Checking<N> {
     /// Answers too large to be taken in full, still on their way; and questions to the upstream.
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
+    pub upstream: Arc<Upstream>,
 }
 
 impl<N> Clone for Checking<N> {
     fn clone(&self) -> Self {
-        Self { guard: self.guard.clone(), running: self.running.clone(), pool: self.pool.clone() }
+        let Self { guard, running, pool, upstream } = self;
+        Self {
+            guard: guard.clone(),
+            running: running.clone(),
+            pool: pool.clone(),
+            upstream: upstream.clone(),
+        }
     }
 }
 
@@ -66,7 +73,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
     let ticket = claimed.ticket.clone();
     let running = match checking.decide(&request, claimed, &mut client).await? {
-        Decided::Run(running) => running,
+        Decided::Run(running) => Rc::new(*running),
         Decided::Answer(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
@@ -94,14 +101,8 @@ fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
 
 /// What comes of a claim, when it is not refused.
 enum Decided {
-    Run(Rc<Running>),
+    Run(Box<Running>),
     Answer(Kept),
-}
-
-impl Decided {
-    fn run(running: Running) -> Self {
-        Self::Run(Rc::new(running))
-    }
 }
 
 impl<N: Network> Checking<N> {
@@ -118,11 +119,13 @@ impl<N: Network> Checking<N> {
         };
         // An observing guard only says what it would have refused; but it cannot remember with a broken store.
         if self.guard.rules.enforce == Enforce::Refuse || matches!(refused, Refused::Store(_)) {
-            return Err(self.guard.refuse(refused));
+            return Err(self.guard.refuse(refused, Some(&claimed.claim)));
         }
         request.notes.observed.set(Some(refused.reason()));
         let passed = self.guard.let_pass(claimed.claim).await;
-        passed.map(Decided::run).map_err(|refused| self.guard.refuse(refused))
+        passed
+            .map(|running| Decided::Run(Box::new(running)))
+            .map_err(|refused| self.guard.refuse(refused, None))
     }
 
     async fn admit(
@@ -143,7 +146,8 @@ impl<N: Network> Checking<N> {
                 },
             },
         };
-        self.guard.admit(claimed.claim.clone(), reserved, patience).await.map(Decided::run)
+        let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
+        Ok(Decided::Run(Box::new(running)))
     }
 
     /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.
@@ -169,6 +173,27 @@ impl<N: Network> Checking<N> {
                 Ok(Some(reserved))
             }
             Verdict::NotDone | Verdict::Unclear => Err(unknown),
+        }
+    }
+}
+
+impl<N: Network> Checking<N> {
+    /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
+    /// where the upstream says that it is done.
+    async fn find_out(self, reference: String) {
+        let Some(question) = self.guard.rules.journal.probe.clone() else { return };
+        for pause in probe::pauses(self.guard.rules.max_execution) {
+            tokio::time::sleep(pause).await;
+            // Somebody else has it in hand, or it is known by now.
+            let Ok(Some((reserved, entry))) = self.guard.take_unfinished(&reference) else { return };
+            if probe::ask(&self.pool, &self.upstream, &question, &entry).await != Verdict::Done {
+                continue;
+            }
+            self.guard.over(entry.token, "probe");
+            if let Err(refused) = reserved.resolve_done(&entry, Resolution::Probe).await {
+                error!(reference, why = %refused, "the answer of a probe was not recorded");
+            }
+            return;
         }
     }
 }
@@ -243,7 +268,7 @@ struct InFlight<N> {
 
 impl<N: Network> InFlight<N> {
     async fn unsent(self) -> Result<(), Refusal> {
-        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused))
+        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused, None))
     }
 }
 
@@ -267,6 +292,9 @@ impl<N: Network> Keep for InFlight<N> {
         let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
         warn!(keys, token = %self.running.claim().token, "guard.in_doubt");
         self.running.doubtful(last);
+        if let Some(reference) = self.running.operation() {
+            tokio::task::spawn_local(self.checking.find_out(reference));
+        }
     }
 
     fn keys(&self) -> String {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fencegate_policies::plan::{Enforce, Missing, Plan, UpstreamId};
 use hyper::{
     HeaderMap, Method, Response,
-    header::{CONTENT_TYPE, HeaderValue, VIA},
+    header::{CONTENT_TYPE, HeaderValue},
 };
 use tracing::warn;
 
@@ -18,7 +18,7 @@ use crate::{
         Guard,
         announce::{ANNOUNCEMENT, RAISE},
         present::{self, FENCING_HOPS},
-        refused::Refused,
+        refused::{Malformed, Refused},
     },
     refusal::{Reason, Refusal},
     stage::{Admitted, Claimed, Clean, Presented},
@@ -63,6 +63,12 @@ pub async fn claim<S: Serve<Presented>>(
     if path.as_str() == RAISE && http.method() == Method::POST {
         return claiming.raise(claimed).await;
     }
+    if let Some(Claimed { claim, .. }) =
+        claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
+    {
+        let refused = Refused::TokenMalformed(Malformed::NoDispatch);
+        return Err(claiming.guard.refuse(refused, Some(claim)));
+    }
     origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
     next.serve(Presented { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
@@ -101,28 +107,33 @@ impl Claiming {
             notes.fenced.set(true);
             return Ok(None);
         }
-        Err(self.guard.refuse(refused))
+        Err(self.guard.refuse(refused, None))
     }
 
     /// Announces a token that is not a dispatch: whatever is decided on what is read afterwards, nothing older comes
     /// in between.
     async fn raise(&self, claimed: Option<Claimed>) -> Result<Reply, Refusal> {
         let Some(Claimed { claim, operation, .. }) = claimed else {
-            return Err(self.guard.refuse(Refused::TokenMissing));
+            return Err(self.guard.refuse(Refused::TokenMissing, None));
         };
-        self.guard.raise(&claim).await.map_err(|refused| self.guard.refuse(refused))?;
-        let seen =
-            self.guard.raised(&claim, operation.as_ref()).map_err(|refused| self.guard.refuse(refused))?;
+        if claim.token.dispatch() != 0 {
+            // It would use up a number that a dispatch may carry.
+            let refused = Refused::TokenMalformed(Malformed::NoAnnouncement);
+            return Err(self.guard.refuse(refused, Some(&claim)));
+        }
+        self.guard.raise(&claim).await.map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
+        let seen = self
+            .guard
+            .raised(&claim, operation.as_ref())
+            .map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
         Ok(json(&seen))
     }
 }
 
 /// Who forwarded this says how many hops it came through before; one more stands between.
 fn is_relayed(headers: &HeaderMap, presented: &HeaderMap) -> bool {
-    let lines = headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
-    let hops = lines.flat_map(|line| line.split(',')).filter(|hop| !hop.trim().is_empty()).count();
     let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
-    hops > before.unwrap_or(0)
+    present::hops(headers) > before.unwrap_or(0)
 }
 
 fn json(value: &impl serde::Serialize) -> Reply {

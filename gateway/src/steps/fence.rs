@@ -1,35 +1,43 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
-use std::{rc::Rc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_policies::{key::listed, plan::Level, prefer};
-use hyper::{HeaderMap, header::HeaderValue, http::response::Parts};
+use fencegate_policies::{
+    key::listed,
+    plan::{Enforce, Fence, Level},
+    prefer,
+};
+use hyper::{header::HeaderValue, http::response::Parts};
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::{
-    admin::metrics::{Acquired, Holding, WorkerMetrics},
+    admin::metrics::{Acquired, WorkerMetrics},
     body::Reply,
-    lock::{
-        keeper::{Keeper, Refused, Wish},
-        tenure::Tenure,
-    },
+    lock::keeper::{Keeper, Refused, Wish},
+    once::{Admitted, Came},
     refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
-    stage::{Client, Detached, Fenced, Held, Hold, Keyed},
+    stage::{Client, Detached, Fenced, Held, Hold, Keyed, Notes},
     step::Serve,
     steps::{
         answer::{self, Bounds, Keep},
         forward::evidence_needed,
+        once,
     },
+    ticket::Ticketing,
+    upstream::guards::Guards,
 };
 
 /// What the step works with.
 #[derive(Clone)]
 pub struct Fencing {
     pub keeper: Keeper,
+    pub guards: Arc<Guards>,
+    /// Where tickets are signed.
+    pub tickets: Option<Arc<Ticketing>>,
     pub clock: SharedClock,
     /// Answers too large to be taken in full, still on their way.
     pub running: TaskTracker,
@@ -42,36 +50,55 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     request: Detached<Keyed>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Detached { request, mut client } = request;
-    let Some(fenced) = &request.fenced else { return next.serve(held(request, None)).await };
-    let upstream = request.plan.upstream(request.upstream);
-    let (tenure, counted) = fencing.acquire(&request, fenced, &mut client).await?;
-    let hold = Hold {
-        tenure: Rc::new(tenure),
-        keys: fenced.keys.clone(),
-        mode: fenced.mode,
-        counted: Rc::new(counted),
-    };
-    let bounds = Bounds { most: fenced.fence(&request.plan).max_response, idle: upstream.response_body_idle };
-    let kept = Kept { level: upstream.fencing, clock: fencing.clock.clone(), hold: hold.clone() };
-    let notes = request.notes.clone();
-    let taken = match next.serve(held(request, Some(hold.clone()))).await {
-        Ok(reply) => answer::take(reply, kept, bounds, &fencing.running).await,
-        Err(refusal) => Err(refusal),
-    };
-    notes.proof_lost.set(!hold.tenure.evidence().holds(fencing.clock.now()));
-    match &taken {
-        Err(refusal) if refusal.outcome() == Outcome::Unknown => {
-            // The upstream may still be at work under this token. Without the word that all is known, dropping the
-            // tenure retires it: nothing is dispatched under it again, and what comes next carries a larger one.
-            let token = notes.token.get().map(|token| token.to_string());
-            warn!(keys = listed(&hold.keys), token, "tenure.retired");
+    let Detached { mut request, mut client } = request;
+    let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
+    let fence = fenced.fence(&request.plan).clone();
+    let deadline = Instant::now() + wait(&request, &fence);
+    let mut second = fencing.second(&request, &fence);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let held = match fencing.acquire(&request, &fenced, &fence, left, &mut client).await {
+            Ok(held) => held,
+            Err(refusal) => return observed(fence.enforce, refusal, request, next).await,
+        };
+        let once = fencing.once(&request, &fenced, &fence, &held, &mut client).await?;
+        let notes = request.notes.clone();
+        let refusal = match fencing.exchange(request, &fence, held, once, next).await {
+            Ok(reply) => return Ok(reply),
+            Err(refusal) => refusal,
+        };
+        // Nothing was dispatched: a newer tenure was before us, or the proof ended. Once, and never after a byte left.
+        match (refusal.reason, second.take()) {
+            // Nobody waits for it any more: it may have been asked for again elsewhere.
+            (Reason::Fenced, Some(again)) if !client.is_gone() => request = again,
+            (Reason::Suspended, Some(again)) if fence.enforce == Enforce::Observe => {
+                notes.token.set(None);
+                return observed(fence.enforce, refusal, again, next).await;
+            }
+            _ => return Err(refusal),
         }
-        Err(_) => hold.tenure.known(),
-        // Said by who has taken the answer to its end.
-        Ok(_) => {}
     }
-    taken
+}
+
+/// Where one only looks on, a request without a lock goes out without a token, and says why it would not have.
+async fn observed<S: Serve<Held<Hold>>>(
+    enforce: Enforce,
+    refusal: Refusal,
+    request: Keyed,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    if enforce == Enforce::Refuse || refusal.reason == Reason::Draining {
+        return Err(refusal);
+    }
+    info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
+    request.notes.observed.set(Some(refusal.reason));
+    next.serve(held(request, None)).await
+}
+
+/// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
+fn wait(request: &Keyed, fence: &Fence) -> Duration {
+    let asked = prefer::wait(request.http.headers().get_all("prefer").iter().map(HeaderValue::as_bytes));
+    asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }
 
 fn held(request: Keyed, hold: Option<Hold>) -> Held<Hold> {
@@ -86,25 +113,74 @@ impl Fencing {
         sleep(patience).await;
     }
 
+    /// The request once more, where there is a second attempt: a guard may tell us that another tenure was before us.
+    fn second(&self, request: &Keyed, fence: &Fence) -> Option<Keyed> {
+        let upstream = request.plan.upstream(request.upstream);
+        let guarded = upstream.fencing == Level::Guard && self.guards.is_direct(upstream);
+        (guarded || fence.enforce == Enforce::Observe).then(|| request.again())
+    }
+
+    /// Sends the request under the tenure, and takes the answer.
+    async fn exchange<S: Serve<Held<Hold>>>(
+        &self,
+        request: Keyed,
+        fence: &Fence,
+        hold: Hold,
+        once: Option<Admitted>,
+        next: &S,
+    ) -> Result<Reply, Refusal> {
+        let upstream = request.plan.upstream(request.upstream);
+        let bounds = Bounds { most: fence.max_response, idle: upstream.response_body_idle };
+        let notes = request.notes.clone();
+        let (level, clock) = (upstream.fencing, self.clock.clone());
+        let kept = Kept { level, clock, hold: hold.clone(), once, notes: notes.clone() };
+        let taken = match next.serve(held(request, Some(hold.clone()))).await {
+            Ok(reply) => answer::take(reply, kept, bounds, &self.running).await,
+            Err(refusal) => {
+                kept.refused(&refusal).await;
+                Err(refusal)
+            }
+        };
+        notes.proof_lost.set(!hold.tenure.evidence().holds(self.clock.now()));
+        match &taken {
+            Err(refusal) if refusal.retires() => {
+                // The upstream may still be at work under this token, or knows a newer one. Without the word that all
+                // is known, dropping the tenure retires it: nothing is dispatched under it again, and what comes next
+                // carries a larger one.
+                let token = notes.token.get().map(|token| token.to_string());
+                warn!(keys = listed(&hold.keys), token, why = refusal.reason.word(), "tenure.retired");
+            }
+            Err(_) => hold.tenure.known(),
+            // Said by who has taken the answer to its end.
+            Ok(_) => {}
+        }
+        taken
+    }
+
     async fn acquire(
         &self,
         request: &Keyed,
         fenced: &Fenced,
+        fence: &Fence,
+        wait: Duration,
         client: &mut Client,
-    ) -> Result<(Tenure, Holding), Refusal> {
+    ) -> Result<Hold, Refusal> {
         let metrics = self.metrics.route(fenced.route);
-        let fence = fenced.fence(&request.plan);
-        let wish = Wish {
-            keys: &fenced.keys,
+        let Fence { hold, queue, .. } = *fence;
+        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue };
+        let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
+        let held = |tenure| Hold {
+            tenure: Rc::new(tenure),
+            keys: fenced.keys.clone(),
             mode: fenced.mode,
-            hold: fence.hold,
-            wait: asked_wait(request.http.headers()).map_or(fence.wait, |asked| asked.min(fence.wait)),
-            queue: fence.queue,
+            counted: Rc::new(metrics.holding(fenced.mode)),
+            tickets: self.tickets.clone().filter(|_| guarded),
+            operation: fenced.operation.clone().filter(|_| guarded),
         };
         if let Some(tenure) = self.keeper.at_once(wish) {
             request.notes.waited.set(Some(Duration::ZERO));
             metrics.acquired(Acquired::Warm, fenced.mode, Duration::ZERO);
-            return Ok((tenure, metrics.holding(fenced.mode)));
+            return Ok(held(tenure));
         }
         let (asked, waiting) = (Instant::now(), metrics.waiting());
         let acquired = tokio::select! {
@@ -127,15 +203,10 @@ impl Fencing {
         };
         metrics.acquired(result, fenced.mode, asked.elapsed());
         match acquired {
-            Ok(tenure) => Ok((tenure, metrics.holding(fenced.mode))),
+            Ok(tenure) => Ok(held(tenure)),
             Err(refused) => Err(refusal(&refused, fence.locked_status)),
         }
     }
-}
-
-/// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
-fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
-    prefer::wait(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
 }
 
 /// What is kept until the answer is complete.
@@ -143,6 +214,17 @@ struct Kept {
     level: Level,
     clock: SharedClock,
     hold: Hold,
+    /// Where ZooKeeper remembers what happens at most once.
+    once: Option<Admitted>,
+    notes: Rc<Notes>,
+}
+
+impl Kept {
+    async fn refused(self, refusal: &Refusal) {
+        if let (Some(once), Outcome::NotDispatched) = (self.once, refusal.outcome()) {
+            once.came(Came::Nothing).await;
+        }
+    }
 }
 
 impl Keep for Kept {
@@ -150,8 +232,14 @@ impl Keep for Kept {
         evidence_needed(Some(self.hold.tenure.evidence()), self.level, &self.clock).await;
     }
 
-    async fn complete(self, _: &Parts, _: Option<&Bytes>) {
-        self.hold.tenure.known();
+    async fn complete(self, head: &Parts, _: Option<&Bytes>) {
+        if let Some(once) = self.once {
+            // Before the key is given on: whoever has it next finds what came of this.
+            once::answered(once, head.status, self.notes.retires.get()).await;
+        }
+        if !self.notes.retires.get() {
+            self.hold.tenure.known();
+        }
     }
 
     /// Without the word that all is known, the tenure retires.

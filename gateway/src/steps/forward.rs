@@ -1,10 +1,17 @@
 //! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
 
-use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
+use bytes::Bytes;
 use fencegate_policies::{
     key::listed,
-    plan::{Level, Plan, Upstream},
+    plan::{Level, Plan, TokenFields, Upstream},
     retry::{self, Again, Cause, Sent},
     token::Token,
 };
@@ -15,12 +22,13 @@ use hyper::{
     header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::hygiene::{self, Trailers};
 use crate::{
     admin::metrics::WorkerMetrics,
     body::{Body, Reply},
+    guard::present::{self, FENCING_HOPS},
     lock::tenure::Dispatch,
     network::Network,
     refusal::{Reason, Refusal},
@@ -29,7 +37,9 @@ use crate::{
     step::Serve,
     upstream::{
         gate::{Gate, Why},
-        pool::{Lend, Pool},
+        guards::{Distrust, Guards},
+        pool::{Lend, NotConnected, Pool},
+        verdict::Account,
     },
 };
 
@@ -38,6 +48,7 @@ pub struct Forward<N> {
     pub pool: Rc<Pool<N>>,
     pub clock: SharedClock,
     pub metrics: Rc<WorkerMetrics>,
+    pub guards: Arc<Guards>,
 }
 
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
@@ -66,8 +77,7 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
             // After a dead idle connection the others are likely to be dead, too.
             let lend = self.pool.checkout(upstream, attempt > 0).await.map_err(|error| {
                 self.metrics.upstream_error(&upstream.name, "connect");
-                let detail = format!("{error}: {}", error.source);
-                Refusal::new(Reason::UpstreamConnect, detail)
+                not_connected(&error)
             })?;
             let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
@@ -98,10 +108,18 @@ fn stamp(headers: &mut HeaderMap, hold: &impl Right, upstream: &Upstream) -> Res
     let dispatch = hold.dispatch().ok_or_else(no_token)?;
     let value = |text: &str| HeaderValue::from_str(text).expect("tokens and keys are visible ASCII");
     let named = |name: &str| HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names");
-    headers.insert(named(&upstream.fields.token), value(&dispatch.token.to_string()));
-    headers.insert(named(&upstream.fields.number), HeaderValue::from(dispatch.token.number()));
+    // A guard reads the fields by their own names, whatever the service behind it calls them.
+    let fields = match upstream.fencing {
+        Level::Guard => &TokenFields::default(),
+        Level::None | Level::Upstream => &upstream.fields,
+    };
+    headers.insert(named(&fields.token), value(&dispatch.token.to_string()));
+    headers.insert(named(&fields.number), HeaderValue::from(dispatch.token.number()));
     headers.insert(FENCING_KEY, value(&listed(hold.keys())));
     headers.insert(FENCING_MODE, HeaderValue::from_static(hold.mode().word()));
+    if upstream.fencing == Level::Guard {
+        headers.insert(FENCING_HOPS, HeaderValue::from(present::hops(headers)));
+    }
     hold.stamp(dispatch.token, headers);
     Ok(dispatch)
 }
@@ -142,10 +160,48 @@ impl<N: Network> Forward<N> {
             }
             Ok(response) => {
                 self.metrics.upstream_answered(&upstream.name, response.status(), began.elapsed());
-                Ok(reply(response, lend, dispatch.map(|dispatch| dispatch.token), upstream, plan))
+                let answer = Answer { response, lend, upstream, plan };
+                match dispatch {
+                    Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
+                    None => Ok(answer.reply(false)),
+                }
             }
             Err(error) => Err(self.failed(error, &mut lend, upstream)),
         }
+    }
+
+    /// The answer to a dispatch: what a guard says of it is read here, and so is the word of an upstream that compares.
+    async fn fenced(&self, answer: Answer<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
+        let (upstream, headers) = (answer.upstream, answer.response.headers());
+        match upstream.fencing {
+            Level::None => return Ok(answer.reply(true)),
+            Level::Upstream => {
+                if refused_stale(answer.response.status(), headers) {
+                    info!(upstream = %upstream.name, %token, "upstream.refused_stale");
+                    notes.retires.set(true);
+                }
+                return Ok(answer.reply(true));
+            }
+            Level::Guard => {}
+        }
+        let account = Account::read(headers);
+        if !account.is_of_a_guard() {
+            error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
+            notes.retires.set(true);
+        }
+        if account.hop_seen {
+            self.guards.relayed(upstream);
+        }
+        notes.replayed.set(account.replayed);
+        notes.observed.set(account.observed);
+        let judged = account.judge(answer.response.status(), self.guards.is_direct(upstream));
+        if let (Ok(()), Some(store)) = (&judged, answer.lend.store()) {
+            self.guards.let_in(store, token.number());
+        }
+        let Err(refusal) = judged else { return Ok(answer.reply(true)) };
+        self.metrics.guard_refused(notes.route.get(), account.word().unwrap_or(refusal.reason));
+        answer.spent().await;
+        Err(Failed::Refused(refusal))
     }
 
     /// The exchange broke before its answer. The gate, not the HTTP library, knows what was written.
@@ -213,34 +269,66 @@ fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
     timeout.parse().ok().map(Duration::from_secs)
 }
 
-fn reply(
+/// The head of an answer, and the connection that the rest of it comes from.
+struct Answer<'a> {
     response: Response<Incoming>,
-    mut lend: Lend,
-    token: Option<Token>,
-    upstream: &Upstream,
-    plan: &Arc<Plan>,
-) -> Reply {
-    let (mut head, incoming) = response.into_parts();
-    if head.status == StatusCode::PRECONDITION_FAILED && upstream.fencing == Level::Upstream {
-        // Only here is the word of an upstream worth something: it compares, and says so.
-        match (head.headers.get(FENCING_REFUSAL), token) {
-            (Some(word), Some(token)) if word == "stale" => {
-                info!(upstream = %upstream.name, %token, "upstream.refused_stale");
-            }
-            (Some(word), _) => warn!(upstream = %upstream.name, ?word, "unknown refusal of an upstream"),
-            (None, _) => {}
+    lend: Lend,
+    upstream: &'a Upstream,
+    plan: &'a Arc<Plan>,
+}
+
+impl Answer<'_> {
+    /// `fenced`: whoever reads it to its end gives the connection back.
+    fn reply(self, fenced: bool) -> Reply {
+        let Self { response, mut lend, upstream, plan } = self;
+        let (mut head, incoming) = response.into_parts();
+        if head.headers.contains_key(TRANSFER_ENCODING) {
+            // The library took the coding; a length beside it would be believed by the client (RFC 9112, 6.3).
+            head.headers.remove(CONTENT_LENGTH);
         }
+        if let Some(longest) = keep_alive(&head.headers) {
+            lend.keep_at_most(longest);
+        }
+        hygiene::clean(&mut head.headers, &plan.fields);
+        // Of this hop: an answer of unknown length to HTTP/1.0 would look complete when it breaks.
+        head.version = Version::HTTP_11;
+        let (trailers, idle) = (Trailers::Clean(plan.clone()), upstream.response_body_idle);
+        Response::from_parts(head, Body::from_upstream(incoming, trailers, idle, lend, fenced))
     }
-    if head.headers.contains_key(TRANSFER_ENCODING) {
-        // The library took the coding; a length beside it would be believed by the client (RFC 9112, 6.3).
-        head.headers.remove(CONTENT_LENGTH);
+
+    /// A refusal of a guard is read to its end, so that the connection can be used again. It is short.
+    async fn spent(self) {
+        let mut body = self.reply(true).into_body();
+        let mut left = LONGEST_REFUSAL;
+        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+        body.settled().await;
     }
-    if let Some(longest) = keep_alive(&head.headers) {
-        lend.keep_at_most(longest);
+}
+
+const LONGEST_REFUSAL: usize = 64 << 10;
+
+/// A comparing upstream says that it has refused; of any other 412 it is not known why.
+fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
+    match headers.get(FENCING_REFUSAL) {
+        Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
+        Some(word) => {
+            warn!(?word, "unknown refusal of an upstream");
+            false
+        }
+        None => false,
     }
-    hygiene::clean(&mut head.headers, &plan.fields);
-    // Of this hop: an answer of unknown length to HTTP/1.0 would look complete when it breaks.
-    head.version = Version::HTTP_11;
-    let (trailers, idle) = (Trailers::Clean(plan.clone()), upstream.response_body_idle);
-    Response::from_parts(head, Body::from_upstream(incoming, trailers, idle, lend, token.is_some()))
+}
+
+fn not_connected(error: &NotConnected) -> Refusal {
+    let reason = match error {
+        NotConnected::Io { .. } => Reason::UpstreamConnect,
+        NotConnected::Distrusted { why: Distrust::Split, .. } => Reason::GuardSplit,
+        NotConnected::Distrusted { .. } => Reason::Guard,
+    };
+    Refusal::new(reason, error.to_string())
 }

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use fencegate_policies::{
     key::{BadKey, Field, ResourceKey, Values, json},
     path::Bound,
-    plan::{Fence, Route},
+    plan::{Enforce, Fence, Route},
 };
 use hyper::{HeaderMap, Request};
 
+use super::name::{self, Wanted};
 use crate::{
     body::{Body, Reply},
+    guard::operation::Operation,
     refusal::{Reason, Refusal},
     stage::{Fenced, Keyed, Loaded, Routed},
     step::Serve,
@@ -19,7 +21,14 @@ use crate::{
 
 pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> Result<Reply, Refusal> {
     let Loaded(routed) = request;
-    let fenced = fenced(&routed)?;
+    let fenced = match fenced(&routed) {
+        // Where one only looks on, a request without a key goes out without a token.
+        Err(refusal) if routed.fence().is_some_and(|fence| fence.enforce == Enforce::Observe) => {
+            routed.notes.observed.set(Some(refusal.reason));
+            None
+        }
+        fenced => fenced?,
+    };
     if let Some(fenced) = &fenced {
         routed.notes.keys.get_or_init(|| fenced.keys.clone());
     }
@@ -31,12 +40,16 @@ fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {
     let Some(id) = routed.route else { return Ok(None) };
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
-    let keys = keys(routed, route, fence)?;
+    let (keys, operation) = named(routed, route, fence)?;
     let mode = fence.mode.mode(routed.http.method().as_str());
-    Ok(Some(Fenced { route: id, keys, mode }))
+    Ok(Some(Fenced { route: id, keys, mode, operation }))
 }
 
-fn keys(routed: &Routed, route: &Route, fence: &Fence) -> Result<Rc<[ResourceKey]>, Refusal> {
+fn named(
+    routed: &Routed,
+    route: &Route,
+    fence: &Fence,
+) -> Result<(Rc<[ResourceKey]>, Option<Operation>), Refusal> {
     let body = fence.reads_body().then(|| json(&routed.http, fence)).transpose()?;
     let values = Parameters {
         bound: route.bind(&routed.path),
@@ -52,7 +65,26 @@ fn keys(routed: &Routed, route: &Route, fence: &Fence) -> Result<Rc<[ResourceKey
         };
         Refusal::new(reason, bad.to_string())
     })?;
-    Ok(keys.into())
+    Ok((keys.into(), operation(routed, fence, &values)?))
+}
+
+/// What the client calls the operation that this request is, on routes where one happens at most once.
+fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
+    let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
+    let named = once.expand(values).map_err(|bad| {
+        let reason = match bad {
+            BadKey::Missing { .. } => Reason::IdempotencyKeyRequired,
+            BadKey::Invalid { .. } | BadKey::TooLong => Reason::KeyInvalid,
+        };
+        Refusal::new(reason, bad.to_string())
+    })?;
+    let wanted = Wanted {
+        method: routed.http.method().as_str(),
+        target: routed.http.uri().path_and_query().map_or("/", |target| target.as_str()),
+        body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),
+    };
+    let upstream = &routed.plan.upstream(routed.upstream).name;
+    Ok(named.map(|named| name::operation(upstream, &named, wanted, once.keep.as_secs())))
 }
 
 fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {

@@ -11,5 +11,7 @@ pub mod forward;
 pub mod hygiene;
 pub mod key;
 pub mod limit;
+pub mod name;
+pub mod once;
 pub mod probe;
 pub mod route;

@@ -13,6 +13,7 @@ mod file;
 pub mod jwks;
 pub mod keys;
 mod sign;
+mod ticketing;
 mod verify;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub use self::{
     fetch::{BadUrl, Pace, Unfetched},
     file::BadFile,
     sign::{Signer, Ticket},
+    ticketing::Ticketing,
     verify::Verifier,
 };
 

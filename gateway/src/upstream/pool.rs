@@ -3,7 +3,12 @@
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{pick::RoundRobin, plan};
-use hyper::client::conn::http1::{Builder, SendRequest};
+use http_body_util::{BodyExt, Limited};
+use hyper::{
+    Request, StatusCode,
+    client::conn::http1::{Builder, SendRequest},
+    header::{HOST, HeaderValue},
+};
 use hyper_util::rt::TokioIo;
 use tokio::{
     task::AbortHandle,
@@ -11,13 +16,23 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::gate::{Gate, Gated};
-use crate::{body::Body, network::Network, session::clock::SharedClock};
+use super::{
+    gate::{Gate, Gated},
+    guards::{Distrust, Guards},
+};
+use crate::{
+    body::Body,
+    guard::announce::{ANNOUNCEMENT, Announcement},
+    network::Network,
+    session::clock::SharedClock,
+};
 
 /// The connections of one worker.
 pub struct Pool<N> {
     network: N,
     clock: SharedClock,
+    /// What is known of the guards among the upstreams.
+    guards: Arc<Guards>,
     idle: Rc<RefCell<HashMap<Arc<str>, Vec<Idle>>>>,
     picks: RefCell<HashMap<Arc<str>, RoundRobin>>,
 }
@@ -40,21 +55,36 @@ pub struct Link {
     pub gate: Rc<Gate>,
     task: AbortHandle,
     endpoint: Arc<str>,
+    /// Of a guard: the name of its store.
+    store: Option<Arc<str>>,
     /// It has carried an exchange before, so the other side may have closed it meanwhile.
     pub reused: bool,
 }
 
 /// No endpoint could be reached. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
-#[error("connect to {endpoint}")]
-pub struct NotConnected {
-    pub endpoint: Arc<str>,
-    pub source: io::Error,
+pub enum NotConnected {
+    #[error("connect to {endpoint}: {source}")]
+    Io { endpoint: Arc<str>, source: io::Error },
+    /// There is a guard, or something in its place, that must not be believed.
+    #[error("{endpoint}: {why}")]
+    Distrusted { endpoint: Arc<str>, why: Distrust },
+}
+
+enum Failed {
+    Io(io::Error),
+    Distrusted(Distrust),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 impl<N: Network> Pool<N> {
-    pub fn new(network: N, clock: SharedClock) -> Self {
-        Self { network, clock, idle: Rc::default(), picks: RefCell::default() }
+    pub fn new(network: N, clock: SharedClock, guards: Arc<Guards>) -> Self {
+        Self { network, clock, guards, idle: Rc::default(), picks: RefCell::default() }
     }
 
     /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint that answers,
@@ -67,16 +97,22 @@ impl<N: Network> Pool<N> {
             picks.entry(upstream.name.clone()).or_default().order(upstream.endpoints.len()).collect()
         };
         let mut failed = None;
+        // Guards that do not agree are all asked again before anything is sent to one of them.
+        let guarded = upstream.fencing == plan::Level::Guard;
+        let fresh = fresh || (guarded && self.guards.agree(upstream).is_err());
         for endpoint in order.into_iter().map(|at| &upstream.endpoints[at]) {
             if !fresh && let Some(link) = self.take_idle(endpoint) {
                 return Ok(self.lend(link, upstream.idle));
             }
-            match self.connect(endpoint, upstream.connect_timeout).await {
+            let endpoint = endpoint.clone();
+            match self.connect(upstream, &endpoint).await {
                 Ok(link) => return Ok(self.lend(link, upstream.idle)),
-                Err(source) => {
+                Err(Failed::Io(source)) => {
                     debug!(%endpoint, error = %source, "endpoint not reached");
-                    failed = Some(NotConnected { endpoint: endpoint.clone(), source });
+                    self.guards.lost(upstream, &endpoint);
+                    failed = Some(NotConnected::Io { endpoint, source });
                 }
+                Err(Failed::Distrusted(why)) => failed = Some(NotConnected::Distrusted { endpoint, why }),
             }
         }
         Err(failed.expect("an upstream has at least one endpoint"))
@@ -107,9 +143,24 @@ impl<N: Network> Pool<N> {
         Some(link)
     }
 
-    async fn connect(&self, endpoint: &Arc<str>, limit: Duration) -> io::Result<Link> {
-        let stream =
-            timeout(limit, self.network.dial(endpoint)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    async fn connect(&self, upstream: &plan::Upstream, endpoint: &Arc<str>) -> Result<Link, Failed> {
+        let late = || Failed::Io(io::ErrorKind::TimedOut.into());
+        let limit = upstream.connect_timeout;
+        let mut link = timeout(limit, self.dial(endpoint)).await.map_err(|_| late())??;
+        if upstream.fencing == plan::Level::Guard {
+            link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(|_| late())??);
+        }
+        Ok(link)
+    }
+
+    /// A guard says who it is before anything else is said on the connection.
+    async fn meet(&self, link: &mut Link, upstream: &plan::Upstream) -> Result<Arc<str>, Failed> {
+        let announced = announcement(link).await.map_err(|why| Failed::Distrusted(Distrust::NoGuard(why)))?;
+        self.guards.meet(upstream, &link.endpoint, &announced).map_err(Failed::Distrusted)
+    }
+
+    async fn dial(&self, endpoint: &Arc<str>) -> io::Result<Link> {
+        let stream = self.network.dial(endpoint).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
         let io = TokioIo::new(Gated::new(stream, gate.clone()));
         let (sender, connection) = Builder::new().handshake(io).await.map_err(io::Error::other)?;
@@ -119,9 +170,27 @@ impl<N: Network> Pool<N> {
             }
         });
         let (task, endpoint) = (task.abort_handle(), endpoint.clone());
-        Ok(Link { sender, gate, task, endpoint, reused: false })
+        Ok(Link { sender, gate, task, endpoint, store: None, reused: false })
     }
 }
+
+/// Asks for the announcement, and leaves the connection ready for another exchange.
+async fn announcement(link: &mut Link) -> Result<Announcement, String> {
+    let host = HeaderValue::from_str(&link.endpoint).map_err(|error| error.to_string())?;
+    let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
+    let request = request.map_err(|error| error.to_string())?;
+    let answer = link.sender.try_send_request(request).await.map_err(|failed| failed.error().to_string())?;
+    if answer.status() != StatusCode::OK {
+        return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
+    }
+    let body = Limited::new(answer.into_body(), LONGEST_ANNOUNCEMENT).collect().await;
+    let body = body.map_err(|error| error.to_string())?.to_bytes();
+    let announced = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+    link.sender.ready().await.map_err(|error| error.to_string())?;
+    Ok(announced)
+}
+
+const LONGEST_ANNOUNCEMENT: usize = 16 << 10;
 
 impl Drop for Link {
     fn drop(&mut self) {
@@ -146,6 +215,11 @@ impl Lend {
 
     pub fn gate(&self) -> &Rc<Gate> {
         &self.link.as_ref().expect("taken only when the lend ends").gate
+    }
+
+    /// Of a guard: the name of its store.
+    pub fn store(&self) -> Option<&Arc<str>> {
+        self.link.as_ref().expect("taken only when the lend ends").store.as_ref()
     }
 
     pub fn endpoint(&self) -> &Arc<str> {

@@ -177,13 +177,12 @@ impl Record {
         }
     }
 
-    /// Conflicting are: what another tenure has in flight, unless both share; and every doubt, also one of the same
-    /// tenure, except that a doubtful read is in no reader's way.
-    pub(super) fn conflict(&mut self, token: Token, mode: Mode, now: Boot) -> Option<Conflict> {
+    /// Conflicting is whatever is in flight or in doubt, unless both share. Also what is of the same tenure: its gateway
+    /// sends one after the other, so a second one beside the first means that somebody lost count.
+    pub(super) fn conflict(&mut self, mode: Mode, now: Boot) -> Option<Conflict> {
         let both_share = |other: Mode| mode == Mode::Shared && other == Mode::Shared;
         self.doubts.retain(|doubt| now < doubt.until);
-        let running =
-            self.running.iter().any(|running| !running.token.same_tenure(token) && !both_share(running.mode));
+        let running = self.running.iter().any(|running| !both_share(running.mode));
         let doubt = self.doubts.iter().filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.until).max();
         match (running, doubt) {
             (false, None) => None,

@@ -1,4 +1,5 @@
-//! A client that keeps one HTTP/1.1 connection and speaks JSON.
+//! A client that keeps one HTTP/1.1 connection and speaks JSON: who asks a guard for an operator, and who pays in the
+//! demo.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,24 +13,24 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::Trouble;
-
 /// One connection, made when it is needed, and again when it broke.
-pub(super) struct Client {
+pub struct Client {
     address: SocketAddr,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
+/// A complete answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
+pub struct Answer {
+    pub status: StatusCode,
     /// The word of `Fencing-Outcome`, without its parameters.
-    pub(super) outcome: Option<String>,
-    pub(super) token: Option<String>,
-    /// Null where the answer is no JSON.
-    pub(super) body: Value,
+    pub outcome: Option<String>,
+    pub token: Option<String>,
+    /// A text where the answer is no JSON.
+    pub body: Value,
 }
 
+/// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// Nothing was sent.
@@ -42,42 +43,49 @@ pub enum Unanswered {
 }
 
 impl Client {
-    pub(super) fn of(address: SocketAddr) -> Self {
+    pub fn of(address: SocketAddr) -> Self {
         Self { address, connection: None }
     }
 
-    /// Gets an object that must be there.
-    ///
-    /// # Errors
-    /// [`Trouble`] for any other answer than 200.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
-        let (address, path) = (self.address, path.to_owned());
-        match self.send(Method::GET, &path, Bytes::new(), Duration::from_secs(10)).await {
-            Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
-            Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
-            Err(source) => Err(Trouble::Unanswered { address, path, source }),
-        }
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// # Errors
     /// [`Unanswered`] when no complete answer came within `timeout`.
-    pub(super) async fn post(
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<Answer, Unanswered> {
+        self.send(Method::GET, path, None, Bytes::new(), timeout).await
+    }
+
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn post(&mut self, path: &str, body: &Value, timeout: Duration) -> Result<Answer, Unanswered> {
+        self.send(Method::POST, path, None, Bytes::from(body.to_string()), timeout).await
+    }
+
+    /// A POST that is to happen once, under this name.
+    ///
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn once(
         &mut self,
         path: &str,
+        operation: &str,
         body: &Value,
         timeout: Duration,
     ) -> Result<Answer, Unanswered> {
-        self.send(Method::POST, path, Bytes::from(body.to_string()), timeout).await
+        self.send(Method::POST, path, Some(operation), Bytes::from(body.to_string()), timeout).await
     }
 
     async fn send(
         &mut self,
         method: Method,
         path: &str,
+        operation: Option<&str>,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Answer, Unanswered> {
-        let answer = tokio::time::timeout(timeout, self.exchange(method, path, body)).await;
+        let answer = tokio::time::timeout(timeout, self.exchange(method, path, operation, body)).await;
         let answer = answer.unwrap_or(Err(Unanswered::Timeout(timeout)));
         if answer.is_err() {
             // An answer that is still to come would be taken for that of the next request.
@@ -86,18 +94,26 @@ impl Client {
         answer
     }
 
-    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Unanswered> {
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        operation: Option<&str>,
+        body: Bytes,
+    ) -> Result<Answer, Unanswered> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => connect(self.address).await?,
         };
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, self.address.to_string())
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .expect("paths of the demo are plain");
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(operation) = operation {
+            request = request.header("idempotency-key", operation);
+        }
+        let request = request.body(Full::new(body)).expect("whoever asks knows how to write a path");
         sender.ready().await?;
         let (head, body) = sender.send_request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();
@@ -106,7 +122,8 @@ impl Client {
         let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
         let outcome =
             field("fencing-outcome").map(|text| text.split(';').next().unwrap_or_default().to_owned());
-        let body = serde_json::from_slice(&body).unwrap_or_default();
+        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+        let body = serde_json::from_slice(&body).unwrap_or_else(|_| text());
         Ok(Answer { status: head.status, outcome, token: field("fencing-token"), body })
     }
 }

@@ -1,0 +1,37 @@
+//! Straight to ZooKeeper, with a session for one question; no gateway needed.
+
+use std::io;
+
+use fencegate_policies::plan;
+use tokio::task::LocalSet;
+
+use crate::session::{
+    link::{Connect, Fault, Link},
+    paths::Paths,
+    zookeeper::{Servers, Session},
+};
+
+/// Why nobody could be asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Away {
+    #[error("start a runtime")]
+    Runtime(#[from] io::Error),
+    #[error("connect to ZooKeeper at {servers}")]
+    Connect { servers: String, source: Fault },
+}
+
+/// Connects, asks, and closes the session.
+pub(super) fn ask<R, E: From<Away>>(
+    policy: &plan::ZooKeeper,
+    question: impl AsyncFnOnce(&Session, &Paths) -> Result<R, E>,
+) -> Result<R, E> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Away::Runtime)?;
+    LocalSet::new().block_on(&runtime, async {
+        let connected = Servers::of(policy).connect().await;
+        let link = connected.map_err(|source| Away::Connect { servers: policy.servers.join(","), source })?;
+        let answer = question(&link, &Paths::below(&policy.root)).await;
+        link.close().await;
+        answer
+    })
+}

@@ -1,0 +1,125 @@
+//! `fencegate guard`: runs one, or asks a running one for an operator what is unknown, and says what came of it.
+
+mod ask;
+mod text;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::{cores, failed, log::Format, policy, told};
+use crate::serve::guard;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(super) struct Arguments {
+    #[arg(short = 'c', long = "config", value_name = "GUARD", required = true)]
+    policy: Option<PathBuf>,
+    /// Make the store. `fencegate era show` prints what to give.
+    #[arg(long, requires_all = ["floor", "ensemble"])]
+    init: bool,
+    /// With `--init`: no token up to this epoch passes.
+    #[arg(long, value_name = "E", requires = "init")]
+    floor: Option<u64>,
+    /// With `--init`: the installation whose tokens are compared.
+    #[arg(long, value_name = "UUID", requires = "init")]
+    ensemble: Option<String>,
+    /// Worker threads; one per core unless given.
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+/// What a running guard is asked, or told.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// What nobody knows the outcome of; or what is known of one operation or key.
+    Show {
+        /// The reference of an operation, the token of an execution, or a key. All that is unknown unless given.
+        #[arg(value_name = "REF|KEY")]
+        about: Option<String>,
+        #[command(flatten)]
+        guard: Running,
+    },
+    /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
+    Resolve {
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// What came of it. Only the upstream's own records tell.
+        #[arg(long = "as", value_enum, value_name = "OUTCOME")]
+        outcome: Outcome,
+        #[command(flatten)]
+        guard: Running,
+    },
+    /// Forget a finished operation with its kept answer. A repeat of it will run again.
+    Forget {
+        #[arg(value_name = "REF")]
+        reference: String,
+        #[command(flatten)]
+        guard: Running,
+    },
+}
+
+/// Which guard is meant, and how its answer is shown.
+#[derive(Debug, Args)]
+struct Running {
+    /// The file that the guard was started with: its admin address is taken from there.
+    #[arg(short = 'c', long = "config", value_name = "GUARD", required_unless_present = "admin")]
+    policy: Option<PathBuf>,
+    /// The admin address of the guard.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "policy")]
+    admin: Option<String>,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// What came of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Outcome {
+    /// It took effect.
+    Done,
+    /// It did not, and never will.
+    NotDone,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
+    let Arguments { policy, floor, ensemble, workers, verb, .. } = arguments;
+    let Some(verb) = verb else {
+        let plan = policy::read_guard(&policy.expect("required without a verb"))?;
+        let workers = workers.unwrap_or_else(cores);
+        let init = floor.zip(ensemble).map(|(floor, ensemble)| guard::Init { floor, ensemble });
+        return guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| failed(&trouble));
+    };
+    let admin = verb.guard().admin()?;
+    ask::run(&verb, &admin).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
+}
+
+impl Verb {
+    fn guard(&self) -> &Running {
+        let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
+        guard
+    }
+}
+
+impl Running {
+    /// Host and port of the admin listener.
+    fn admin(&self) -> Result<String, ExitCode> {
+        if let Some(admin) = &self.admin {
+            return Ok(admin.clone());
+        }
+        let plan = policy::read_guard(self.policy.as_ref().expect("one of the two is required"))?;
+        let mut address = plan.serving.admin.address;
+        if address.ip().is_unspecified() {
+            // It listens everywhere, so here as well.
+            address.set_ip(if address.is_ipv4() {
+                std::net::Ipv4Addr::LOCALHOST.into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
+        }
+        Ok(address.to_string())
+    }
+}

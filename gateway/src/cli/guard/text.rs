@@ -1,0 +1,121 @@
+//! What an operator reads: which request, since when, what is closed by it, and what to do.
+
+use std::time::Duration;
+
+use fencegate_policies::{key::listed, token::Token};
+use serde::Deserialize;
+
+use super::Outcome;
+use crate::{
+    admin::guard::{Kind, Open},
+    cli::when::since,
+};
+
+/// What a guard knows of a key.
+#[derive(Debug, Deserialize)]
+pub(super) struct Key {
+    key: String,
+    write: Option<Token>,
+    read: Option<Token>,
+    in_flight: Vec<Token>,
+    in_doubt: Vec<Token>,
+}
+
+pub(super) fn all(open: &[Open]) -> String {
+    if open.is_empty() {
+        return "Nothing is unknown: of every request that was sent it is known what came of it.".into();
+    }
+    let shown: Vec<_> = open.iter().map(one).collect();
+    let how_many = match open.len() {
+        1 => "Of 1 request".to_owned(),
+        n => format!("Of {n} requests"),
+    };
+    format!("{how_many} nobody knows what came of it.\n\n{}", shown.join("\n\n"))
+}
+
+pub(super) fn one(open: &Open) -> String {
+    let mut lines = vec![open.reference.clone()];
+    let mut line = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
+    line("request", request(open));
+    if let Some(name) = &open.idempotency_key {
+        line("key", format!("Idempotency-Key: {name}"));
+    }
+    if let Some(admitted) = open.admitted {
+        line("since", since(admitted));
+    }
+    line("token", open.token.to_string());
+    line("resource", resource(open));
+    match open.kind {
+        Kind::Operation => {
+            line("to do", "find out from the upstream's own records whether it was done; then one of".into());
+            line(
+                "",
+                format!("fencegate guard resolve {} --as done       repeats are told so", open.reference),
+            );
+            line("", format!("fencegate guard resolve {} --as not-done   a repeat runs it", open.reference));
+        }
+        Kind::Execution => {
+            line("to do", "nothing, the resource opens by itself; or, once it is surely over,".into());
+            line("", format!("fencegate guard resolve {} --as done", open.reference));
+        }
+    }
+    lines.join("\n")
+}
+
+fn request(open: &Open) -> String {
+    match (&open.method, &open.target) {
+        (Some(method), Some(target)) => format!("{method} {target}"),
+        _ => "not recorded: it is no `once` operation".into(),
+    }
+}
+
+fn resource(open: &Open) -> String {
+    let keys = listed(&open.keys);
+    match open.closes_key_for_ms {
+        Some(ms) => format!("{keys}, closed for another {}", humantime::format_duration(tenths(ms))),
+        None => format!("{keys}, open to other requests"),
+    }
+}
+
+/// Nobody reads milliseconds.
+fn tenths(ms: u64) -> Duration {
+    Duration::from_millis(ms.div_ceil(100) * 100)
+}
+
+pub(super) fn key<'a>(key: &Key, open: impl Iterator<Item = &'a Open>) -> String {
+    let token =
+        |token: &Option<Token>| token.map_or_else(|| "none yet".to_owned(), |token| token.to_string());
+    let tokens = |tokens: &[Token]| match tokens {
+        [] => "nothing".to_owned(),
+        tokens => tokens.iter().map(Token::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let Key { key, write, read, in_flight, in_doubt } = key;
+    let mut text = format!(
+        "{key}\n  \
+         newest write  {}\n  \
+         newest read   {}\n  \
+         in flight     {}\n  \
+         in doubt      {}",
+        token(write),
+        token(read),
+        tokens(in_flight),
+        tokens(in_doubt),
+    );
+    for open in open {
+        text.push_str("\n\n");
+        text.push_str(&one(open));
+    }
+    text
+}
+
+pub(super) fn resolved(reference: &str, outcome: Outcome, about: Option<&Open>) -> String {
+    let what = match about {
+        Some(open) if open.kind == Kind::Execution => "the execution counts as over, its resource is open",
+        _ => match outcome {
+            Outcome::Done => "taken as done: repeats are told that it was, and do not run",
+            Outcome::NotDone => "taken as not done: a repeat runs it",
+        },
+    };
+    let request = about.map(|open| format!("\n  {} on {}", request(open), listed(&open.keys)));
+    format!("{reference}: {what}.{}", request.unwrap_or_default())
+}

@@ -1,0 +1,149 @@
+//! What this gateway knows of the guards: which store each of them has, and how far that had come.
+//!
+//! Every connection to a guard begins with its announcement, so a guard that was restarted is looked at again before
+//! anything is sent to it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::plan::Upstream;
+use tracing::{error, warn};
+
+use crate::{guard::announce::Announcement, session::era::Meta};
+
+/// Shared by all workers.
+#[derive(Debug)]
+pub struct Guards {
+    state: Mutex<State>,
+    /// The installation that our tokens are of, once a session has seen it.
+    installation: Arc<OnceLock<Meta>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By upstream, then by endpoint.
+    met: HashMap<Arc<str>, HashMap<Arc<str>, Met>>,
+    /// The largest epoch that a store has let in, as far as we know.
+    highest: HashMap<Arc<str>, u64>,
+    /// Upstreams to which something stands between, against what the policy says.
+    relayed: Vec<Arc<str>>,
+}
+
+/// A guard, as it last announced itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Met {
+    store: Arc<str>,
+    instance: String,
+}
+
+/// Why nothing is sent to a guard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    #[error(
+        "the guards of the upstream announce different stores: what one of them lets in the other does not know"
+    )]
+    Split,
+    #[error("no guard answers at this endpoint: {0}")]
+    NoGuard(String),
+    #[error("the guard compares tokens of another installation, {theirs}; ours is {ours}")]
+    OtherInstallation { theirs: String, ours: String },
+    #[error(
+        "the guard has come back with an older store: it knows epochs up to {announced}, and has let in {known}"
+    )]
+    RolledBack { announced: u64, known: u64 },
+    #[error(
+        "FG0504: `response_timeout` of {ours:?} is not above the {theirs:?} that the guard may take to settle and execute"
+    )]
+    Impatient { ours: Duration, theirs: Duration },
+}
+
+impl Guards {
+    pub fn new(installation: Arc<OnceLock<Meta>>) -> Self {
+        Self { state: Mutex::default(), installation }
+    }
+
+    /// A guard has announced itself at the beginning of a connection. The name of its store, for [`Guards::let_in`].
+    pub fn meet(
+        &self,
+        upstream: &Upstream,
+        endpoint: &Arc<str>,
+        announced: &Announcement,
+    ) -> Result<Arc<str>, Distrust> {
+        let met = Met { store: announced.store.as_str().into(), instance: announced.instance.clone() };
+        let store = met.store.clone();
+        let mut state = self.lock();
+        state.met.entry(upstream.name.clone()).or_default().insert(endpoint.clone(), met);
+        let known = state.highest.get(&store).copied().unwrap_or_default();
+        drop(state);
+        let trusted = self.judge(upstream, announced, known);
+        if let Err(why) = &trusted {
+            error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
+        }
+        trusted.map(|()| store)
+    }
+
+    fn judge(&self, upstream: &Upstream, announced: &Announcement, known: u64) -> Result<(), Distrust> {
+        if let Some(meta) = self.installation.get()
+            && meta.uuid != announced.ensemble
+        {
+            let (theirs, ours) = (announced.ensemble.clone(), meta.uuid.clone());
+            return Err(Distrust::OtherInstallation { theirs, ours });
+        }
+        if announced.highest < known {
+            return Err(Distrust::RolledBack { announced: announced.highest, known });
+        }
+        if upstream.response_timeout <= announced.longest() {
+            let (ours, theirs) = (upstream.response_timeout, announced.longest());
+            return Err(Distrust::Impatient { ours, theirs });
+        }
+        self.agree(upstream)
+    }
+
+    /// All guards of the upstream that were met have one store, and where two processes have it, it is one process.
+    pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
+        let state = self.lock();
+        let Some(met) = state.met.get(&upstream.name) else { return Ok(()) };
+        let mut guards = met.values();
+        let Some(first) = guards.next() else { return Ok(()) };
+        if guards.all(|guard| guard == first) { Ok(()) } else { Err(Distrust::Split) }
+    }
+
+    /// Nobody answers there any more.
+    pub fn lost(&self, upstream: &Upstream, endpoint: &Arc<str>) {
+        if let Some(met) = self.lock().met.get_mut(&upstream.name) {
+            met.remove(endpoint);
+        }
+    }
+
+    /// The guard with this store has let a token of this epoch in.
+    pub fn let_in(&self, store: &Arc<str>, epoch: u64) {
+        let mut state = self.lock();
+        match state.highest.get_mut(store) {
+            Some(highest) => *highest = epoch.max(*highest),
+            None => drop(state.highest.insert(store.clone(), epoch)),
+        }
+    }
+
+    /// A hop has shown itself that the policy says is not there: from now on a refusal does not mean that the guard has
+    /// not seen the request before.
+    pub fn relayed(&self, upstream: &Upstream) {
+        let mut state = self.lock();
+        if upstream.direct && !state.relayed.contains(&upstream.name) {
+            warn!(upstream = %upstream.name, "guard.not_direct: something stands between here and the guard");
+            state.relayed.push(upstream.name.clone());
+        }
+    }
+
+    /// A request that the guard refuses has not been let in before by way of somebody's repeating it.
+    pub fn is_direct(&self, upstream: &Upstream) -> bool {
+        upstream.direct && !self.lock().relayed.contains(&upstream.name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is one call on a map.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

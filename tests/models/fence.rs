@@ -1,0 +1,186 @@
+//! One key behind a guard, as a state machine: gateways, a lock service, a network, the guard, the upstream.
+//!
+//! Written apart from `spin/fence.pml`, so that a mistake in one of the two shows. The lock service ends sessions when
+//! it likes, the network delays and copies, the guard is killed, the upstream's connection breaks. A bound of time
+//! (`max_execution`) is the assumption that what it bounds is over. Reading order: [`state`], then [`steps`].
+
+mod state;
+mod steps;
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use state::{Broken, Event, State};
+use steps::Step;
+
+/// A rule of the protocol that a variant goes without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// Compare a token with the mark at all, and register it.
+    Guard,
+    /// Wait until no other tenure's dispatch is in flight.
+    Settle,
+    /// Look at the mark again in the step that registers.
+    SecondCheck,
+    /// An exchange goes on when its gateway goes away.
+    Detach,
+    /// After an unclean stop admit nothing until everything that was sent before is over.
+    Quarantine,
+    /// Marks that were recovered refuse also their own tenure.
+    StrictRecovery,
+    /// A dispatch whose end was not seen closes the key.
+    KeepDoubt,
+    /// No dispatch under a tenure that has an unknown outcome.
+    Retire,
+    /// Behind a hop that may copy requests, take a refusal for unknown.
+    DisbelieveHop,
+}
+
+/// How much may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Bounds {
+    tenures: u8,
+    dispatches: u8,
+    copies: u8,
+    restarts: u8,
+    losses: u8,
+}
+
+/// Three tenures of one dispatch: what has to do with order.
+const TENURES: Bounds = Bounds { tenures: 3, dispatches: 1, copies: 0, restarts: 1, losses: 1 };
+/// Two tenures of two dispatches through a hop: what has to do with copies and with the same tenure.
+const COPIES: Bounds = Bounds { tenures: 2, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
+
+/// All of it at once.
+const TOGETHER: Bounds = Bounds { tenures: 3, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
+
+struct Fence {
+    bounds: Bounds,
+    without: Option<Rule>,
+}
+
+impl Fence {
+    fn follows(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+}
+
+impl Model for Fence {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self.bounds)]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        // Whatever comes after the first violation is of no interest.
+        if state.broken.is_none() {
+            steps::possible(self, state, steps);
+        }
+    }
+
+    fn next_state(&self, state: &State, step: Step) -> Option<State> {
+        let mut next = state.clone();
+        next.event = None;
+        steps::take(self, &mut next, step);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Fence>> {
+        let promises = [
+            Property::always("no overlap", |_, state: &State| state.broken != Some(Broken::Overlap)),
+            Property::always("no stale execution", |_, state: &State| state.broken != Some(Broken::Stale)),
+            Property::always("at most once", |_, state: &State| state.broken != Some(Broken::Twice)),
+            Property::always("refused is not executed", |_, state: &State| {
+                state.broken != Some(Broken::Lied)
+            }),
+        ];
+        let events = [
+            Property::sometimes("refused as stale", |_, state: &State| state.event == Some(Event::Stale)),
+            Property::sometimes("handed over", |_, state: &State| state.event == Some(Event::HandedOver)),
+            Property::sometimes("in quarantine", |_, state: &State| state.event == Some(Event::Quarantined)),
+            Property::sometimes("closed by doubt", |_, state: &State| state.event == Some(Event::InDoubt)),
+            Property::sometimes("admitted after a wait", |_, state: &State| {
+                state.event == Some(Event::Waited)
+            }),
+        ];
+        let copied = Property::sometimes("refused as duplicate", |_, state: &State| {
+            state.event == Some(Event::Duplicate)
+        });
+        promises.into_iter().chain(events).chain((self.bounds.copies > 0).then_some(copied)).collect()
+    }
+}
+
+fn holds(bounds: Bounds) {
+    let checker = Fence { bounds, without: None }.checker().threads(2).spawn_bfs().join();
+    println!("stateright {bounds:?}: {} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+fn violates(rule: Rule, bounds: Bounds, property: &'static str) {
+    let model = Fence { bounds, without: Some(rule) };
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    println!("stateright without {rule:?}: {} states", checker.unique_state_count());
+    let schedule = checker.discovery(property).unwrap_or_else(|| panic!("without {rule:?}: no violation"));
+    println!("{:?}", schedule.into_actions());
+}
+
+#[test]
+fn nothing_overlaps_is_stale_or_runs_twice_over_three_tenures() {
+    holds(TENURES);
+}
+
+#[test]
+fn nothing_overlaps_is_stale_or_runs_twice_behind_a_hop() {
+    holds(COPIES);
+}
+
+#[test]
+fn nothing_overlaps_is_stale_or_runs_twice_with_all_accidents_together() {
+    holds(TOGETHER);
+}
+
+#[test]
+fn without_a_guard_executions_overlap() {
+    violates(Rule::Guard, TENURES, "no overlap");
+}
+
+#[test]
+fn without_settling_executions_overlap() {
+    violates(Rule::Settle, TENURES, "no overlap");
+}
+
+#[test]
+fn without_a_second_check_the_stale_execute() {
+    violates(Rule::SecondCheck, TENURES, "no stale execution");
+}
+
+#[test]
+fn an_exchange_that_ends_with_the_gateway_frees_a_key_that_is_in_use() {
+    violates(Rule::Detach, TENURES, "no overlap");
+}
+
+#[test]
+fn without_quarantine_a_restart_forgets_who_executes() {
+    violates(Rule::Quarantine, TENURES, "no overlap");
+}
+
+#[test]
+fn recovered_marks_that_let_their_own_tenure_pass_run_a_copy_again() {
+    violates(Rule::StrictRecovery, COPIES, "at most once");
+}
+
+#[test]
+fn a_doubt_that_is_not_kept_frees_a_key_that_is_in_use() {
+    violates(Rule::KeepDoubt, TENURES, "no overlap");
+}
+
+#[test]
+fn a_tenure_that_goes_on_after_an_unknown_outcome_overlaps_itself() {
+    violates(Rule::Retire, COPIES, "no overlap");
+}
+
+#[test]
+fn a_refusal_through_a_hop_says_nothing_about_the_other_copy() {
+    violates(Rule::DisbelieveHop, COPIES, "refused is not executed");
+}

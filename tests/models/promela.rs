@@ -1,0 +1,269 @@
+//! The models in `spin/`, each as it is and with one rule taken away at a time.
+
+use crate::spin::{happens, holds, violates};
+
+mod fence {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn nothing_overlaps_is_stale_or_runs_twice_over_three_tenures() {
+        holds("fence", "");
+    }
+
+    #[test]
+    fn nothing_overlaps_is_stale_or_runs_twice_within_tenures() {
+        holds("fence", "ES=2 GS=2");
+    }
+
+    #[test]
+    fn a_hop_that_copies_requests_changes_nothing() {
+        holds("fence", "ES=2 GS=2 HOP");
+    }
+
+    #[test]
+    fn readers_and_writers_are_kept_apart_when_outcomes_are_lost() {
+        holds("fence", "SHARED RESTARTS=0");
+    }
+
+    #[test]
+    fn readers_and_writers_are_kept_apart_when_the_guard_is_killed() {
+        holds("fence", "SHARED ES=2");
+    }
+
+    #[test]
+    fn every_refusal_and_every_wait_does_happen() {
+        for number in 1..=4 {
+            happens("fence", "", number);
+        }
+        happens("fence", "ES=2 GS=2 HOP", 5);
+        happens("fence", "ES=2 GS=2", 6);
+        for number in 7..=8 {
+            happens("fence", "SHARED RESTARTS=0", number);
+        }
+    }
+
+    #[test]
+    fn without_a_guard_executions_overlap() {
+        violates("fence", "NO_GUARD", "overlap");
+    }
+
+    #[test]
+    fn a_lease_that_is_checked_before_sending_is_not_enough() {
+        violates("fence", "LEASE", "overlap");
+    }
+
+    #[test]
+    fn comparing_and_starting_in_two_steps_lets_the_stale_execute() {
+        violates("fence", "TWO_STEPS", "stale");
+    }
+
+    #[test]
+    fn without_settling_executions_overlap() {
+        violates("fence", "NO_SETTLE", "overlap");
+    }
+
+    #[test]
+    fn without_a_second_check_the_stale_execute() {
+        violates("fence", "NO_SECOND_CHECK", "stale");
+    }
+
+    #[test]
+    fn a_second_check_for_greater_turns_the_newest_away() {
+        violates("fence", "SECOND_CHECK_GREATER", "newest_refused");
+    }
+
+    #[test]
+    fn an_exchange_that_ends_with_the_gateway_frees_a_key_that_is_in_use() {
+        violates("fence", "NO_DETACH", "overlap");
+    }
+
+    #[test]
+    fn without_quarantine_a_restart_forgets_who_executes() {
+        violates("fence", "NO_QUARANTINE", "overlap");
+    }
+
+    #[test]
+    fn a_doubt_that_is_not_kept_frees_a_key_that_is_in_use() {
+        violates("fence", "NO_DOUBT", "overlap");
+    }
+
+    #[test]
+    fn a_probe_that_says_no_too_early_frees_a_key_that_is_in_use() {
+        violates("fence", "EARLY_NO", "overlap");
+    }
+
+    #[test]
+    fn a_tenure_that_goes_on_after_an_unknown_outcome_overlaps_itself() {
+        violates("fence", "ES=2 GS=2 KEEP_UNKNOWN", "overlap");
+    }
+
+    #[test]
+    fn recovered_marks_that_let_their_own_tenure_pass_run_a_copy_again() {
+        violates("fence", "ES=2 GS=2 HOP LAX_RECOVERY", "twice");
+    }
+
+    #[test]
+    fn a_refusal_through_a_hop_says_nothing_about_the_other_copy() {
+        violates("fence", "ES=2 GS=2 HOP BELIEVE_HOP", "lied");
+    }
+
+    #[test]
+    fn comparing_the_number_alone_lets_a_copy_run_again() {
+        violates("fence", "ES=2 GS=2 HOP NUMBER_ONLY", "twice");
+    }
+
+    #[test]
+    fn without_a_mark_for_readers_a_writer_runs_late() {
+        violates("fence", "SHARED RESTARTS=0 ONE_MARK", "stale");
+    }
+
+    #[test]
+    fn without_a_second_check_a_reader_runs_late() {
+        violates("fence", "SHARED RESTARTS=0 NO_SECOND_READ_CHECK", "stale");
+    }
+}
+
+mod store {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn two_guards_on_one_store_are_as_one() {
+        holds("store", "");
+        // A guard that was taken for dead goes on and sends.
+        happens("store", "", 1);
+    }
+
+    #[test]
+    fn guards_with_marks_of_their_own_run_a_copy_each() {
+        violates("store", "LOCAL_MARKS", "twice");
+    }
+
+    #[test]
+    fn guards_with_registers_of_their_own_let_executions_overlap() {
+        violates("store", "LOCAL_REGISTER", "overlap");
+    }
+
+    #[test]
+    fn the_rows_of_a_dead_guard_are_still_in_use() {
+        violates("store", "DEAD_ROWS_FREED", "overlap");
+    }
+
+    #[test]
+    fn without_a_send_gate_a_guard_sends_what_the_other_has_given_up() {
+        violates("store", "NO_SEND_GATE", "overlap");
+    }
+}
+
+mod nested {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn a_callback_runs_inside_its_dispatch_and_waits_for_nothing() {
+        holds("nested", "");
+        for number in 3..=5 {
+            happens("nested", "", number);
+        }
+    }
+
+    #[test]
+    fn nested_requests_for_other_keys_never_wait_in_a_circle() {
+        holds("nested", "CROSSING");
+        for number in 1..=2 {
+            happens("nested", "CROSSING", number);
+        }
+    }
+
+    #[test]
+    fn nested_requests_that_wait_deadlock() {
+        violates("nested", "CROSSING NESTED_WAIT", "deadlock");
+    }
+
+    #[test]
+    fn readers_that_wait_to_write_deadlock() {
+        violates("nested", "CROSSING UPGRADE_WAIT", "deadlock");
+    }
+
+    #[test]
+    fn a_callback_without_a_ticket_waits_for_its_own_caller() {
+        violates("nested", "NO_TICKET", "deadlock");
+    }
+
+    #[test]
+    fn a_callback_that_comes_too_late_overlaps_the_next_dispatch() {
+        violates("nested", "LATE_CALLBACK", "overlap");
+    }
+
+    #[test]
+    fn a_callback_that_outlives_its_caller_keeps_the_key() {
+        violates("nested", "OUTER_ENDS_CHAIN", "overlap");
+    }
+}
+
+mod journal {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn an_operation_runs_at_most_once() {
+        holds("journal", "");
+        for number in 1..=5 {
+            happens("journal", "", number);
+        }
+    }
+
+    #[test]
+    fn every_weaker_journal_runs_an_operation_twice() {
+        for switch in [
+            "NO_JOURNAL",
+            "LOOKUP_ON_ARRIVAL_ONLY",
+            "UNKNOWN_REEXECUTED",
+            "FORWARD_BEFORE_COMMIT",
+            "EARLY_NO",
+            "FORGET_LOST",
+        ] {
+            violates("journal", switch, "twice");
+        }
+    }
+}
+
+mod delay {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn nothing_overlaps_when_executions_end_within_the_delay() {
+        holds("delay", "");
+        for number in 1..=3 {
+            happens("delay", "", number);
+        }
+    }
+
+    #[test]
+    fn every_way_to_cut_the_delay_short_lets_executions_overlap() {
+        for switch in ["NO_DELAY", "GIVE_UP_CLEAN", "CLEAN_AFTER_UNKNOWN", "READ_EARLY", "RETRIED_GRANT"] {
+            violates("delay", switch, "overlap");
+        }
+    }
+}
+
+mod era {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn tokens_grow_across_a_rollback_that_every_gateway_can_see() {
+        holds("era", "");
+        for number in 1..=3 {
+            happens("era", "", number);
+        }
+    }
+
+    #[test]
+    fn without_its_rules_tokens_go_back() {
+        for switch in ["TWO_BASES", "SILENT_INIT", "NO_ROLLBACK_CHECK"] {
+            violates("era", switch, "regress");
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_was_away_cannot_see_a_rollback() {
+        violates("era", "AWAY", "regress");
+    }
+}

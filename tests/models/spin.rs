@@ -1,0 +1,112 @@
+//! Has SPIN search one variant of a model, and reads what it found.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// More is a mistake in the model: every variant fits into a quarter of it.
+const MEMORY_MB: u32 = 1000;
+/// Deep enough for every variant; what reached it would say so, and fail.
+const DEPTH: u32 = 200_000;
+
+/// What a search found.
+struct Found {
+    /// The first thing that went wrong, in SPIN's words.
+    violation: Option<String>,
+    states: String,
+    complete: bool,
+    took: Duration,
+}
+
+/// Nothing can go wrong in the variant of `model` that `switches` (`ES=2 GS=2 HOP`) choose: every state was seen.
+pub(crate) fn holds(model: &str, switches: &str) {
+    let found = search(model, switches, "-O1");
+    report(model, switches, &found);
+    assert!(found.complete, "{model} {switches}: not every state was seen");
+    assert_eq!(found.violation, None, "{model} {switches}");
+}
+
+/// The variant of `model` has a schedule that violates `property`, and this is the first violation on it.
+pub(crate) fn violates(model: &str, switches: &str, property: &str) {
+    // A schedule is found at once: what takes time is the compiler.
+    let found = search(model, switches, "-O0");
+    report(model, switches, &found);
+    let violation = found.violation.unwrap_or_else(|| panic!("{model} {switches}: nothing goes wrong"));
+    let expected = match property {
+        "deadlock" => "invalid end state".to_owned(),
+        property => format!("assertion violated  !({property})"),
+    };
+    assert!(violation.starts_with(&expected), "{model} {switches}: {violation}, not {property}");
+}
+
+/// The accident or refusal `number` (its name stands in the model) does happen: what holds does not hold for nothing.
+pub(crate) fn happens(model: &str, switches: &str, number: u8) {
+    violates(model, &format!("{switches} SEE={number}"), "seen");
+}
+
+fn search(model: &str, switches: &str, optimize: &str) -> Found {
+    let started = Instant::now();
+    let dir = tempfile::tempdir().expect("a directory for one search");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/spin").join(format!("{model}.pml"));
+    // SPIN writes its files where it is started, and quotes no path.
+    fs::copy(&source, dir.path().join("model.pml")).expect("the model is in the sources");
+    let defines = switches.split_whitespace().map(|switch| format!("-D{switch}"));
+    run(dir.path(), Command::new("spin").arg("-a").args(defines).arg("model.pml"));
+    let memory = format!("-DMEMLIM={MEMORY_MB}");
+    // Only safety is asked, which needs neither acceptance cycles nor fairness.
+    let options = [optimize, "-w", "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR", &memory, "-o", "pan", "pan.c"];
+    run(dir.path(), Command::new("cc").args(options));
+    let said = run(dir.path(), Command::new("./pan").arg(format!("-m{DEPTH}")));
+    Found {
+        violation: said.lines().find_map(|line| line.strip_prefix("pan:1: ")).map(str::to_owned),
+        states: word_before(&said, "states, stored"),
+        complete: complete(&said),
+        took: started.elapsed(),
+    }
+}
+
+/// `errors:` stands in the summary, which a search that was killed does not write.
+fn complete(said: &str) -> bool {
+    said.contains("errors: 0") && !INCOMPLETE.iter().any(|words| said.contains(words))
+}
+
+/// What a search says that did not see everything.
+const INCOMPLETE: [&str; 4] =
+    ["Search not completed", "max search depth too small", "reached -DMEMLIM bound", "VECTORSZ is too small"];
+
+/// Everything the command said. A search that found something also ends with zero; only its words tell.
+fn run(dir: &Path, command: &mut Command) -> String {
+    let output = command.current_dir(dir).output().unwrap_or_else(|error| {
+        panic!("{}: {error} (tests/run installs what is missing)", command.get_program().display())
+    });
+    let said =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(output.status.success(), "{command:?}: {said}");
+    said
+}
+
+fn word_before(said: &str, words: &str) -> String {
+    let line = said.lines().find(|line| line.contains(words)).unwrap_or("?");
+    line.split_whitespace().next().unwrap_or("?").to_owned()
+}
+
+/// A row of the table that `--nocapture` shows.
+fn report(model: &str, switches: &str, found: &Found) {
+    let outcome = found.violation.as_deref().unwrap_or("holds");
+    println!(
+        "{model:8} {switches:32} {:>9} states {:6.1?} s  {outcome}",
+        found.states,
+        found.took.as_secs_f32()
+    );
+}
+
+#[test]
+fn a_search_that_was_cut_short_is_not_taken_for_a_proof() {
+    let summary = "State-vector 120 byte, depth reached 223, errors: 0\n";
+    assert!(complete(summary));
+    assert!(!complete(""), "killed before its summary");
+    for words in INCOMPLETE {
+        assert!(!complete(&format!("pan: {words}\n{summary}")));
+    }
+}

@@ -1,0 +1,199 @@
+//! An operator whom nothing but a terminal is left to is shown what is unknown, and can say what came of it.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::{
+    client::{Answer, Ask},
+    gateway::command,
+    origin::{Act, Origin},
+    patience::{PATIENCE, patiently},
+    scratch,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+/// A guard whose store was made for the test.
+struct Guard {
+    public: SocketAddr,
+    admin: SocketAddr,
+    file: PathBuf,
+    child: Child,
+    _home: TempDir,
+}
+
+/// Exit code, stdout, stderr.
+type Said = (Option<i32>, String, String);
+
+impl Guard {
+    async fn before(origin: &Origin) -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let file = home.path().join("guard.yaml");
+        let text = json!({
+            "version": 1,
+            "listener": {"address": "127.0.0.1:0"},
+            "admin": {"address": "127.0.0.1:0"},
+            "upstream": {
+                "endpoint": format!("http://{}", origin.door("guard")),
+                "response_timeout": "300ms",
+            },
+            "store": {"redb": home.path().join("guard.redb")},
+            "max_execution": "1s",
+            "send_within": "500ms",
+        });
+        std::fs::write(&file, text.to_string()).expect("the folder can be written");
+        let arguments = format!("guard -c {} --log-format json", file.display())
+            + " --init --floor 1 --ensemble 0123456789abcdef0123456789abcdef";
+        let binary = scratch::binaries().join("fencegate");
+        let child = Child::spawn(binary, arguments.split(' ')).expect("setpriv");
+        let (child, public, admin) = spawn_blocking(move || {
+            let admin = address(&child, r#""listener":"admin""#);
+            (address(&child, r#""listener":"guard""#), admin, child)
+        })
+        .await
+        .map(|(public, admin, child)| (child, public, admin))
+        .expect("it listens");
+        let guard = Self { public, admin, file, child, _home: home };
+        let ready = async {
+            while Ask::get("/ready").to(guard.admin).await.map_or(0, |answer| answer.status) != 200 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        patiently("the end of the quarantine", ready, || guard.child.log()).await;
+        guard
+    }
+
+    /// A dispatch of the operation `name`, as a gateway would stamp it.
+    async fn dispatch(&self, epoch: u64, name: u8) -> Answer {
+        let operation = format!("{};fp={};keep=60", format!("{name:02x}").repeat(32), "cd".repeat(32));
+        let ask = Ask::post("/pay/7")
+            .field("Fencing-Token", &format!("v1-{epoch:016x}-00000000-00000001"))
+            .field("Fencing-Key", "account/7")
+            .field("Fencing-Mode", "exclusive")
+            .field("Fencing-Operation", &operation)
+            .field("Idempotency-Key", &format!("op-{name}"));
+        ask.to(self.public).await.expect("an answer")
+    }
+
+    async fn operator(&self, arguments: &[&str]) -> Said {
+        let admin = self.admin.to_string();
+        let all = [&["guard"], arguments, &["--admin", &admin]].concat();
+        said(&all).await
+    }
+
+    async fn unknown(&self) -> Vec<Value> {
+        let (code, said, log) = self.operator(&["show", "--format", "json"]).await;
+        assert_eq!(code, Some(0), "{log}");
+        let shown: Value = serde_json::from_str(&said).expect("JSON");
+        shown["operations"].as_array().expect("a list").clone()
+    }
+}
+
+fn address(child: &Child, listener: &str) -> SocketAddr {
+    let line = child.wait_line(|line| line.contains("listening") && line.contains(listener), PATIENCE);
+    let line: Value = serde_json::from_str(&line.expect("it listens")).expect("JSON");
+    line["fields"]["address"].as_str().expect("an address").parse().expect("an address")
+}
+
+async fn said(arguments: &[&str]) -> Said {
+    let output = command(arguments).await.expect("started");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[tokio::test]
+async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
+    let origin = Origin::start();
+    let guard = Guard::before(&origin).await;
+    let (code, text, log) = guard.operator(&["show"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(text.starts_with("Nothing is unknown"), "{text}");
+
+    origin.script("/pay/7", [Act::Reset]);
+    let broken = guard.dispatch(0x10, 0xab).await;
+    assert_eq!(broken.reason(), "outcome-unknown");
+    let unknown = guard.unknown().await;
+    let [open] = &unknown[..] else { panic!("one operation: {unknown:?}") };
+    let reference = open["reference"].as_str().expect("a reference").to_owned();
+    assert_eq!(reference, "ab".repeat(8));
+
+    // At night nobody wants to look anything up.
+    for about in [&["show"][..], &["show", &reference], &["show", "account/7"]] {
+        let (code, text, log) = guard.operator(about).await;
+        assert_eq!(code, Some(0), "{log}");
+        for word in [&reference, "POST /pay/7", "op-171", "account/7", "ago)", "--as not-done"] {
+            assert!(text.contains(word), "`{word}` is missing in {about:?}:\n{text}");
+        }
+    }
+
+    // It was not done, says the operator; so it may run.
+    let (code, text, log) = guard.operator(&["resolve", &reference, "--as", "not-done"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(text.contains("a repeat runs it") && text.contains("POST /pay/7"), "{text}");
+    assert_eq!(guard.dispatch(0x11, 0xab).await.status, 200);
+    assert_eq!(origin.count("/pay/7"), 2);
+    // It is known now, and stays so until it is forgotten.
+    assert_eq!(guard.dispatch(0x12, 0xab).await.status, 200);
+    assert_eq!(origin.count("/pay/7"), 2);
+    let (code, _, log) = guard.operator(&["forget", &reference]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(guard.dispatch(0x13, 0xab).await.status, 200);
+    assert_eq!(origin.count("/pay/7"), 3);
+}
+
+#[tokio::test]
+async fn what_an_operator_calls_done_is_not_done_again() {
+    let origin = Origin::start();
+    let guard = Guard::before(&origin).await;
+    origin.script("/pay/7", [Act::Reset]);
+    guard.dispatch(0x10, 0xab).await;
+    let (code, said, log) =
+        guard.operator(&["resolve", &"ab".repeat(8), "--as", "done", "--format", "json"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((said["resolved"].as_str(), said["as"].as_str()), (Some(&*"ab".repeat(8)), Some("done")));
+    assert_eq!(guard.unknown().await, [Value::Null; 0]);
+    let repeated = guard.dispatch(0x11, 0xab).await;
+    assert_eq!((repeated.status, origin.count("/pay/7")), (409, 1), "{repeated:?}");
+}
+
+#[tokio::test]
+async fn what_nobody_knows_of_is_said_so() {
+    let origin = Origin::start();
+    let guard = Guard::before(&origin).await;
+    for wrong in [
+        &["resolve", "abababababababab", "--as", "done"][..],
+        &["resolve", "v1-0000000000000010-00000000-00000001", "--as", "done"],
+        &["resolve", "../keys", "--as", "not-done"],
+        &["forget", "abababababababab"],
+        &["show", "account/8"],
+    ] {
+        let (code, said, log) = guard.operator(wrong).await;
+        assert_eq!((code, said.as_str()), (Some(1), ""), "{wrong:?}");
+        assert!(log.starts_with("error: ") && log.contains("guard show"), "{wrong:?}: {log}");
+    }
+    // A gateway has an admin listener too, and so has everything else.
+    let door = origin.door("not a guard").to_string();
+    let (code, _, log) = said(&["guard", "show", "--admin", &door]).await;
+    assert_eq!(code, Some(1));
+    assert!(log.contains("not the admin address of a guard"), "{log}");
+}
+
+#[tokio::test]
+async fn the_address_is_taken_from_the_guards_own_file() {
+    let origin = Origin::start();
+    let guard = Guard::before(&origin).await;
+    // What it got in the place of port 0.
+    let text = std::fs::read_to_string(&guard.file).expect("our own file");
+    let admin = format!(r#""admin":{{"address":"{}"}}"#, guard.admin);
+    let told = guard.file.with_file_name("told.yaml");
+    std::fs::write(&told, text.replace(r#""admin":{"address":"127.0.0.1:0"}"#, &admin)).expect("written");
+    let told = told.display().to_string();
+    let (code, text, log) = said(&["guard", "show", "-c", &told]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(text.starts_with("Nothing is unknown"), "{text}");
+    for usage in [&["guard"][..], &["guard", "show"], &["guard", "resolve", "x", "--admin", "a:1"]] {
+        assert_eq!(said(usage).await.0, Some(2), "{usage:?}");
+    }
+}

@@ -118,7 +118,7 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
 async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
     let beside = Beside::fresh().await;
     let launch = beside.launch().await;
-    let disk = Tmpfs::mount(&launch, 4 << 20);
+    let disk = Tmpfs::mount(&launch);
     let guard = launch.start().await;
     let mut acknowledged = 0;
     for n in 0..10_000 {
@@ -144,10 +144,11 @@ async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
 struct Tmpfs(String);
 
 impl Tmpfs {
-    fn mount(launch: &Launch, bytes: u64) -> Self {
+    /// With the store on it and room for little more.
+    fn mount(launch: &Launch) -> Self {
         let store = fs::read(launch.store()).expect("there");
         let at = launch.home().display().to_string();
-        let size = format!("size={bytes}");
+        let size = format!("size={}", store.len() + (256 << 10));
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs", &at]).status();
         assert!(mounted.expect("mount is there").success(), "only root can mount");
         fs::write(launch.store(), store).expect("room for it");

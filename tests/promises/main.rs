@@ -9,6 +9,7 @@ mod era;
 mod exclusion;
 mod fields;
 mod guard_admission;
+mod guard_answers;
 mod guard_journal;
 mod guard_many;
 mod guard_observe;

@@ -7,6 +7,8 @@ mod ensemble;
 mod era;
 mod exclusion;
 mod fields;
+mod guard_admission;
+mod guard_restart;
 mod guard_verbs;
 mod hang_up;
 mod interrupted;

@@ -40,6 +40,7 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    Replayed,
     NotDispatched,
     Unknown,
 }
@@ -158,6 +159,7 @@ impl Answer {
         let word = self.field("fencing-outcome")?.split(';').next().unwrap_or_default().trim();
         Some(match word {
             "done" => Outcome::Done,
+            "replayed" => Outcome::Replayed,
             "not-dispatched" => Outcome::NotDispatched,
             "unknown" => Outcome::Unknown,
             other => panic!("no outcome: `{other}`"),

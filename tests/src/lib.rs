@@ -8,6 +8,7 @@
 pub mod client;
 pub mod ensemble;
 pub mod gateway;
+pub mod guard;
 pub mod history;
 pub mod ledger;
 pub mod link;
@@ -16,6 +17,7 @@ pub mod memory;
 pub mod origin;
 pub mod patience;
 pub mod policy;
+pub mod process;
 pub mod scratch;
 pub mod site;
 pub mod values;

@@ -1,6 +1,6 @@
 //! Policy files for tests, written as JSON, which is YAML: a sound one, changed by pointer.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, path::Path};
 
 use serde_json::{Value, json};
 
@@ -45,6 +45,21 @@ impl Policy {
                 },
             ],
             "unmatched": "reject",
+        }))
+    }
+
+    /// A guard's: GET passes without a token, everything else is checked; times that a test can wait for.
+    pub fn of_guard(upstream: SocketAddr, store: &Path) -> Self {
+        Self(json!({
+            "version": 1,
+            "listener": {"address": "127.0.0.1:0"},
+            "admin": {"address": "127.0.0.1:0"},
+            "upstream": {"endpoint": format!("http://{upstream}"), "response_timeout": "6s"},
+            "store": {"redb": store},
+            "settle": "6s",
+            "max_execution": "9s",
+            "send_within": "3s",
+            "unfenced": ["GET"],
         }))
     }
 

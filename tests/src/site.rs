@@ -21,9 +21,17 @@ pub struct Site {
 /// Tests run beside each other, except those that measure how long something takes.
 static TURNS: RwLock<()> = RwLock::const_new(());
 
-enum Turn {
+/// Kept for as long as a test runs.
+pub enum Turn {
     Shared { _guard: RwLockReadGuard<'static, ()> },
     Alone { _guard: RwLockWriteGuard<'static, ()> },
+}
+
+impl Turn {
+    /// Beside other tests, but not beside one that measures.
+    pub async fn beside_others() -> Self {
+        Self::Shared { _guard: TURNS.read().await }
+    }
 }
 
 impl Site {
@@ -34,7 +42,7 @@ impl Site {
 
     /// On a ZooKeeper of the test's own.
     pub async fn at(zookeeper: SocketAddr) -> Self {
-        Self::new(zookeeper, Turn::Shared { _guard: TURNS.read().await })
+        Self::new(zookeeper, Turn::beside_others().await)
     }
 
     /// For promises with a time limit: no other test of this process keeps the machine busy.

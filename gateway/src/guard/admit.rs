@@ -84,7 +84,7 @@ impl Guard {
         let moment = {
             let mut state = self.lock();
             let changes = state.register.announce(claim, self.now())?;
-            self.hand_in(&mut state, claim, changes)
+            self.hand_in(&mut state, claim, changes, None)
         };
         self.durable(moment).await
     }
@@ -95,7 +95,7 @@ impl Guard {
             let mut state = self.lock();
             let now = self.now();
             let changes = state.register.raise(&claim, now);
-            let written = self.hand_in(&mut state, &claim, changes);
+            let written = self.hand_in(&mut state, &claim, changes, None);
             (state.register.register(&claim, now), written, now)
         };
         let running = Running::new(self.clone(), claim, id, None, now);
@@ -110,39 +110,46 @@ impl Guard {
         let now = self.now();
         let changes = state.register.announce(claim, now)?;
         let new_tenure = !changes.is_empty();
-        let moment = self.hand_in(&mut state, claim, changes);
-        let step = match state.register.settle(claim, now)? {
-            Settled::Running(id) => {
-                Step::Registered { id, written: self.enter(reserved, moment), since: now }
-            }
-            wait @ Settled::Wait { .. } => Step::Behind(wait, moment),
+        let settled = state.register.settle(claim, now);
+        let entry = reserved.filter(|_| matches!(settled, Ok(Settled::Running(_)))).map(Reserved::admitted);
+        let written = self.hand_in(&mut state, claim, changes, entry);
+        let step = match settled? {
+            Settled::Running(id) => Step::Registered { id, written, since: now },
+            wait @ Settled::Wait { .. } => Step::Behind(wait, written),
         };
         Ok((step, new_tenure))
     }
 
     fn settle(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<Step, Refused> {
         let mut state = self.lock();
-        let (moment, now) = (state.register.written(claim), self.now());
+        let now = self.now();
         Ok(match state.register.settle(claim, now)? {
             Settled::Running(id) => {
-                Step::Registered { id, written: self.enter(reserved, moment), since: now }
+                let entry = reserved.map(Reserved::admitted);
+                Step::Registered { id, written: self.hand_in(&mut state, claim, Vec::new(), entry), since: now }
             }
-            wait @ Settled::Wait { .. } => Step::Behind(wait, moment),
+            wait @ Settled::Wait { .. } => Step::Behind(wait, state.register.written(claim)),
         })
     }
 
-    /// The journal entry, in the step that registers.
-    fn enter(&self, reserved: Option<&Reserved>, moment: Moment) -> Moment {
-        reserved.map_or(moment, |reserved| self.committer.submit(vec![reserved.admitted()]))
-    }
-
-    fn hand_in(&self, state: &mut State, claim: &Claim, changes: Vec<Change>) -> Moment {
-        if !changes.is_empty() {
-            let marks = changes.clone();
-            let moment = self.committer.submit(changes);
-            state.register.handed_in(&marks, moment);
+    /// One transaction. Nothing may be sent under the claim before the returned moment.
+    fn hand_in(
+        &self,
+        state: &mut State,
+        claim: &Claim,
+        marks: Vec<Change>,
+        entry: Option<Change>,
+    ) -> Moment {
+        let mut changes = marks.clone();
+        let entered = entry.is_some();
+        changes.extend(entry);
+        if changes.is_empty() {
+            return state.register.written(claim);
         }
-        state.register.written(claim)
+        let moment = self.committer.submit(changes);
+        state.register.handed_in(&marks, moment);
+        // An entry is behind the marks, also where those were handed in before.
+        if entered { moment } else { state.register.written(claim) }
     }
 
     pub(super) async fn durable(&self, moment: Moment) -> Result<(), Refused> {

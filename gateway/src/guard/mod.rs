@@ -63,7 +63,6 @@ pub struct Rules {
 struct State {
     register: Register,
     underway: Underway,
-    era: u64,
 }
 
 /// Dispatches that came too late.
@@ -100,7 +99,7 @@ impl Guard {
             rules: Rules::of(plan),
             identity: remembered.identity.clone(),
             instance,
-            state: Mutex::new(State { register, underway: Underway::default(), era: remembered.era }),
+            state: Mutex::new(State { register, underway: Underway::default() }),
             refusals: Mutex::default(),
             store,
             committer,

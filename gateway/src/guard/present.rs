@@ -40,7 +40,7 @@ pub fn claim(presented: &HeaderMap) -> Result<Claim, Refused> {
     let keys = keys.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-key")))?;
     let mode = Mode::parse(required(presented, "fencing-mode")?);
     let mode = mode.ok_or(Refused::TokenMalformed(Malformed::Unreadable("fencing-mode")))?;
-    Ok(Claim { keys: keys.into(), token, mode, later_era: false })
+    Ok(Claim { keys: keys.into(), token, mode, era: None })
 }
 
 /// `keep`: seconds, where the gateway does not say.

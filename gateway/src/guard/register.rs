@@ -33,8 +33,8 @@ pub struct Claim {
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub mode: Mode,
-    /// The ticket says that the token is of a later era than any before: it may be far larger.
-    pub later_era: bool,
+    /// By its ticket. Tokens of a later era than any before may be far larger.
+    pub era: Option<u64>,
 }
 
 /// Everything that the guard knows of its keys.
@@ -45,6 +45,8 @@ pub struct Register {
     floor: u64,
     /// The largest epoch that was ever announced.
     highest: u64,
+    /// The largest era of which a token was announced.
+    era: u64,
     /// Until then a process before us may have something in flight that nobody wrote down.
     quarantine: Option<Boot>,
     next: u64,
@@ -84,6 +86,7 @@ impl Register {
             keys: HashMap::with_capacity(remembered.marks.len()),
             floor: remembered.floor,
             highest: remembered.floor,
+            era: remembered.era,
             quarantine: None,
             next: 0,
         };
@@ -125,7 +128,7 @@ impl Register {
     /// No mark has moved.
     pub fn announce(&mut self, claim: &Claim, now: Boot) -> Result<Vec<Change>, Refused> {
         let token = claim.token;
-        if !claim.later_era && token.number() > self.highest.saturating_add(LARGEST_JUMP) {
+        if !self.is_believed(claim) {
             return Err(Refused::Future { highest: self.highest });
         }
         for key in claim.keys.iter() {
@@ -154,16 +157,31 @@ impl Register {
         moments.max().unwrap_or_default()
     }
 
-    /// Raises what the claim is above of, and nothing down.
+    /// Raises what the claim is above of, and nothing down. What is not believed or may have been forgotten raises
+    /// nothing, also while one only looks on: those marks will be enforced one day.
     pub fn raise(&mut self, claim: &Claim, now: Boot) -> Vec<Change> {
+        if !self.is_believed(claim) {
+            return Vec::new();
+        }
         self.highest = self.highest.max(claim.token.number());
-        let mut changes = Vec::new();
+        // Together with the first token of the era: an era that is known without one would let none in.
+        let later = self.later_era(claim);
+        self.era = later.unwrap_or(self.era);
+        let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
         for key in claim.keys.iter() {
             if let Some(change) = self.record(key, now).raise(key, claim.token, claim.mode) {
                 changes.push(change);
             }
         }
         changes
+    }
+
+    fn is_believed(&self, claim: &Claim) -> bool {
+        self.later_era(claim).is_some() || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
+    }
+
+    fn later_era(&self, claim: &Claim) -> Option<u64> {
+        claim.era.filter(|era| *era > self.era)
     }
 
     /// The second look, in one step with the registration: another tenure may have been announced while this one
@@ -319,7 +337,7 @@ impl Register {
             keys: keys.into(),
             token,
             mode,
-            later_era: false,
+            era: None,
         };
         open.into_values().map(claim).collect()
     }

@@ -11,7 +11,6 @@ use super::{
     operation::{Operation, State},
     refused::Refused,
     register::Claim,
-    store::Change,
 };
 use crate::{
     refusal::Refusal,
@@ -31,7 +30,7 @@ pub struct Raised {
 }
 
 impl Guard {
-    /// Verifies the ticket before a mark can move. True where the token is of a later era than any before.
+    /// Verifies the ticket before a mark can move, and says of which era the token is.
     ///
     /// # Errors
     /// Its signature, its time, or what it covers is not in order.
@@ -40,7 +39,7 @@ impl Guard {
         verifier: &Arc<Verifier>,
         presented: &HeaderMap,
         claim: &Claim,
-    ) -> Result<bool, Refused> {
+    ) -> Result<u64, Refused> {
         let bad = |bad: Bad| match bad {
             Bad::Missing => Refused::TicketMissing,
             Bad::Expired { .. } => Refused::TicketExpired,
@@ -52,18 +51,7 @@ impl Guard {
             verifier.verify(text.as_bytes(), &self.identity.ensemble, ticket::now()).map_err(bad)?;
         let keys = claim.keys.iter().map(ResourceKey::as_str);
         verified.covers(keys, claim.token, claim.mode).map_err(bad)?;
-        Ok(self.meet_era(verified.claims.era))
-    }
-
-    /// Remembers the largest era that was signed for.
-    fn meet_era(&self, era: u64) -> bool {
-        let mut state = self.lock();
-        if era <= state.era {
-            return false;
-        }
-        state.era = era;
-        self.committer.submit(vec![Change::Era(era)]);
-        true
+        Ok(verified.claims.era)
     }
 
     /// Counts a refusal; the front logs it with all that is known of the request.

@@ -74,7 +74,7 @@ impl Claiming {
         let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
         let ticket = presented.get(FENCING_TICKET).cloned();
         if let Some(verifier) = &self.tickets {
-            claim.later_era = self.guard.verify(verifier, presented, &claim)?;
+            claim.era = Some(self.guard.verify(verifier, presented, &claim)?);
         }
         Ok(Claimed { claim, operation, ticket })
     }

@@ -142,6 +142,8 @@ impl Record {
     /// The mark moves up, never down. `Some` where the epoch is one that has not been written yet: later dispatches of
     /// a tenure cost no write.
     pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<Change> {
+        // A mark below the base would say that nothing above it was ever seen.
+        self.beyond_base(token).ok()?;
         let mark = match mode {
             Mode::Exclusive => &mut self.write,
             Mode::Shared => &mut self.read,

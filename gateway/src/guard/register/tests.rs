@@ -18,7 +18,7 @@ fn claim(key: &str, epoch: u64, dispatch: u32, mode: Mode) -> Claim {
         keys: vec![ResourceKey::parse(key).expect("a key")].into(),
         token: Token::new(epoch, 0, dispatch).expect("small"),
         mode,
-        later_era: false,
+        era: None,
     }
 }
 
@@ -168,6 +168,27 @@ fn a_token_far_above_all_others_is_of_another_world() {
     let mut register = register();
     assert!(matches!(register.announce(&write(i64::MAX as u64, 1), NOW), Err(Refused::Future { .. })));
     assert!(matches!(register.announce(&write(0, 1), NOW), Err(Refused::Floor { .. })));
-    let later = Claim { later_era: true, ..write(1 << 50, 1) };
-    register.announce(&later, NOW).expect("of a later era");
+    let later = |epoch| Claim { era: Some(1), ..write(epoch, 1) };
+    let changes = register.announce(&later(1 << 50), NOW).expect("of a later era");
+    assert!(changes.contains(&Change::Era(1)), "in one transaction with its mark: {changes:?}");
+    let refused = register.announce(&later(1 << 60), NOW);
+    assert!(matches!(refused, Err(Refused::Future { .. })), "an era jumps once: {refused:?}");
+}
+
+#[test]
+fn an_era_is_not_used_up_by_a_token_that_is_refused() {
+    let mut register = register();
+    let later = |key, epoch| Claim { era: Some(1), ..claim(key, epoch, 1, Mode::Exclusive) };
+    assert!(matches!(register.announce(&later("a", 5), NOW), Err(Refused::Floor { .. })));
+    register.announce(&later("a", 1 << 50), NOW).expect("the first of its era");
+}
+
+/// Of a guard that only looks on.
+#[test]
+fn what_would_have_been_refused_leaves_no_mark_that_lets_others_in() {
+    let mut register = register();
+    assert_eq!(register.raise(&write(5, 1), NOW), [], "up to the floor its mark may have been forgotten");
+    assert!(matches!(register.announce(&write(7, 1), NOW), Err(Refused::Floor { .. })));
+    assert_eq!(register.raise(&write(i64::MAX as u64, 1), NOW), [], "nothing would ever be newer");
+    runs(&mut register, &write(20, 1));
 }

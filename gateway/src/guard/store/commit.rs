@@ -108,7 +108,8 @@ impl Committer {
         match durable.wait_for(|durable| matches!(durable, Durable::Never(_))).await.as_deref() {
             Ok(Durable::Never(why)) => NotDurable(why.clone()),
             // Closed in order: nothing fails any more.
-            _ => std::future::pending().await,
+            _ if self.line.lock().closed => std::future::pending().await,
+            _ => NotDurable("the store's thread has panicked".into()),
         }
     }
 

@@ -1,0 +1,207 @@
+//! What a guard forgets when it dies, it makes up for by waiting; what it has done is never done again.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::{Answer, Outcome},
+    guard::{Beside, Dispatch, Guard, Launch, assert_refused, operation_reference},
+    origin::Act,
+};
+
+/// Short enough to wait for after an unclean stop.
+const QUARANTINE: Duration = Duration::from_millis(1500);
+
+async fn launch(beside: &Beside) -> Launch {
+    let launch = beside.launch().await.with("/max_execution", "1500ms");
+    launch.with("/upstream/response_timeout", "1s").with("/send_within", "500ms").with("/settle", "200ms")
+}
+
+/// After a crash: nothing is admitted within the quarantine, and then nothing that ran before.
+async fn recovered(launch: &Launch, ran: u64) -> Guard {
+    let began = Instant::now();
+    let guard = launch.start().await;
+    assert_refused(&guard.send(&Dispatch::new("a", ran).g(7).post("/stale")).await, "stale");
+    assert_eq!(guard.decided("recovered").await, 1.0, "a restart is no accident");
+    let next = Dispatch::new("a", ran + 10);
+    if began.elapsed() < QUARANTINE / 2 {
+        let early = guard.send(&next.clone().g(2).post("/early")).await;
+        assert_refused(&early, "quarantine");
+        assert_eq!((early.status, early.outcome()), (503, Some(Outcome::NotDispatched)));
+    }
+    guard.becomes_ready().await;
+    assert!(began.elapsed() >= QUARANTINE, "admitted after {:?}", began.elapsed());
+    assert_eq!(guard.send(&next.g(3).post("/next")).await.status, 200);
+    for old in [ran, ran + 9] {
+        assert_refused(&guard.send(&Dispatch::new("a", old).g(9).post("/stale")).await, "stale");
+    }
+    guard
+}
+
+/// Where a guard is killed, and what came of the operation it had in hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    NotSent,
+    Executed,
+    /// Depends on what the store had taken.
+    Whichever,
+}
+
+/// A guard dies at a failpoint with an operation in hand.
+async fn killed_at(failpoint: &'static str, fate: Fate) {
+    let beside = Beside::fresh().await;
+    let launch = launch(&beside).await;
+    let guard = launch.start().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/first")).await.status, 200);
+    let launch = guard.stops().await;
+
+    let guard = launch.clone().failpoint(failpoint, "1*sleep(60000)").start().await;
+    let lost = guard.begin(Dispatch::new("a", 30).once(1).post("/pay"));
+    guard.stands_at(failpoint).await;
+    let launch = guard.dies().await;
+    lost.result().await.expect_err("its guard was killed");
+    let executed = beside.origin.count("/pay");
+    match fate {
+        Fate::NotSent => assert_eq!(executed, 0),
+        Fate::Executed => assert_eq!(executed, 1),
+        Fate::Whichever => assert!(executed <= 1),
+    }
+
+    let ran = if failpoint == "before_guard_commit" { 20 } else { 30 };
+    let guard = recovered(&launch, ran).await;
+    let repeat = guard.send(&Dispatch::new("a", 60).once(1).post("/pay")).await;
+    if failpoint == "before_guard_commit" {
+        assert_eq!((repeat.status, beside.origin.count("/pay")), (200, 1), "nothing had been promised to it");
+    } else {
+        assert_unknown(&repeat, 1);
+        assert_eq!(beside.origin.count("/pay"), executed, "never executed again by itself");
+    }
+    assert_eq!(beside.origin.count("/stale") + beside.origin.count("/early"), 0);
+}
+
+fn assert_unknown(answer: &Answer, operation: u64) {
+    assert_refused(answer, "outcome-unknown");
+    assert_eq!((answer.status, answer.outcome()), (409, Some(Outcome::Unknown)));
+    assert!(answer.field("retry-after").is_none(), "a client that obeyed would pay twice");
+    let problem: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
+    assert_eq!(problem["operation_ref"], operation_reference(operation).as_str());
+}
+
+#[tokio::test]
+async fn killed_before_it_remembers_it_has_sent_nothing() {
+    killed_at("before_guard_commit", Fate::NotSent).await;
+}
+
+#[tokio::test]
+async fn killed_after_it_remembers_it_lets_nothing_older_in() {
+    killed_at("after_guard_commit", Fate::NotSent).await;
+}
+
+#[tokio::test]
+async fn killed_after_admission_it_runs_nothing_twice() {
+    killed_at("guard_admitted", Fate::NotSent).await;
+}
+
+#[tokio::test]
+async fn killed_before_the_write_it_runs_nothing_twice() {
+    killed_at("before_upstream_write", Fate::NotSent).await;
+}
+
+#[tokio::test]
+async fn killed_between_check_and_write_it_runs_nothing_twice() {
+    killed_at("after_proof_check", Fate::Whichever).await;
+}
+
+#[tokio::test]
+async fn killed_before_the_result_is_recorded_it_runs_nothing_twice() {
+    killed_at("before_result_recorded", Fate::Executed).await;
+}
+
+#[tokio::test]
+async fn killed_while_the_upstream_works_it_lets_nobody_in_beside_it() {
+    let beside = Beside::fresh().await;
+    let guard = launch(&beside).await.start().await;
+    let latch = beside.origin.holds("/pay");
+    let lost = guard.begin(Dispatch::new("a", 30).once(1).post("/pay"));
+    let last = beside.origin.request("/pay", 1).await.whole.expect("read");
+    let launch = guard.dies().await;
+    drop(lost);
+    let guard = recovered(&launch, 30).await;
+    let next = beside.origin.request("/next", 1).await;
+    assert!(next.arrived >= last + QUARANTINE, "{:?} too early", last + QUARANTINE - next.arrived);
+    assert_unknown(&guard.send(&Dispatch::new("a", 70).once(1).post("/pay")).await, 1);
+    assert_eq!(beside.origin.count("/pay"), 1);
+    latch.let_go();
+}
+
+#[tokio::test]
+async fn an_orderly_end_loses_nothing_and_needs_no_quarantine() {
+    let beside = Beside::fresh().await;
+    let guard = launch(&beside).await.start().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).g(5).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&Dispatch::new("r", 22).shared().post("/read")).await.status, 200);
+    let launch = guard.stops().await;
+    let guard = launch.start().await;
+    assert_eq!(guard.admin("/ready").await.status, 200);
+    assert_refused(&guard.send(&Dispatch::new("a", 20).g(5).post("/again")).await, "duplicate");
+    assert_refused(&guard.send(&Dispatch::new("a", 19).post("/again")).await, "stale");
+    assert_refused(&guard.send(&Dispatch::new("r", 21).post("/again")).await, "stale");
+    assert_eq!(guard.send(&Dispatch::new("a", 20).g(6).post("/pay")).await.status, 200, "the tenure goes on");
+    assert_eq!(beside.origin.count("/again"), 0);
+    // The word of the orderly end counts once.
+    let launch = guard.dies().await;
+    recovered(&launch, 20).await;
+}
+
+#[tokio::test]
+async fn an_orderly_end_keeps_what_is_in_doubt() {
+    let beside = Beside::fresh().await;
+    let guard = launch(&beside).await.with("/max_execution", "3s").start().await;
+    beside.origin.script("/broken", [Act::Reset]);
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/broken")).await.status, 502);
+    let last = beside.origin.request("/broken", 1).await.whole.expect("read");
+    let launch = guard.stops().await;
+    let guard = launch.start().await;
+    assert_eq!(guard.admin("/ready").await.status, 200);
+    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "in-doubt");
+    assert_eq!(guard.send(&Dispatch::new("b", 30).post("/other")).await.status, 200);
+    let launch = guard.stops().await.with("/settle", "8s");
+    let guard = launch.start().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 40).post("/late")).await.status, 200);
+    let late = beside.origin.request("/late", 1).await.arrived;
+    assert!(late >= last + Duration::from_secs(3), "admitted after {:?}", late - last);
+    assert_eq!(beside.origin.count("/early"), 0);
+}
+
+#[tokio::test]
+async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
+    let beside = Beside::fresh().await;
+    let guard = launch(&beside).await.with("/max_execution", "3s").start().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    let died = Instant::now();
+    let launch = guard.dies().await;
+    let launch = launch.start().await.stops().await;
+    let guard = launch.start().await;
+    assert_refused(&guard.send(&Dispatch::new("a", 20).g(2).post("/early")).await, "stale");
+    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "quarantine");
+    guard.becomes_ready().await;
+    assert!(died.elapsed() >= Duration::from_secs(3), "over after {:?}", died.elapsed());
+    assert_eq!(beside.origin.count("/early"), 0);
+}
+
+/// What does not end within the drain is in doubt for whoever starts next.
+#[tokio::test]
+async fn an_exchange_that_outlasts_the_drain_is_in_doubt_afterwards() {
+    let beside = Beside::fresh().await;
+    let guard = launch(&beside).await.with("/max_execution", "4s").with("/upstream/response_timeout", "3s");
+    let guard = guard.with("/listener/timeouts/drain", "200ms").start().await;
+    let latch = beside.origin.holds("/long");
+    let long = guard.begin(Dispatch::new("a", 20).once(1).post("/long"));
+    beside.origin.request("/long", 1).await;
+    let launch = guard.stops().await;
+    long.result().await.expect_err("its guard has left");
+    let guard = launch.start().await;
+    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "in-doubt");
+    assert_unknown(&guard.send(&Dispatch::new("a", 31).once(1).post("/early")).await, 1);
+    assert_eq!(beside.origin.count("/early"), 0);
+    latch.let_go();
+}

@@ -1,0 +1,257 @@
+//! A guard under test: the real binary as a process beside an origin, its store, and what a gateway would send it.
+
+mod dispatch;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    ops::Deref,
+    path::{Path, PathBuf},
+    process::Output,
+    sync::Arc,
+    time::Duration,
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_policies::token::Token;
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub use self::dispatch::{Dispatch, ENSEMBLE, assert_refused, operation_reference};
+use crate::{
+    gateway::{command, write_policy},
+    origin::Origin,
+    patience::patiently,
+    policy::Policy,
+    process::{Failpoints, Process},
+    scratch,
+    site::Turn,
+};
+
+/// What one test has to itself: an origin with one door, and guards beside it.
+pub struct Beside {
+    pub origin: Origin,
+    door: SocketAddr,
+    _turn: Turn,
+}
+
+/// A running guard. Dropping it kills it and checks that it never panicked.
+pub struct Guard {
+    process: Process,
+    launch: Launch,
+}
+
+/// How a guard is started, and the folder with its store.
+#[derive(Clone)]
+pub struct Launch {
+    file: Policy,
+    failpoints: Failpoints,
+    init: Option<u64>,
+    workers: usize,
+    wrapper: Vec<String>,
+    home: Arc<TempDir>,
+}
+
+/// No token up to here passes a fresh guard.
+pub const FLOOR: u64 = 10;
+
+impl Beside {
+    pub async fn fresh() -> Self {
+        let origin = Origin::start();
+        let door = origin.door("guard");
+        Self { origin, door, _turn: Turn::beside_others().await }
+    }
+
+    /// A guard with a new store, out of its first quarantine.
+    pub async fn guard(&self) -> Guard {
+        self.launch().await.start().await
+    }
+
+    /// How to start one.
+    pub async fn launch(&self) -> Launch {
+        self.unmade().made().await
+    }
+
+    /// How to start one that has no store yet.
+    pub fn unmade(&self) -> Launch {
+        let home = Arc::new(TempDir::new_in(scratch::folder()).expect("a folder"));
+        Launch {
+            file: Policy::of_guard(self.door, &home.path().join("guard.redb")),
+            failpoints: Failpoints::default(),
+            init: None,
+            workers: 2,
+            wrapper: Vec::new(),
+            home,
+        }
+    }
+}
+
+impl Launch {
+    /// Makes the store and waits its first quarantine out, which is short only because nothing has run before.
+    async fn made(self) -> Self {
+        let short = self
+            .clone()
+            .with("/upstream/response_timeout", "10ms")
+            .with("/send_within", "10ms")
+            .with("/max_execution", "20ms");
+        let guard = short.init(FLOOR).start().await;
+        guard.becomes_ready().await;
+        guard.stops().await;
+        self
+    }
+
+    /// Sets a value of the guard's file.
+    #[must_use]
+    pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        self.file = self.file.with(pointer, value);
+        self
+    }
+
+    /// Arms a failpoint, in the language of the `fail` crate.
+    #[must_use]
+    pub fn failpoint(mut self, name: &str, action: &str) -> Self {
+        self.failpoints.arm(name, action);
+        self
+    }
+
+    /// Makes the store at the next start.
+    #[must_use]
+    pub fn init(mut self, floor: u64) -> Self {
+        self.init = Some(floor);
+        self
+    }
+
+    /// Runs the binary through another program, which gets it behind its own arguments.
+    #[must_use]
+    pub fn through(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.home().join("guard.redb")
+    }
+
+    /// Starts it and waits until it listens; it may not admit anything yet.
+    ///
+    /// # Panics
+    /// If it ends or is silent instead.
+    pub async fn start(&self) -> Guard {
+        let process = Process::start(&self.failpoints, "guard", &self.wrapper, self.arguments()).await;
+        let launch = Self { init: None, failpoints: Failpoints::default(), ..self.clone() };
+        Guard { process, launch }
+    }
+
+    /// Starts it and waits for its end.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub async fn fails(&self) -> Output {
+        let arguments = self.arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        command(&arguments).await.expect("the binary starts")
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let file = write_policy(self.home(), &self.file.to_string());
+        let mut arguments: Vec<String> = ["guard", "--log-format", "json", "-c"].map(str::to_owned).into();
+        arguments.push(file.display().to_string());
+        arguments.extend(["--workers".to_owned(), self.workers.to_string()]);
+        if let Some(floor) = self.init {
+            arguments.push("--init".to_owned());
+            arguments.extend(["--floor".to_owned(), floor.to_string()]);
+            arguments.extend(["--ensemble".to_owned(), ENSEMBLE.to_owned()]);
+        }
+        arguments
+    }
+
+    /// Another home with a copy of this one's store.
+    ///
+    /// # Panics
+    /// If it cannot be copied.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        let home = Arc::new(TempDir::new_in(scratch::folder()).expect("a folder"));
+        let store = home.path().join("guard.redb");
+        fs::copy(self.store(), &store).expect("a copy");
+        let file = self.file.clone().with("/store/redb", store.display().to_string());
+        Self { file, home, ..self.clone() }
+    }
+}
+
+impl Guard {
+    /// Ends it in order. What to start it with again, on the same store and without failpoints.
+    ///
+    /// # Panics
+    /// If it does not end well.
+    pub async fn stops(self) -> Launch {
+        self.signal(Signal::TERM);
+        let status = self.exit().await;
+        assert!(status.success(), "{status}:\n{}", self.log());
+        self.launch.clone()
+    }
+
+    /// Kills it. What to start it with again, on the same store and without failpoints.
+    pub async fn dies(self) -> Launch {
+        self.signal(Signal::KILL);
+        self.exit().await;
+        self.launch.clone()
+    }
+
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// Polls until this epoch has been announced for a key: marks are told to whoever asks, there is no event.
+    pub async fn marked(&self, key: &str, epoch: u64) {
+        let path = format!("/api/v1/keys/{key}");
+        let reached = async {
+            loop {
+                let told = self.told(&path).await;
+                let number = told["write"].as_str().and_then(|token| Token::parse(token).ok());
+                if number.is_some_and(|token| token.number() >= epoch) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        patiently(&format!("{key} to be marked with {epoch}"), reached, || self.log()).await;
+    }
+
+    /// How many claims were decided so.
+    pub async fn decided(&self, decision: &str) -> f64 {
+        let label = format!("decision=\"{decision}\"");
+        self.metrics().await.sum("fencegate_guard_decisions_total", &[&label])
+    }
+
+    /// Polls until so many claims were decided so: metrics are told to whoever asks, there is no event.
+    pub async fn decides(&self, decision: &str, count: f64) {
+        let reached = async {
+            while self.decided(decision).await < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        patiently(&format!("{count} decisions `{decision}`"), reached, || self.log()).await;
+    }
+
+    /// What its admin listener says, as JSON.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub async fn told(&self, path: &str) -> Value {
+        let answer = self.admin(path).await;
+        serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}: {answer:?}"))
+    }
+}
+
+impl Deref for Guard {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}

@@ -1,0 +1,134 @@
+//! A request as a gateway stamps it, with any token.
+
+use fencegate::ticket::{Claims, Signer, now};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+
+use crate::client::{Answer, Ask};
+
+/// The installation that guards under test belong to.
+pub const ENSEMBLE: &str = "0b5c7ac2-3bf7-4b5f-9b61-0a2b6f6a7f10";
+
+/// The fields of one dispatch.
+#[derive(Debug, Clone)]
+pub struct Dispatch {
+    keys: Vec<String>,
+    epoch: u64,
+    sequence: u32,
+    dispatch: u32,
+    mode: Mode,
+    operation: Option<(u64, u64, Option<u64>)>,
+    ticket: Option<String>,
+}
+
+impl Dispatch {
+    /// The first one of a tenure.
+    pub fn new(key: &str, epoch: u64) -> Self {
+        let keys = key.split(", ").map(str::to_owned).collect();
+        Self { keys, epoch, sequence: 1, dispatch: 1, mode: Mode::Exclusive, operation: None, ticket: None }
+    }
+
+    /// Of the same tenure.
+    #[must_use]
+    pub fn g(mut self, dispatch: u32) -> Self {
+        self.dispatch = dispatch;
+        self
+    }
+
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.mode = Mode::Shared;
+        self
+    }
+
+    /// An operation that happens at most once: its number stands for its name.
+    #[must_use]
+    pub fn once(mut self, number: u64) -> Self {
+        self.operation = Some((number, number, None));
+        self
+    }
+
+    /// The same name for another request.
+    #[must_use]
+    pub fn with_fingerprint(mut self, fingerprint: u64) -> Self {
+        self.operation.as_mut().expect("an operation").1 = fingerprint;
+        self
+    }
+
+    /// Seconds that it is remembered.
+    #[must_use]
+    pub fn keep(mut self, seconds: u64) -> Self {
+        self.operation.as_mut().expect("an operation").2 = Some(seconds);
+        self
+    }
+
+    /// With a ticket that says the truth.
+    #[must_use]
+    pub fn signed(self, signer: &Signer) -> Self {
+        let claims = self.claims();
+        self.ticket(signer, &claims, now())
+    }
+
+    #[must_use]
+    pub fn ticket(mut self, signer: &Signer, claims: &Claims, at: u64) -> Self {
+        self.ticket = Some(signer.sign(claims, at).to_str().expect("ASCII").to_owned());
+        self
+    }
+
+    /// What an honest gateway says of it.
+    ///
+    /// # Panics
+    /// If a key is none.
+    pub fn claims(&self) -> Claims {
+        let keys: Vec<ResourceKey> =
+            self.keys.iter().map(|key| ResourceKey::parse(key).expect("a key")).collect();
+        Claims::new(&keys, self.token(), self.mode, 0, ENSEMBLE, "gw-1")
+    }
+
+    /// # Panics
+    /// If the epoch is none.
+    pub fn token(&self) -> Token {
+        Token::new(self.epoch, self.sequence, self.dispatch).expect("an epoch below 2^63")
+    }
+
+    pub fn post(&self, path: &str) -> Ask {
+        self.on(Ask::post(path))
+    }
+
+    /// Stamps a request.
+    pub fn on(&self, ask: Ask) -> Ask {
+        let mut ask = ask
+            .field("Fencing-Token", &self.token().to_string())
+            .field("Fencing-Number", &self.epoch.to_string())
+            .field("Fencing-Key", &self.keys.join(", "))
+            .field("Fencing-Mode", self.mode.word());
+        if let Some((name, fingerprint, keep)) = self.operation {
+            let keep = keep.map_or_else(String::new, |seconds| format!(";keep={seconds}"));
+            ask = ask
+                .field("Fencing-Operation", &format!("{};fp={fingerprint:064x}{keep}", id(name)))
+                .field("Idempotency-Key", &format!("\"op-{name}\""));
+        }
+        match &self.ticket {
+            Some(ticket) => ask.field("Fencing-Ticket", ticket),
+            None => ask,
+        }
+    }
+}
+
+/// What operators call the operation of this number.
+pub fn operation_reference(number: u64) -> String {
+    id(number)[..16].to_owned()
+}
+
+fn id(number: u64) -> String {
+    format!("{number:016x}{number:048x}")
+}
+
+/// # Panics
+/// If the guard did not refuse for this reason, in all the ways in which it says so.
+#[track_caller]
+pub fn assert_refused(answer: &Answer, reason: &str) {
+    assert_eq!(answer.field("fencing-refusal"), Some(reason), "{answer:?}");
+    assert_eq!(answer.reason(), reason, "{answer:?}");
+    let outcome = answer.field("fencing-outcome").unwrap_or_default();
+    assert!(outcome.contains(&format!("; reason={reason}")), "{answer:?}");
+}

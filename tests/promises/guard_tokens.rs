@@ -1,0 +1,162 @@
+//! Nobody but a gateway of this installation moves a mark: one forged token would shut every honest one out.
+
+use fencegate::{
+    randomness::SystemRandomness,
+    ticket::{Claims, Signer, jwks, keys::Pair, now},
+};
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    guard::{Beside, Dispatch, Launch, assert_refused},
+};
+use serde_json::json;
+
+/// The largest epoch that there can be.
+const LARGEST: u64 = i64::MAX as u64;
+
+fn signer() -> (Signer, String) {
+    let pair = Pair::generate(&SystemRandomness);
+    let set = jwks::render(&[pair.public()]).expect("a key set");
+    (Signer::with_key(&pair), set)
+}
+
+/// Requires tickets of this signer.
+async fn ticketed(beside: &Beside) -> (Launch, Signer) {
+    let (signer, set) = signer();
+    let launch = beside.launch().await;
+    let file = launch.home().join("keys.json");
+    std::fs::write(&file, set).expect("the folder can be written");
+    (launch.with("/tickets", json!({"public_keys_file": file})), signer)
+}
+
+#[tokio::test]
+async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    let good = Dispatch::new("a", 20).token().to_string();
+    let far = Dispatch::new("a", LARGEST).token().to_string();
+    let upper = Dispatch::new("a", 0xab).token().to_string().to_uppercase();
+    for (tokens, reason) in [
+        (vec![far.as_str()], "token-future"),
+        (vec!["9223372036854775807"], "token-malformed"),
+        (vec!["-1"], "token-malformed"),
+        (vec!["1e30"], "token-malformed"),
+        (vec!["+5"], "token-malformed"),
+        (vec!["007"], "token-malformed"),
+        (vec![""], "token-malformed"),
+        (vec![upper.as_str()], "token-malformed"),
+        (vec!["v1-8000000000000000-00000001-00000001"], "token-malformed"),
+        (vec!["v1-ffffffffffffffff-00000001-00000001"], "token-malformed"),
+        (vec![good.as_str(), good.as_str()], "token-malformed"),
+        (vec![good.as_str(), far.as_str()], "token-malformed"),
+    ] {
+        let ask = Ask::post("/pay").field("Fencing-Key", "a").field("Fencing-Mode", "exclusive");
+        let ask = tokens.iter().fold(ask, |ask, token| ask.field("Fencing-Token", token));
+        let answer = guard.send(&ask).await;
+        assert_refused(&answer, reason);
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{tokens:?}");
+    }
+    for (name, value) in [
+        ("fencing_token", good.as_str()),
+        ("Fencing-Number", "21"),
+        ("Fencing-Key", "b"),
+        ("fencing_mode", "shared"),
+        ("Fencing-Operation", "1"),
+    ] {
+        let answer = guard.send(&Dispatch::new("a", 20).post("/pay").field(name, value)).await;
+        assert_refused(&answer, "token-malformed");
+    }
+    assert_eq!(beside.origin.count("/pay"), 0);
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/honest")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
+    let beside = Beside::fresh().await;
+    let (launch, gateway) = ticketed(&beside).await;
+    let guard = launch.start().await;
+    let forged = Dispatch::new("a", 900);
+    let (stranger, _) = signer();
+    let honest = forged.claims();
+    let with = |change: fn(&mut Claims)| {
+        let mut claims = forged.claims();
+        change(&mut claims);
+        forged.clone().ticket(&gateway, &claims, now())
+    };
+    let elsewhere = with(|claims| claims.ensemble = "another".into());
+    let other_key = with(|claims| claims.keys = vec!["b".into()]);
+    let more_keys = with(|claims| claims.keys.push("b".into()));
+    let other_tenure = with(|claims| claims.tenure = Dispatch::new("a", 20).g(0).token());
+    for (name, dispatch, reason) in [
+        ("none", forged.clone(), "ticket-missing"),
+        ("of a stranger", forged.clone().ticket(&stranger, &honest, now()), "ticket-invalid"),
+        ("of another installation", elsewhere, "ticket-invalid"),
+        ("expired", forged.clone().ticket(&gateway, &honest, now() - 400), "ticket-expired"),
+        ("of tomorrow", forged.clone().ticket(&gateway, &honest, now() + 400), "ticket-invalid"),
+        ("for another key", other_key, "ticket-key"),
+        ("for more keys", more_keys, "ticket-key"),
+        ("of another tenure", other_tenure, "ticket-key"),
+        ("for another mode", forged.clone().signed(&gateway).shared(), "ticket-key"),
+    ] {
+        let answer = guard.send(&dispatch.post("/pay")).await;
+        assert_refused(&answer, reason);
+        assert_eq!((answer.status, answer.outcome()), (403, Some(Outcome::NotDispatched)), "{name}");
+    }
+    let twice = forged.clone().signed(&gateway).post("/pay").field("Fencing-Ticket", "x");
+    assert_refused(&guard.send(&twice).await, "ticket-invalid");
+    assert_eq!(beside.origin.count("/pay"), 0);
+    let honest = Dispatch::new("a", 20).signed(&gateway);
+    assert_eq!(guard.send(&honest.post("/honest")).await.status, 200);
+    let record = beside.origin.request("/honest", 1).await;
+    assert!(record.request.field("fencing-ticket").is_some(), "for an upstream that calls back");
+    // One ticket is good for all dispatches of its tenure.
+    assert_eq!(guard.send(&honest.g(2).post("/honest")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
+    let beside = Beside::fresh().await;
+    let (launch, gateway) = ticketed(&beside).await;
+    let guard = launch.start().await;
+    let of_era = |dispatch: &Dispatch, era| {
+        let mut claims = dispatch.claims();
+        claims.era = era;
+        dispatch.clone().ticket(&gateway, &claims, now())
+    };
+    assert_eq!(guard.send(&Dispatch::new("a", 20).once(1).signed(&gateway).post("/pay")).await.status, 200);
+    let far = Dispatch::new("a", 1 << 50);
+    assert_refused(&guard.send(&far.clone().signed(&gateway).post("/far")).await, "token-future");
+    assert_eq!(guard.send(&Dispatch::new("a", 21).signed(&gateway).post("/pay")).await.status, 200);
+
+    // The first that is seen of the era announces nothing.
+    let repeat = of_era(&Dispatch::new("a", (1 << 50) - 9).once(1), 1);
+    assert_eq!(guard.send(&repeat.post("/pay")).await.outcome(), Some(Outcome::Replayed));
+    let guard = guard.stops().await.start().await;
+    assert_eq!(guard.send(&of_era(&far, 1).post("/far")).await.status, 200);
+    assert_refused(&guard.send(&of_era(&Dispatch::new("a", 1 << 60), 1).post("/far")).await, "token-future");
+    let guard = guard.stops().await.start().await;
+    assert_refused(&guard.send(&of_era(&Dispatch::new("a", 1 << 60), 1).post("/far")).await, "token-future");
+    assert_eq!(guard.send(&of_era(&far.g(2), 1).post("/far")).await.status, 200);
+    assert_eq!(beside.origin.count("/far"), 2);
+}
+
+#[tokio::test]
+async fn a_raised_token_shuts_older_ones_out_and_says_what_may_still_run() {
+    let beside = Beside::fresh().await;
+    let guard = beside.launch().await.with("/settle", "100ms").start().await;
+    let raise = |dispatch: Dispatch| dispatch.post("/.fencegate/v1/raise");
+    let latch = beside.origin.holds("/old");
+    let old = guard.begin(Dispatch::new("a", 20).once(1).post("/old"));
+    beside.origin.request("/old", 1).await;
+
+    let told = guard.send(&raise(Dispatch::new("a", 30).g(0).once(1))).await;
+    let told: serde_json::Value = serde_json::from_slice(&told.body).expect("JSON");
+    let running = format!("{} a", Dispatch::new("a", 20).token());
+    assert_eq!(told, json!({"in_flight": [running], "in_doubt": [], "operation": "running"}));
+    assert_refused(&guard.send(&Dispatch::new("a", 20).g(2).post("/stale")).await, "stale");
+    assert_refused(&guard.send(&raise(Dispatch::new("a", 25).g(0))).await, "stale");
+    assert_refused(&guard.send(&Ask::post("/.fencegate/v1/raise")).await, "token-missing");
+    latch.let_go();
+    old.answer().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 30).post("/new")).await.status, 200);
+    assert_eq!((beside.origin.count("/stale"), beside.origin.log().records.len()), (0, 2));
+}

@@ -124,7 +124,11 @@ async fn a_gateway_that_is_gone_keeps_its_key_until_the_upstream_has_answered() 
 
     let new = guard.begin(Dispatch::new("a", 30).post("/new"));
     tokio::time::sleep(QUIET).await;
-    assert_eq!(beside.origin.count("/new"), 0, "admitted while the upstream worked for a gateway that is gone");
+    assert_eq!(
+        beside.origin.count("/new"),
+        0,
+        "admitted while the upstream worked for a gateway that is gone"
+    );
     assert!(beside.origin.log().records[0].abandoned.is_none(), "the upstream was hung up on");
     latch.let_go();
     assert_eq!(new.answer().await.status, 200);
@@ -154,7 +158,11 @@ async fn a_set_of_keys_is_let_in_whole_or_raises_nothing() {
     let guard = beside.guard().await;
     assert_eq!(guard.send(&Dispatch::new("b", 50).post("/b")).await.status, 200);
     assert_refused(&guard.send(&Dispatch::new("a, b, c", 40).post("/stale")).await, "stale");
-    assert_eq!(guard.send(&Dispatch::new("a", 30).post("/a")).await.status, 200, "the refused set raised `a`");
+    assert_eq!(
+        guard.send(&Dispatch::new("a", 30).post("/a")).await.status,
+        200,
+        "the refused set raised `a`"
+    );
 
     let latch = beside.origin.holds("/c");
     let c = guard.begin(Dispatch::new("c", 60).post("/c"));
@@ -231,7 +239,8 @@ async fn an_execution_that_broke_off_closes_its_key_until_it_counts_as_over() {
 #[tokio::test]
 async fn a_doubt_that_ends_within_settle_is_waited_for() {
     let beside = Beside::fresh().await;
-    let guard = beside.launch().await.with("/max_execution", "1s").with("/upstream/response_timeout", "500ms");
+    let guard =
+        beside.launch().await.with("/max_execution", "1s").with("/upstream/response_timeout", "500ms");
     let guard = guard.with("/send_within", "500ms").start().await;
     beside.origin.script("/broken", [Act::CloseInBody(Reply::with_body("cut in two"))]);
     let broken = guard.send(&Dispatch::new("a", 20).post("/broken")).await;
@@ -283,7 +292,8 @@ async fn readers_pass_without_a_token_and_writers_do_not() {
 async fn an_upstream_cannot_speak_for_the_guard() {
     let beside = Beside::fresh().await;
     let guard = beside.guard().await;
-    let lie = Reply::with_body("no").status(412).field("Fencing-Refusal", "stale").trailer("Fencing_Outcome", "x");
+    let lie =
+        Reply::with_body("no").status(412).field("Fencing-Refusal", "stale").trailer("Fencing_Outcome", "x");
     let lie = lie.field("Fencing-Outcome", "not-dispatched; reason=stale").field("fencing_refusal", "busy");
     beside.origin.script("/lie", [Act::now(lie.clone()), Act::now(lie)]);
     for ask in [Dispatch::new("a", 20).post("/lie"), Ask::get("/lie")] {

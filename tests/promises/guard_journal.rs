@@ -41,12 +41,19 @@ async fn a_repeat_gets_the_first_answer_and_raises_nothing() {
     let guard = beside.guard().await;
     beside.origin.script("/pay", [Act::now(created())]);
     let first = guard.send(&Dispatch::new("a", 20).once(1).post("/pay")).await;
-    assert_eq!((first.status, first.outcome(), first.field("set-cookie")), (201, Some(Outcome::Done), Some("a=b")));
+    assert_eq!(
+        (first.status, first.outcome(), first.field("set-cookie")),
+        (201, Some(Outcome::Done), Some("a=b"))
+    );
     let again = guard.send(&Dispatch::new("a", 50).once(1).post("/pay")).await;
     assert_replayed(&again, &first);
     assert_eq!(again.field("set-cookie"), None);
     assert_replayed(&guard.send(&Dispatch::new("a", 15).once(1).post("/pay")).await, &first);
-    assert_eq!(guard.send(&Dispatch::new("a", 40).post("/next")).await.status, 200, "a replay raised the mark");
+    assert_eq!(
+        guard.send(&Dispatch::new("a", 40).post("/next")).await.status,
+        200,
+        "a replay raised the mark"
+    );
 
     let guard = guard.dies().await.start().await;
     assert_replayed(&guard.send(&Dispatch::new("a", 60).once(1).post("/pay")).await, &first);
@@ -77,7 +84,8 @@ async fn a_repeat_waits_for_the_running_one_or_is_told_that_it_runs() {
     assert_refused(&early, "in-progress");
     assert_eq!((early.status, early.field("retry-after")), (409, Some("1")));
 
-    let waiting: Vec<_> = (0..4).map(|n| guard.begin(Dispatch::new("a", 40 + n).once(1).post("/pay"))).collect();
+    let waiting: Vec<_> =
+        (0..4).map(|n| guard.begin(Dispatch::new("a", 40 + n).once(1).post("/pay"))).collect();
     latch.let_go();
     let first = first.answer().await;
     for waiting in waiting {
@@ -89,13 +97,15 @@ async fn a_repeat_waits_for_the_running_one_or_is_told_that_it_runs() {
 #[tokio::test]
 async fn an_answer_that_says_nothing_for_certain_is_told_as_unknown_for_ever() {
     let beside = Beside::fresh().await;
-    let guard = beside.launch().await.with("/settle", "100ms").with("/journal/final", json!([501])).start().await;
+    let guard =
+        beside.launch().await.with("/settle", "100ms").with("/journal/final", json!([501])).start().await;
     let failing = |status| Act::now(Reply::with_body("no").status(status));
     beside.origin.script("/a", [failing(500)]);
     beside.origin.script("/b", [failing(501)]);
     beside.origin.script("/c", [failing(404)]);
     beside.origin.script("/d", [Act::Reset]);
-    for (key, operation, again) in [("a", 1, None), ("b", 2, Some(501)), ("c", 3, Some(404)), ("d", 4, None)] {
+    for (key, operation, again) in [("a", 1, None), ("b", 2, Some(501)), ("c", 3, Some(404)), ("d", 4, None)]
+    {
         let path = format!("/{key}");
         let first = guard.send(&Dispatch::new(key, 20).once(operation).post(&path)).await;
         for epoch in [30, 40] {
@@ -183,7 +193,10 @@ async fn an_upstream_that_says_done_is_believed_at_once() {
     assert_unknown(&guard.send(&Dispatch::new("a", 30).once(1).post("/pay")).await);
     for epoch in [31, 32] {
         let done = guard.send(&Dispatch::new("a", epoch).once(1).post("/pay")).await;
-        assert_eq!((done.status, done.reason().as_str(), done.outcome()), (409, "already-done", Some(Outcome::Done)));
+        assert_eq!(
+            (done.status, done.reason().as_str(), done.outcome()),
+            (409, "already-done", Some(Outcome::Done))
+        );
     }
     // Its word also opens the key.
     assert_eq!(guard.send(&Dispatch::new("a", 40).post("/next")).await.status, 200);
@@ -235,7 +248,8 @@ async fn an_operator_can_say_what_came_of_it() {
     let counts = ["/a", "/b", "/c"].map(|path| beside.origin.count(path));
     assert_eq!(counts, [1, 2, 1]);
 
-    let forget = |operation| Ask::post(&format!("/api/v1/operations/{}/forget", operation_reference(operation)));
+    let forget =
+        |operation| Ask::post(&format!("/api/v1/operations/{}/forget", operation_reference(operation)));
     assert_eq!(forget(3).to(guard.admin).await.expect("answered").status, 404, "unknown is never forgotten");
     assert_eq!(forget(2).to(guard.admin).await.expect("answered").status, 200);
     assert_eq!(guard.send(&Dispatch::new("b", 40).once(2).post("/b")).await.outcome(), Some(Outcome::Done));

@@ -23,7 +23,10 @@ async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
     }
     let malformed = Ask::post("/x").field("Fencing-Token", "7");
     let answer = guard.send(&malformed).await;
-    assert_eq!((answer.status, answer.field("fencing-outcome")), (200, Some("done; observe=token-malformed")));
+    assert_eq!(
+        (answer.status, answer.field("fencing-outcome")),
+        (200, Some("done; observe=token-malformed"))
+    );
     let answer = guard.send(&Ask::post("/x")).await;
     assert_eq!((answer.status, answer.field("fencing-outcome")), (200, Some("done; observe=token-missing")));
     assert_eq!((beside.origin.count("/x"), guard.decided("bypass").await), (7, 1.0));
@@ -32,7 +35,11 @@ async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
     let guard = launch.start().await;
     assert_refused(&guard.send(&Dispatch::new("a", 45).post("/stale")).await, "stale");
     assert_refused(&guard.send(&Dispatch::new("f", 7).post("/stale")).await, "floor");
-    assert_eq!(guard.send(&Dispatch::new("a", 60).post("/x")).await.status, 200, "a far token has poisoned it");
+    assert_eq!(
+        guard.send(&Dispatch::new("a", 60).post("/x")).await.status,
+        200,
+        "a far token has poisoned it"
+    );
     assert_eq!(beside.origin.count("/stale"), 0);
 }
 

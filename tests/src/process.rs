@@ -1,12 +1,7 @@
 //! A process under test, gateway or guard: its addresses, log, metrics and signals.
 
 use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    path::PathBuf,
-    process::ExitStatus,
-    sync::Arc,
-    thread,
+    collections::BTreeMap, net::SocketAddr, path::PathBuf, process::ExitStatus, sync::Arc, thread,
     time::Duration,
 };
 

@@ -126,20 +126,18 @@ impl Guard {
         Ok(match state.register.settle(claim, now)? {
             Settled::Running(id) => {
                 let entry = reserved.map(Reserved::admitted);
-                Step::Registered { id, written: self.hand_in(&mut state, claim, Vec::new(), entry), since: now }
+                Step::Registered {
+                    id,
+                    written: self.hand_in(&mut state, claim, Vec::new(), entry),
+                    since: now,
+                }
             }
             wait @ Settled::Wait { .. } => Step::Behind(wait, state.register.written(claim)),
         })
     }
 
     /// One transaction. Nothing may be sent under the claim before the returned moment.
-    fn hand_in(
-        &self,
-        state: &mut State,
-        claim: &Claim,
-        marks: Vec<Change>,
-        entry: Option<Change>,
-    ) -> Moment {
+    fn hand_in(&self, state: &mut State, claim: &Claim, marks: Vec<Change>, entry: Option<Change>) -> Moment {
         let mut changes = marks.clone();
         let entered = entry.is_some();
         changes.extend(entry);

@@ -50,7 +50,8 @@ async fn status<N: Network>(
     entry: &Entry,
 ) -> Result<u16, String> {
     // Without a name the question would be about something else, such as the list of all operations.
-    let name = entry.name.as_deref().filter(|name| !unquoted(name).is_empty()).ok_or("it has no Idempotency-Key")?;
+    let name =
+        entry.name.as_deref().filter(|name| !unquoted(name).is_empty()).ok_or("it has no Idempotency-Key")?;
     let mut lend = pool.checkout(upstream, true).await.map_err(|error| error.to_string())?;
     let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
     let host = HeaderValue::from_str(lend.endpoint()).map_err(|error| error.to_string())?;

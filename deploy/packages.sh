@@ -9,7 +9,7 @@ need() {
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
-# install_missing [benches]: with the peers that the benchmarks are held against.
+# install_missing [tests|benches]: with what the tests ask, or the peers that the benchmarks are held against.
 install_missing() {
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
@@ -20,10 +20,14 @@ install_missing() {
     need default-jre-headless command -v java
     need libzookeeper-java test -e /usr/share/java/zookeeper.jar
     need libslf4j-java test -e /usr/share/java/slf4j-simple.jar
-    # Searches the models of the protocol, with the compiler above.
-    need spin command -v spin
     # Children that end with their parent.
     need util-linux command -v setpriv
+    if [ "${1-}" = tests ]; then
+        # Alert rules are tested with its promtool.
+        need prometheus command -v promtool
+        # The model checker.
+        need spin command -v spin
+    fi
     if [ "${1-}" = benches ]; then
         need wrk command -v wrk
         need nginx-light test -x /usr/sbin/nginx

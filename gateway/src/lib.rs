@@ -2,7 +2,8 @@
 //! request with a fencing token.
 //!
 //! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
-//! happens there, [`front`] is before the first of them. [`lock`] and [`session`] hold the keys, [`upstream`] guards
+//! happens there, [`front`] is before the first of them. [`lock`] and [`session`] hold the keys,
+//! [`once`] keeps operations from happening twice, [`upstream`] guards
 //! what is written. [`serve`] starts and stops it all.
 
 pub mod admin;
@@ -16,6 +17,7 @@ pub mod guard;
 pub mod listen;
 pub mod lock;
 pub mod network;
+pub mod once;
 pub mod pieces;
 pub mod randomness;
 pub mod refusal;

@@ -151,7 +151,7 @@ mod tests {
     fn a_list_of_keys_is_read_back_only_as_it_was_written() {
         let keys = [key("a,b"), key("account/1"), key("account/2")];
         assert_eq!(ResourceKey::parse_list(&listed(&keys)), Ok(keys.to_vec()));
-        for bad in ["", ",", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
+        for bad in ["", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
             assert_eq!(ResourceKey::parse_list(bad), Err(NoKey), "{bad:?}");
         }
         let many: Vec<String> = (10..27).map(|n| n.to_string()).collect();

@@ -15,6 +15,13 @@ use crate::{Outcome, process, run::Run};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What is at the upstream's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    Service,
+    Guard,
+}
+
 /// Ends, and gives its locks back, with [`Gateway::stop`].
 pub(crate) struct Gateway {
     child: Child,
@@ -25,8 +32,19 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Returns when it can grant locks.
     pub(crate) fn start(run: &Run, name: &str, zookeeper: SocketAddr, upstream: SocketAddr) -> Outcome<Self> {
+        Self::before(run, name, zookeeper, upstream, Behind::Service)
+    }
+
+    /// Returns when it can grant locks.
+    pub(crate) fn before(
+        run: &Run,
+        name: &str,
+        zookeeper: SocketAddr,
+        upstream: SocketAddr,
+        behind: Behind,
+    ) -> Outcome<Self> {
         let file = run.folder().join(format!("{name}.yaml"));
-        fs::write(&file, policy(name, zookeeper, upstream).to_string())?;
+        fs::write(&file, policy(name, zookeeper, upstream, behind).to_string())?;
         let arguments = [
             "run".as_ref(),
             "--init".as_ref(),
@@ -36,9 +54,8 @@ impl Gateway {
         ];
         let child = Child::spawn(run.gateway(), arguments)?;
         let (public, admin) = (listening(&child, "public")?, listening(&child, "admin")?);
-        let gateway = Self { child, public, admin };
-        gateway.becomes_ready()?;
-        Ok(gateway)
+        becomes_ready(admin, &child)?;
+        Ok(Self { child, public, admin })
     }
 
     /// Drains, so that no lock of this turn is there in the next.
@@ -71,21 +88,26 @@ impl Gateway {
         let values = samples.filter_map(|line| line.rsplit_once(' ')).map(|(_, value)| value.parse::<f64>());
         Ok(values.sum::<Result<f64, _>>()?)
     }
+}
 
-    fn becomes_ready(&self) -> Outcome<()> {
-        let deadline = Instant::now() + PATIENCE;
-        while !get(self.admin, "/ready").is_ok_and(|answer| answer.starts_with("HTTP/1.0 200")) {
-            if Instant::now() > deadline {
-                return Err(format!("the gateway is not ready; it said:\n{}", self.child.log()).into());
-            }
-            thread::sleep(Duration::from_millis(20));
+pub(crate) fn becomes_ready(admin: SocketAddr, child: &Child) -> Outcome<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !get(admin, "/ready").is_ok_and(|answer| answer.starts_with("HTTP/1.0 200")) {
+        if Instant::now() > deadline {
+            return Err(format!("it is not ready; it said:\n{}", child.log()).into());
         }
-        Ok(())
+        thread::sleep(Duration::from_millis(20));
     }
+    Ok(())
 }
 
 /// Defaults, but for waits that a busy machine cannot reach, and keys that stay warm.
-fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr) -> Value {
+fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Value {
+    let endpoints = json!([format!("http://{upstream}")]);
+    let service = match behind {
+        Behind::Service => json!({"endpoints": endpoints, "fencing": "upstream"}),
+        Behind::Guard => json!({"endpoints": endpoints, "fencing": "guard", "direct": true}),
+    };
     let route = |name: &str, fence: Value| {
         json!({
             "name": name,
@@ -102,7 +124,7 @@ fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr) -> Value {
         "listeners": {"public": {"address": "127.0.0.1:0"}},
         "admin": {"address": "127.0.0.1:0"},
         "zookeeper": {"servers": [zookeeper.to_string()], "root": "/fencegate"},
-        "upstreams": {"service": {"endpoints": [format!("http://{upstream}")], "fencing": "upstream"}},
+        "upstreams": {"service": service},
         "routes": [
             route("unfenced", json!("none")),
             route("warm", fence("warm", json!({"mode": "cached", "linger": "10s"}))),
@@ -112,7 +134,7 @@ fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr) -> Value {
     })
 }
 
-fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
+pub(crate) fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
     let address = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];

@@ -14,6 +14,11 @@ function init(args)
     local share = math.max(1, math.floor(keys / threads))
     local first = number * share % keys
     local body = method == "POST" and '{"amount": 1}' or nil
+    -- To a guard: a new tenure with every request, larger than all before of its key.
+    if method == "TENURES" then
+        tenures = { keys = keys, number = number, threads = threads, prefix = prefix, epoch = 1000000 * threads }
+        return
+    end
     -- Written once: what the generator spends, the servers do not have.
     asks, last = {}, 0
     for i = 1, share do
@@ -21,7 +26,22 @@ function init(args)
     end
 end
 
+local function tenure()
+    tenures.epoch = tenures.epoch + tenures.threads
+    local epoch = tenures.epoch + tenures.number
+    local key = string.format("%d/%d", tenures.number, epoch % tenures.keys)
+    local fields = {
+        ["Fencing-Token"] = string.format("v1-%016x-00000000-00000001", epoch),
+        ["Fencing-Key"] = key,
+        ["Fencing-Mode"] = "exclusive",
+    }
+    return wrk.format("GET", tenures.prefix .. key, fields)
+end
+
 function request()
+    if tenures then
+        return tenure()
+    end
     last = last % #asks + 1
     return asks[last]
 end

@@ -5,6 +5,7 @@
 
 mod curator;
 mod gateway;
+mod guard;
 mod locks;
 mod nginx;
 mod process;
@@ -40,11 +41,13 @@ struct Arguments {
 enum Suite {
     Locks,
     Proxy,
+    Guard,
     All,
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 2] = [(Suite::Locks, locks::measure), (Suite::Proxy, proxy::measure)];
+const SUITES: [(Suite, Measure); 3] =
+    [(Suite::Locks, locks::measure), (Suite::Proxy, proxy::measure), (Suite::Guard, guard::measure)];
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

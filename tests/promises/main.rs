@@ -1,5 +1,6 @@
 //! What Fencegate promises, one module per promise, each against real processes and a real ZooKeeper.
 
+mod alerts;
 mod cached;
 mod door;
 mod drain;
@@ -8,9 +9,13 @@ mod era;
 mod exclusion;
 mod fields;
 mod guard_admission;
+mod guard_answers;
 mod guard_journal;
+mod guard_many;
 mod guard_observe;
+mod guard_paused;
 mod guard_restart;
+mod guard_store;
 mod guard_tokens;
 mod guard_verbs;
 mod guarded;
@@ -27,6 +32,7 @@ mod link;
 mod lock_service;
 mod metrics;
 mod once;
+mod once_zookeeper;
 mod outcome;
 mod overslept;
 mod paused;

@@ -79,7 +79,8 @@ impl Launch {
         if self.init {
             arguments.push("--init".to_owned());
         }
-        let process = Process::start(&self.failpoints, "public", &[], arguments).await;
+        let process = Process::start(&self.failpoints, "public", arguments).await;
+        let process = process.unwrap_or_else(|why| panic!("{why}"));
         Gateway { process, _home: home }
     }
 }

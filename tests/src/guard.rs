@@ -49,7 +49,6 @@ pub struct Launch {
     init: Option<u64>,
     ensemble: String,
     workers: usize,
-    wrapper: Vec<String>,
     home: Arc<TempDir>,
 }
 
@@ -92,7 +91,6 @@ impl Launch {
             init: None,
             ensemble: ENSEMBLE.to_owned(),
             workers: 2,
-            wrapper: Vec::new(),
             home,
         }
     }
@@ -142,13 +140,6 @@ impl Launch {
         self
     }
 
-    /// Runs the binary through another program, which gets it behind its own arguments.
-    #[must_use]
-    pub fn through(mut self, wrapper: &[&str]) -> Self {
-        self.wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
-        self
-    }
-
     pub fn home(&self) -> &Path {
         self.home.path()
     }
@@ -162,9 +153,17 @@ impl Launch {
     /// # Panics
     /// If it ends or is silent instead.
     pub async fn start(&self) -> Guard {
-        let process = Process::start(&self.failpoints, "guard", &self.wrapper, self.arguments()).await;
+        self.tries().await.unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Like [`Launch::start`].
+    ///
+    /// # Errors
+    /// With its log, if it ends or is silent instead.
+    pub async fn tries(&self) -> Result<Guard, String> {
+        let process = Process::start(&self.failpoints, "guard", self.arguments()).await?;
         let launch = Self { init: None, failpoints: Failpoints::default(), ..self.clone() };
-        Guard { process, launch }
+        Ok(Guard { process, launch })
     }
 
     /// Starts it and waits for its end.

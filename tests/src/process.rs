@@ -42,22 +42,19 @@ pub struct Failpoints(String);
 impl Process {
     /// Starts the binary and waits until it listens; `listener` is the one that is not the admin's.
     ///
-    /// # Panics
-    /// If it ends or is silent instead.
+    /// # Errors
+    /// With its log, if it ends or is silent instead.
     pub(crate) async fn start(
         failpoints: &Failpoints,
         listener: &'static str,
-        wrapper: &[String],
         arguments: Vec<String>,
-    ) -> Self {
-        let mut command = vec![failpoints.variable()];
-        command.extend_from_slice(wrapper);
-        command.push(binary().display().to_string());
+    ) -> Result<Self, String> {
+        let mut command = vec![failpoints.variable(), binary().display().to_string()];
         command.extend(arguments);
         let child = Arc::new(Child::spawn("env", command).expect("setpriv"));
-        let public = listening(&child, listener).await;
-        let admin = listening(&child, "admin").await;
-        Self { child, public, admin, panics: failpoints.0.contains("panic") }
+        let public = listening(&child, listener).await?;
+        let admin = listening(&child, "admin").await?;
+        Ok(Self { child, public, admin, panics: failpoints.0.contains("panic") })
     }
 
     /// # Panics
@@ -252,11 +249,11 @@ pub(crate) fn binary() -> PathBuf {
     file
 }
 
-async fn listening(child: &Arc<Child>, listener: &'static str) -> SocketAddr {
+async fn listening(child: &Arc<Child>, listener: &'static str) -> Result<SocketAddr, String> {
     let wanted = move |line: &Line| line.message() == "listening" && line.field("listener") == listener;
     let line = await_line(child, wanted).await;
-    let line = line.unwrap_or_else(|log| panic!("no {listener} listener:\n{log}"));
-    line.field("address").parse().expect("an address")
+    let line = line.map_err(|log| format!("no {listener} listener:\n{log}"))?;
+    Ok(line.field("address").parse().expect("an address"))
 }
 
 async fn await_line(

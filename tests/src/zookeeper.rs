@@ -159,7 +159,17 @@ impl Tree {
     /// # Panics
     /// If there is no such node.
     pub async fn data(&self, path: &str) -> Vec<u8> {
-        self.client.get_data(&format!("{}{path}", self.root)).await.expect("the node exists").0
+        self.data_if_there(path).await.expect("the node exists")
+    }
+
+    /// # Panics
+    /// If ZooKeeper does not serve.
+    pub async fn data_if_there(&self, path: &str) -> Option<Vec<u8>> {
+        match self.client.get_data(&format!("{}{path}", self.root)).await {
+            Ok((data, _)) => Some(data),
+            Err(Error::NoNode) => None,
+            Err(error) => panic!("read `{}{path}`: {error}", self.root),
+        }
     }
 
     /// Removes one node below the root, as a stranger would.

@@ -147,7 +147,7 @@ impl Metrics {
             ),
             guard_refusals: counters(
                 "guard_refusals_total",
-                "Dispatches that a guard did not let in, by what was made of it.",
+                "Dispatches that a guard did not let in, or whose outcome it does not know, by its word.",
                 &["route", "reason"],
             ),
             session,

@@ -5,7 +5,9 @@ mod era;
 mod guard;
 mod keys;
 mod log;
+mod once;
 mod policy;
+mod when;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -51,6 +53,9 @@ enum Command {
     /// The identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(era::Era),
+    /// Operations that ZooKeeper remembers, for upstreams without a guard.
+    #[command(subcommand)]
+    Once(once::Once),
     /// The keys that tickets are signed and checked with.
     #[command(subcommand)]
     Keys(keys::Keys),
@@ -81,6 +86,9 @@ pub fn run() -> ExitCode {
             era::run(&verb, &plan.zookeeper)
                 .map(|said| println!("{said}"))
                 .map_err(|trouble| failed(&trouble))
+        }),
+        Command::Once(verb) => policy::read(verb.policy()).and_then(|plan| {
+            once::run(&verb, &plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
         }),
         Command::Keys(verb) => {
             keys::run(&verb).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))

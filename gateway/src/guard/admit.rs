@@ -83,7 +83,11 @@ impl Guard {
     pub async fn raise(&self, claim: &Claim) -> Result<(), Refused> {
         let moment = {
             let mut state = self.lock();
-            let changes = state.register.announce(claim, self.now())?;
+            let changes = match state.register.announce(claim, self.now()) {
+                // It has been announced, and nothing newer has: by a dispatch, or by asking the same before.
+                Err(Refused::Duplicate { newest }) if newest.same_tenure(claim.token) => Vec::new(),
+                changes => changes?,
+            };
             self.hand_in(&mut state, claim, changes, None)
         };
         self.durable(moment).await

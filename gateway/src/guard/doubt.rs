@@ -24,6 +24,7 @@ pub struct Running {
     claim: Claim,
     id: DispatchId,
     reserved: RefCell<Option<Reserved>>,
+    operation: Option<String>,
     since: Boot,
     ended: Cell<bool>,
 }
@@ -47,15 +48,17 @@ impl Running {
         since: Boot,
     ) -> Self {
         guard.metrics.in_flight(1);
-        Self { guard, claim, id, reserved: RefCell::new(reserved), since, ended: Cell::new(false) }
+        let operation = reserved.as_ref().map(Reserved::reference);
+        Self { guard, claim, id, reserved: RefCell::new(reserved), operation, since, ended: Cell::new(false) }
     }
 
     pub fn claim(&self) -> &Claim {
         &self.claim
     }
 
-    pub fn is_operation(&self) -> bool {
-        self.reserved.borrow().is_some()
+    /// The reference of the operation that it is.
+    pub fn operation(&self) -> Option<String> {
+        self.operation.clone()
     }
 
     /// Bytes may leave until so long after the registration began: a guard that was stopped meanwhile sends nothing of
@@ -92,6 +95,8 @@ impl Running {
     /// Bytes left, the last of them at `last`, and no complete answer came.
     pub fn doubtful(&self, last: Boot) {
         self.in_doubt(last);
+        // Whoever repeats it now is told that nobody knows, instead of waiting for us.
+        self.reserved.take();
     }
 
     /// The store failed before anything was sent; nothing more will be written.

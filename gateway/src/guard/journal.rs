@@ -171,7 +171,7 @@ impl Guard {
         let moment = {
             let state = self.lock();
             let Some(id) = found.filter(|id| !state.underway.is_reserved(id)) else { return Ok(false) };
-            self.committer.submit(vec![Change::ForgetOperation { id }])
+            self.committer.submit(vec![Change::ForgetFinished { id, before: u64::MAX }])
         };
         self.durable(moment).await.map(|()| true)
     }

@@ -62,6 +62,10 @@ pub enum Malformed {
     Unreadable(&'static str),
     #[error("the number is not that of the token")]
     OtherNumber,
+    #[error("a dispatch is numbered from 1")]
+    NoDispatch,
+    #[error("an announcement has the dispatch number 0")]
+    NoAnnouncement,
 }
 
 impl Refused {

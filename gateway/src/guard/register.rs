@@ -6,21 +6,19 @@
 mod record;
 #[cfg(test)]
 mod tests;
+mod view;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use tokio::sync::futures::OwnedNotified;
 
 use self::record::{Conflict, Record};
-pub use self::record::{Doubt, Mark, Running};
+pub use self::{
+    record::{Doubt, Mark, Running},
+    view::Seen,
+};
 use super::{
-    doubt::OpenDoubt,
     refused::Refused,
     store::{Change, Moment, Remembered},
 };
@@ -254,11 +252,12 @@ impl Register {
     /// Forgets keys that nobody has used since `idle_since`, and more, the longest unused first, while there are more
     /// than `most`. Their tokens raise the floor in the same transaction.
     pub fn evict(&mut self, idle_since: Boot, most: usize, now: Boot) -> Vec<Change> {
-        let mut unused: Vec<(Boot, ResourceKey)> = self
-            .keys
-            .iter_mut()
-            .filter_map(|(key, record)| record.is_idle(now).then(|| (record.used, key.clone())))
-            .collect();
+        let too_many = self.keys.len() > most;
+        let unused = self.keys.iter_mut().filter_map(|(key, record)| {
+            let asked = too_many || record.used <= idle_since;
+            (asked && record.is_idle(now)).then(|| (record.used, key.clone()))
+        });
+        let mut unused: Vec<(Boot, ResourceKey)> = unused.collect();
         unused.sort_unstable();
         let mut changes = Vec::new();
         for (used, key) in unused {
@@ -273,73 +272,6 @@ impl Register {
             changes.push(Change::Floor(self.floor));
         }
         changes
-    }
-
-    /// The marks and doubts of a key.
-    pub fn seen(&self, key: &ResourceKey, now: Boot) -> Option<Seen> {
-        let record = self.keys.get(key)?;
-        let doubts = record.doubts.iter().filter(|doubt| now < doubt.until);
-        Some(Seen {
-            write: record.write.map(|mark| mark.token),
-            read: record.read.map(|mark| mark.token),
-            running: record.running.clone(),
-            doubts: doubts.cloned().collect(),
-        })
-    }
-
-    /// Every key with something in flight or in doubt.
-    pub fn busy(&self, now: Boot) -> impl Iterator<Item = (&ResourceKey, Seen)> {
-        let busy = move |record: &&Record| {
-            !record.running.is_empty() || record.doubts.iter().any(|doubt| now < doubt.until)
-        };
-        let keys = self.keys.iter().filter(move |(_, record)| busy(record)).map(|(key, _)| key);
-        keys.filter_map(move |key| Some((key, self.seen(key, now)?)))
-    }
-
-    /// The marks whose whole tokens are known.
-    pub fn exact_marks(&self) -> impl Iterator<Item = (&ResourceKey, Option<Token>, Option<Token>)> {
-        let exact = |mark: Option<Mark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
-        self.keys.iter().map(move |(key, record)| (key, exact(record.write), exact(record.read)))
-    }
-
-    /// May something still be at work under this token?
-    pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
-        let seen = keys.iter().filter_map(|key| self.keys.get(key));
-        seen.into_iter().any(|record| {
-            record.running.iter().any(|running| running.token == token)
-                || record.doubts.iter().any(|doubt| doubt.token == token && now < doubt.until)
-        })
-    }
-
-    /// Every execution in doubt, once, with all its keys.
-    pub fn open_doubts(&self, now: Boot) -> Vec<OpenDoubt> {
-        let mut open: BTreeMap<DispatchId, OpenDoubt> = BTreeMap::new();
-        for (key, record) in &self.keys {
-            for doubt in record.doubts.iter().filter(|doubt| now < doubt.until) {
-                let Doubt { id, token, mode, until } = *doubt;
-                let entry = open.entry(id).or_insert(OpenDoubt { token, mode, until, keys: Vec::new() });
-                entry.keys.push(key.clone());
-            }
-        }
-        open.into_values().collect()
-    }
-
-    /// Everything in flight, once.
-    pub fn open_dispatches(&self) -> Vec<Claim> {
-        let mut open: BTreeMap<DispatchId, (Token, Mode, Vec<ResourceKey>)> = BTreeMap::new();
-        for (key, record) in &self.keys {
-            for running in &record.running {
-                let entry = open.entry(running.id).or_insert((running.token, running.mode, Vec::new()));
-                entry.2.push(key.clone());
-            }
-        }
-        let claim = |(token, mode, keys): (Token, Mode, Vec<ResourceKey>)| Claim {
-            keys: keys.into(),
-            token,
-            mode,
-            era: None,
-        };
-        open.into_values().map(claim).collect()
     }
 
     pub fn floor(&self) -> u64 {
@@ -363,21 +295,6 @@ impl Register {
         self.keys.is_empty()
     }
 
-    /// Dispatches in flight and in doubt, each counted once however many keys it has.
-    pub fn count(&self, now: Boot) -> (usize, usize) {
-        let (mut running, mut doubts) = (Vec::new(), Vec::new());
-        for record in self.keys.values() {
-            running.extend(record.running.iter().map(|running| running.id));
-            doubts.extend(record.doubts.iter().filter(|doubt| now < doubt.until).map(|doubt| doubt.id));
-        }
-        let distinct = |ids: &mut Vec<DispatchId>| {
-            ids.sort_unstable();
-            ids.dedup();
-            ids.len()
-        };
-        (distinct(&mut running), distinct(&mut doubts))
-    }
-
     fn name(&mut self) -> DispatchId {
         self.next += 1;
         DispatchId(self.next)
@@ -389,13 +306,4 @@ impl Register {
         record.used = now;
         record
     }
-}
-
-/// What is known of one key.
-#[derive(Debug, Clone)]
-pub struct Seen {
-    pub write: Option<Token>,
-    pub read: Option<Token>,
-    pub running: Vec<Running>,
-    pub doubts: Vec<Doubt>,
 }

@@ -58,6 +58,12 @@ pub enum Change {
     ForgetOperation {
         id: OperationId,
     },
+    /// Only if it is finished and would have been kept until `before`: it may have begun anew since somebody looked.
+    ForgetFinished {
+        id: OperationId,
+        /// Seconds of the wall clock.
+        before: u64,
+    },
     CleanStop(CleanStop),
 }
 

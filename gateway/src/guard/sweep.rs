@@ -19,12 +19,13 @@ impl Guard {
             let changes = state.register.evict(idle_since, super::MOST_KEYS, now);
             self.committer.submit(changes);
         }
-        match self.store.outlived(wall_clock(), MOST_AT_ONCE) {
+        let before = wall_clock();
+        match self.store.outlived(before, MOST_AT_ONCE) {
             Ok(ids) => {
                 // One that is run again has been reserved, and is written anew by who has reserved it.
                 let state = self.lock();
                 let free = ids.into_iter().filter(|id| !state.underway.is_reserved(id));
-                self.committer.submit(free.map(|id| Change::ForgetOperation { id }).collect());
+                self.committer.submit(free.map(|id| Change::ForgetFinished { id, before }).collect());
             }
             Err(error) => {
                 self.metrics.store_error("read");
@@ -36,7 +37,7 @@ impl Guard {
     /// The gauges, as they are now.
     pub fn count(&self) {
         let state = self.lock();
-        let (_, doubts) = state.register.count(self.now());
+        let doubts = state.register.doubts(self.now());
         self.metrics.in_doubt(doubts);
         self.metrics.store_keys(state.register.len());
     }

@@ -82,7 +82,8 @@ impl<L: Link> Attempt<L> {
         let contended = self.site.stand_in_line(&node.name, children, caller).await?;
         self.site.proven(caller).await?;
         let epoch = epoch(live.base, node.seen.czxid)?;
-        Ok(Grant { epoch, sequence, evidence: Arc::new(Evidence::of(live.proof.clone())), contended })
+        let evidence = Arc::new(Evidence::of(live.proof.clone()));
+        Ok(Grant { epoch, sequence, evidence, nodes: [self.site.path(&node.name)].into(), contended })
     }
 
     /// Makes the node, once, and lists its siblings behind it: one round trip when the parent exists.

@@ -11,10 +11,16 @@ use super::{
     order::{self, Order},
     slot::{Slot, Table},
 };
-use crate::session::{
-    link::Connect,
-    live::{Current, View},
-    supervise::{Settings, supervise},
+use crate::{
+    once::{
+        Admission,
+        book::{self, Shelves},
+    },
+    session::{
+        link::Connect,
+        live::{Current, View},
+        supervise::{Settings, supervise},
+    },
 };
 
 /// What a worker asks of a session.
@@ -23,6 +29,8 @@ pub enum Work {
     Order(Order),
     /// A key that somebody waits for and nobody works for yet.
     Attend(Arc<Slot>),
+    /// An operation that is to be written down before it is sent.
+    Once(Admission),
 }
 
 /// The desk of one session.
@@ -46,6 +54,7 @@ impl Desk {
     pub async fn run<C: Connect>(self, connect: C, settings: Rc<Settings>, stop: CancellationToken) {
         let Self { mut work, view, table } = self;
         let current = Rc::new(Current::default());
+        let shelves = Rc::new(Shelves::default());
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         let session = supervise(connect, settings.clone(), current.clone(), view, close.clone());
         let serving = async {
@@ -55,6 +64,10 @@ impl Desk {
                 match (asked, current.live()) {
                     (Work::Order(order), Some(live)) => drop(tasks.spawn_local(order::serve(live, order))),
                     (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
+                    (Work::Once(admission), _) => {
+                        let (current, shelves) = (current.clone(), shelves.clone());
+                        drop(tasks.spawn_local(book::serve(current, shelves, admission)));
+                    }
                     (Work::Attend(slot), _) => {
                         drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));
                     }

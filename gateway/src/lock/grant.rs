@@ -12,6 +12,8 @@ pub struct Grant {
     /// S of the token; 0 for a set of keys.
     pub sequence: u32,
     pub evidence: Arc<Evidence>,
+    /// Paths of the lock nodes, one per key.
+    pub nodes: Arc<[String]>,
     /// Another one was before us.
     pub contended: bool,
 }

@@ -26,7 +26,10 @@ use super::{
     slot::{Entered, Table},
     tenure::Tenure,
 };
-use crate::session::{clock::SharedClock, live::View};
+use crate::{
+    once::{self, Admission, Admitted, Underway, Unsent, Wanted},
+    session::{clock::SharedClock, live::View},
+};
 
 /// Asks for locks from any thread. Cheap to clone.
 #[derive(Clone)]
@@ -35,6 +38,8 @@ pub struct Keeper {
     desks: Arc<[Line]>,
     table: Arc<Table>,
     queues: Arc<Queues>,
+    /// Operations that run in this gateway.
+    underway: Arc<Underway>,
     clock: SharedClock,
 }
 
@@ -80,7 +85,7 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
             (Line { work, view }, Desk::new(asked, seen, table.clone()))
         })
         .unzip();
-    (Keeper { desks: lines.into(), table, queues: Arc::default(), clock }, desks)
+    (Keeper { desks: lines.into(), table, queues: Arc::default(), underway: Arc::default(), clock }, desks)
 }
 
 impl Keeper {
@@ -150,6 +155,20 @@ impl Keeper {
                 Err(_elapsed) => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
             }
         }
+    }
+
+    /// Writes down that an operation is to be sent, in one transaction with a check that its lock is held.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives the operation up: nothing was sent, and that is written down.
+    pub async fn admit(&self, wanted: Wanted) -> Result<Admitted, once::Refused> {
+        let stopping = || once::Refused::Service("the gateway is stopping".into());
+        let line = self.line(wanted.keys.first().expect("an operation has at least one key"));
+        let (admission, answered, admitted) = Admission::new(wanted, self.underway.clone());
+        line.work.send(Work::Once(admission)).map_err(|_| stopping())?;
+        let admitted = Unsent::new(admitted);
+        answered.await.unwrap_or_else(|_| Err(stopping()))?;
+        Ok(admitted.handed_out())
     }
 
     /// Could a lock of any key be granted now?

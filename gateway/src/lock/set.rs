@@ -90,7 +90,9 @@ impl<L: Link> SetAttempt<L> {
             }
         }
         self.sites.first().expect("a set has at least one key").proven(caller).await?;
-        Ok(Grant { epoch, sequence: 0, evidence: Arc::new(Evidence::of(self.live.proof.clone())), contended })
+        let evidence = Arc::new(Evidence::of(self.live.proof.clone()));
+        let nodes = self.sites.iter().zip(&nodes).map(|(site, node)| site.path(&node.name)).collect();
+        Ok(Grant { epoch, sequence: 0, evidence, nodes, contended })
     }
 
     async fn create(&self) -> Result<Vec<Node>, NotGranted> {

@@ -212,7 +212,7 @@ impl<L: Link> Site<L> {
 pub const AGAIN: Duration = Duration::from_millis(20);
 
 /// Between two tries of what the server refuses to do (throttled, or an ACL in the way).
-const PAUSE: Duration = Duration::from_millis(500);
+pub const PAUSE: Duration = Duration::from_millis(500);
 
 /// How often a create begins again because a parent was removed as empty in between.
 pub const CREATE_ROUNDS: usize = 16;

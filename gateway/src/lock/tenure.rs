@@ -59,8 +59,22 @@ impl Tenure {
             };
             self.number.set(next?);
         }
-        let token = Token::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()?;
-        Some(Dispatch { token, evidence: self.grant.evidence.clone() })
+        Some(Dispatch { token: self.token()?, evidence: self.grant.evidence.clone() })
+    }
+
+    /// Paths of the lock nodes.
+    pub fn nodes(&self) -> Arc<[String]> {
+        self.grant.nodes.clone()
+    }
+
+    /// Of the first dispatch; `None` when there was one already.
+    pub fn first_token(&self) -> Option<Token> {
+        let first = !self.dispatched.get();
+        first.then(|| self.token()).flatten()
+    }
+
+    fn token(&self) -> Option<Token> {
+        Token::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()
     }
 
     /// Nothing that was dispatched goes on: it was answered in full, or never left.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
-    process::{self, Trouble, bind_admin, give_up_at_second_signal, host_name, left_behind, stopped},
+    process::{self, Signals, Trouble, bind_admin, host_name, left_behind},
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
@@ -84,7 +84,8 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let metrics = Metrics::of_gateway(&gateway);
     let (keeper, desks) = keeper(clock.clone(), gateway.zookeeper.sessions);
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
-    let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.admin.address)?;
     let installation = Arc::<OnceLock<Meta>>::default();
     let settings = (0..desks.len())
@@ -103,25 +104,18 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let shared = Shared { plan: plan.clone(), metrics: metrics.clone(), clock, guards, workers, drain, role };
     let drain = shared.drain.clone();
     let threads = process::start_workers(shared)?;
-    admin::start(
-        admin,
-        admin::routes(admin::Seen {
-            keeper,
-            metrics,
-            jwks: tickets.and_then(|tickets| tickets.jwks()),
-            drain: drain.clone(),
-        }),
-    )?;
-    signals.block_on(async {
+    let jwks = tickets.and_then(|tickets| tickets.jwks());
+    admin::start(admin, admin::routes(admin::Seen { keeper, metrics, jwks, drain: drain.clone() }))?;
+    waiting.block_on(async {
         tokio::select! {
-            stopped = stopped() => stopped.map_err(Trouble::Start),
+            () = signals.next() => Ok(()),
             // Closed without a word when the thread unwinds.
             _ = session_ends => Err(Trouble::SessionEnded),
         }
     })?;
     info!("draining");
     drain.cancel();
-    thread::spawn(move || signals.block_on(give_up_at_second_signal()));
+    thread::spawn(move || waiting.block_on(signals.give_up_at_the_second()));
     let left: usize = threads.into_iter().map(|worker| left_behind(worker.join())).sum();
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may

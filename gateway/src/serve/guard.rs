@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    process::{self, Trouble, bind_admin, give_up_at_second_signal, left_behind, stopped},
+    process::{self, Signals, Trouble, bind_admin, left_behind},
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
@@ -78,7 +78,8 @@ impl<N: Network> Staffed<N> for Guarding {
         let Bench { parts, pool, forward, .. } = bench;
         let Guarding { guard, tickets } = shared.role.clone();
         let claiming = Claiming { guard: guard.clone(), plan: shared.plan.clone(), tickets };
-        let checking = Checking { guard, running: parts.running.clone(), pool };
+        let upstream = Arc::new(shared.plan.upstreams[0].clone());
+        let checking = Checking { guard, running: parts.running.clone(), pool, upstream };
         stack::guard(parts, claiming, checking, forward)
     }
 }
@@ -88,9 +89,10 @@ impl<N: Network> Staffed<N> for Guarding {
 pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::of_guard(plan);
-    let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.serving.admin.address)?;
-    let tickets = plan.tickets.as_ref().map(|from| verifier(from, &signals)).transpose()?;
+    let tickets = plan.tickets.as_ref().map(|from| verifier(from, &waiting)).transpose()?;
     let (guard, store) = open(plan, options, &clock, &metrics)?;
     let drain = CancellationToken::new();
     let role = Guarding { guard: guard.clone(), tickets: tickets.clone() };
@@ -106,10 +108,10 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         role,
     })?;
     start_admin(admin, &guard, &metrics, &drain)?;
-    signals.block_on(async {
+    waiting.block_on(async {
         tokio::select! {
-            stopped = stopped() => stopped.map_err(GuardTrouble::Start),
-            failed = guard.store_failed() => Err(failed.into()),
+            () = signals.next() => Ok(()),
+            failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
             () = keep_tidy(&guard) => Ok(()),
             () = refresh(tickets.as_deref()) => Ok(()),
         }
@@ -117,7 +119,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     info!("draining");
     drain.cancel();
     let leaving = guard.clone();
-    thread::spawn(move || signals.block_on(give_up_at_second_signal()));
+    thread::spawn(move || waiting.block_on(signals.give_up_at_the_second()));
     let left: usize = threads.into_iter().map(|worker| left_behind(worker.join())).sum();
     if left > 0 {
         warn!(left, "guard.left_in_doubt");

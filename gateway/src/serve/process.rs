@@ -6,7 +6,10 @@ use std::{
     thread,
 };
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{Signal, SignalKind, signal},
+};
 use tracing::{error, info, warn};
 
 use super::worker::{self, Drained, Shared, Staffed};
@@ -71,22 +74,31 @@ fn free(address: SocketAddr) -> io::Result<()> {
     TcpListener::bind(address).map(drop)
 }
 
-pub(super) async fn stopped() -> io::Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => (),
-        _ = interrupt.recv() => (),
-    }
-    Ok(())
+/// SIGTERM and SIGINT. Until these are heard, either of them kills.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
-pub(super) async fn give_up_at_second_signal() {
-    match stopped().await {
-        Ok(()) => {
-            warn!("second signal: stopping at once; locks go by the session timeout");
-            std::process::exit(1);
+impl Signals {
+    /// To be called before anything listens: what has begun is to be ended in order.
+    pub(super) fn heard_on(runtime: &Runtime) -> io::Result<Self> {
+        let _context = runtime.enter();
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Returns at the next one.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => (),
+            _ = self.interrupt.recv() => (),
         }
-        Err(error) => warn!(%error, "signals are not heard any more"),
+    }
+
+    pub(super) async fn give_up_at_the_second(mut self) {
+        self.next().await;
+        warn!("second signal: stopping at once; locks go by the session timeout");
+        std::process::exit(1);
     }
 }
 

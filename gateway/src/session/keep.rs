@@ -14,7 +14,7 @@ use super::{
     live::{Live, View},
     supervise::Settings,
 };
-use crate::lock::janitor;
+use crate::{lock::janitor, once::sweep};
 
 /// What the beats of one session need.
 pub(super) struct Registration {
@@ -52,6 +52,7 @@ pub(super) async fn keep<L: Link>(
         ended = beat(live, &mut registration, settings) => ended,
         ended = report(live, settings, view) => ended,
         never = janitor => match never {},
+        never = sweep::sweep_every(live) => match never {},
         // Whoever found a node of another owner.
         () = live.over.cancelled() => Ended::Swapped,
         () = stop.cancelled() => Ended::Stopped,

@@ -37,6 +37,8 @@ pub struct Seen {
     /// The session that owns the node; 0 for a persistent one.
     pub owner: i64,
     pub version: i32,
+    /// How many nodes stand below it.
+    pub children: i32,
 }
 
 /// A created node.
@@ -59,6 +61,7 @@ pub enum Kind {
 /// One step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<'a> {
+    /// Version -1: only that the node is there.
     Check {
         path: &'a str,
         version: i32,

@@ -2,7 +2,7 @@
 
 use fencegate_policies::key::ResourceKey;
 
-use crate::randomness::Guid;
+use crate::{guard::operation::OperationId, randomness::Guid};
 
 /// The paths below one root.
 #[derive(Debug, Clone)]
@@ -46,6 +46,20 @@ impl Paths {
     /// Keys are spread over 256 nodes, so that no parent grows without bound.
     pub fn shard(&self, key: &ResourceKey) -> String {
         format!("{}/locks/{:02x}", self.root, key.shard())
+    }
+
+    /// Parent of everything that is remembered of operations.
+    pub fn operations(&self) -> String {
+        format!("{}/ops", self.root)
+    }
+
+    /// One of 256, so that no parent grows without bound.
+    pub fn operation_shard(&self, id: &OperationId) -> String {
+        format!("{}/ops/{:02x}", self.root, id.bytes()[0])
+    }
+
+    pub fn operation(&self, id: &OperationId) -> String {
+        format!("{}/ops/{:02x}/{id}", self.root, id.bytes()[0])
     }
 
     /// Parent of the lock nodes of one key: a single segment, so that no key nests in another.

@@ -87,7 +87,12 @@ fn fault(error: Error, state: SessionState) -> Fault {
 
 impl From<Stat> for Seen {
     fn from(stat: Stat) -> Self {
-        Self { czxid: stat.czxid, owner: stat.ephemeral_owner, version: stat.version }
+        Self {
+            czxid: stat.czxid,
+            owner: stat.ephemeral_owner,
+            version: stat.version,
+            children: stat.num_children,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc};
 use bytes::Bytes;
 use fencegate_policies::{
     key::{ResourceKey, listed},
-    plan::{Enforce, Mode},
+    plan::{Enforce, Mode, Upstream},
     token::Token,
 };
 use hyper::{
@@ -46,11 +46,18 @@ pub struct Checking<N> {
     /// Answers too large to be taken in full, still on their way; and questions to the upstream.
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
+    pub upstream: Arc<Upstream>,
 }
 
 impl<N> Clone for Checking<N> {
     fn clone(&self) -> Self {
-        Self { guard: self.guard.clone(), running: self.running.clone(), pool: self.pool.clone() }
+        let Self { guard, running, pool, upstream } = self;
+        Self {
+            guard: guard.clone(),
+            running: running.clone(),
+            pool: pool.clone(),
+            upstream: upstream.clone(),
+        }
     }
 }
 
@@ -66,7 +73,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
     let ticket = claimed.ticket.clone();
     let running = match checking.decide(&request, claimed, &mut client).await? {
-        Decided::Run(running) => Rc::new(running),
+        Decided::Run(running) => Rc::new(*running),
         Decided::Answer(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
@@ -94,7 +101,7 @@ fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
 
 /// What comes of a claim, when it is not refused.
 enum Decided {
-    Run(Running),
+    Run(Box<Running>),
     Answer(Kept),
 }
 
@@ -116,7 +123,9 @@ impl<N: Network> Checking<N> {
         }
         request.notes.observed.set(Some(refused.reason()));
         let passed = self.guard.let_pass(claimed.claim).await;
-        passed.map(Decided::Run).map_err(|refused| self.guard.refuse(refused, None))
+        passed
+            .map(|running| Decided::Run(Box::new(running)))
+            .map_err(|refused| self.guard.refuse(refused, None))
     }
 
     async fn admit(
@@ -137,7 +146,8 @@ impl<N: Network> Checking<N> {
                 },
             },
         };
-        self.guard.admit(claimed.claim.clone(), reserved, patience).await.map(Decided::Run)
+        let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
+        Ok(Decided::Run(Box::new(running)))
     }
 
     /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.
@@ -163,6 +173,27 @@ impl<N: Network> Checking<N> {
                 Ok(Some(reserved))
             }
             Verdict::NotDone | Verdict::Unclear => Err(unknown),
+        }
+    }
+}
+
+impl<N: Network> Checking<N> {
+    /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
+    /// where the upstream says that it is done.
+    async fn find_out(self, reference: String) {
+        let Some(question) = self.guard.rules.journal.probe.clone() else { return };
+        for pause in probe::pauses(self.guard.rules.max_execution) {
+            tokio::time::sleep(pause).await;
+            // Somebody else has it in hand, or it is known by now.
+            let Ok(Some((reserved, entry))) = self.guard.take_unfinished(&reference) else { return };
+            if probe::ask(&self.pool, &self.upstream, &question, &entry).await != Verdict::Done {
+                continue;
+            }
+            self.guard.over(entry.token, "probe");
+            if let Err(refused) = reserved.resolve_done(&entry, Resolution::Probe).await {
+                error!(reference, why = %refused, "the answer of a probe was not recorded");
+            }
+            return;
         }
     }
 }
@@ -261,6 +292,9 @@ impl<N: Network> Keep for InFlight<N> {
         let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
         warn!(keys, token = %self.running.claim().token, "guard.in_doubt");
         self.running.doubtful(last);
+        if let Some(reference) = self.running.operation() {
+            tokio::task::spawn_local(self.checking.find_out(reference));
+        }
     }
 
     fn keys(&self) -> String {

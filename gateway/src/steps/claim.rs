@@ -18,7 +18,7 @@ use crate::{
         Guard,
         announce::{ANNOUNCEMENT, RAISE},
         present::{self, FENCING_HOPS},
-        refused::Refused,
+        refused::{Malformed, Refused},
     },
     refusal::{Reason, Refusal},
     stage::{Admitted, Claimed, Clean, Presented},
@@ -62,6 +62,12 @@ pub async fn claim<S: Serve<Presented>>(
     }
     if path.as_str() == RAISE && http.method() == Method::POST {
         return claiming.raise(claimed).await;
+    }
+    if let Some(Claimed { claim, .. }) =
+        claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
+    {
+        let refused = Refused::TokenMalformed(Malformed::NoDispatch);
+        return Err(claiming.guard.refuse(refused, Some(claim)));
     }
     origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
@@ -110,6 +116,11 @@ impl Claiming {
         let Some(Claimed { claim, operation, .. }) = claimed else {
             return Err(self.guard.refuse(Refused::TokenMissing, None));
         };
+        if claim.token.dispatch() != 0 {
+            // It would use up a number that a dispatch may carry.
+            let refused = Refused::TokenMalformed(Malformed::NoAnnouncement);
+            return Err(self.guard.refuse(refused, Some(&claim)));
+        }
         self.guard.raise(&claim).await.map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
         let seen = self
             .guard

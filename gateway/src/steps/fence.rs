@@ -17,13 +17,15 @@ use crate::{
     admin::metrics::{Acquired, WorkerMetrics},
     body::Reply,
     lock::keeper::{Keeper, Refused, Wish},
-    refusal::{Reason, Refusal},
+    once::{Admitted, Came},
+    refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
     stage::{Client, Detached, Fenced, Held, Hold, Keyed, Notes},
     step::Serve,
     steps::{
         answer::{self, Bounds, Keep},
         forward::evidence_needed,
+        once,
     },
     ticket::Ticketing,
     upstream::guards::Guards,
@@ -59,8 +61,9 @@ pub async fn fence<S: Serve<Held<Hold>>>(
             Ok(held) => held,
             Err(refusal) => return observed(fence.enforce, refusal, request, next).await,
         };
+        let once = fencing.once(&request, &fenced, &fence, &held, &mut client).await?;
         let notes = request.notes.clone();
-        let refusal = match fencing.exchange(request, &fence, held, next).await {
+        let refusal = match fencing.exchange(request, &fence, held, once, next).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };
@@ -127,16 +130,20 @@ impl Fencing {
         request: Keyed,
         fence: &Fence,
         hold: Hold,
+        once: Option<Admitted>,
         next: &S,
     ) -> Result<Reply, Refusal> {
         let upstream = request.plan.upstream(request.upstream);
         let bounds = Bounds { most: fence.max_response, idle: upstream.response_body_idle };
         let notes = request.notes.clone();
         let (level, clock) = (upstream.fencing, self.clock.clone());
-        let kept = Kept { level, clock, hold: hold.clone(), notes: notes.clone() };
+        let kept = Kept { level, clock, hold: hold.clone(), once, notes: notes.clone() };
         let taken = match next.serve(held(request, Some(hold.clone()))).await {
             Ok(reply) => answer::take(reply, kept, bounds, &self.running).await,
-            Err(refusal) => Err(refusal),
+            Err(refusal) => {
+                kept.refused(&refusal).await;
+                Err(refusal)
+            }
         };
         notes.proof_lost.set(!hold.tenure.evidence().holds(self.clock.now()));
         match &taken {
@@ -165,16 +172,14 @@ impl Fencing {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
         let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue };
+        let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         let held = |tenure| Hold {
             tenure: Rc::new(tenure),
             keys: fenced.keys.clone(),
             mode: fenced.mode,
             counted: Rc::new(metrics.holding(fenced.mode)),
-            tickets: self
-                .tickets
-                .clone()
-                .filter(|_| request.plan.upstream(request.upstream).fencing == Level::Guard),
-            operation: fenced.operation.clone(),
+            tickets: self.tickets.clone().filter(|_| guarded),
+            operation: fenced.operation.clone().filter(|_| guarded),
         };
         if let Some(tenure) = self.keeper.at_once(wish) {
             request.notes.waited.set(Some(Duration::ZERO));
@@ -213,7 +218,17 @@ struct Kept {
     level: Level,
     clock: SharedClock,
     hold: Hold,
+    /// Where ZooKeeper remembers what happens at most once.
+    once: Option<Admitted>,
     notes: Rc<Notes>,
+}
+
+impl Kept {
+    async fn refused(self, refusal: &Refusal) {
+        if let (Some(once), Outcome::NotDispatched) = (self.once, refusal.outcome()) {
+            once.came(Came::Nothing).await;
+        }
+    }
 }
 
 impl Keep for Kept {
@@ -221,7 +236,11 @@ impl Keep for Kept {
         evidence_needed(Some(self.hold.tenure.evidence()), self.level, &self.clock).await;
     }
 
-    async fn complete(self, _: &Parts, _: Option<&Bytes>) {
+    async fn complete(self, head: &Parts, _: Option<&Bytes>) {
+        if let Some(once) = self.once {
+            // Before the key is given on: whoever has it next finds what came of this.
+            once::answered(once, head.status, self.notes.retires.get()).await;
+        }
         if !self.notes.retires.get() {
             self.hold.tenure.known();
         }

@@ -199,7 +199,7 @@ impl<N: Network> Forward<N> {
             self.guards.let_in(store, token.number());
         }
         let Err(refusal) = judged else { return Ok(answer.reply(true)) };
-        self.metrics.guard_refused(notes.route.get(), refusal.reason);
+        self.metrics.guard_refused(notes.route.get(), account.word().unwrap_or(refusal.reason));
         answer.spent().await;
         Err(Failed::Refused(refusal))
     }

@@ -12,5 +12,6 @@ pub mod hygiene;
 pub mod key;
 pub mod limit;
 pub mod name;
+pub mod once;
 pub mod probe;
 pub mod route;

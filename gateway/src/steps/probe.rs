@@ -1,5 +1,7 @@
 //! Asks the upstream what became of an operation whose answer nobody saw.
 
+use std::time::Duration;
+
 use fencegate_policies::plan::{Probe, Upstream};
 use hyper::{
     Method, Request,
@@ -78,6 +80,12 @@ fn escaped(name: String) -> String {
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
+}
+
+/// Between two questions, twice as long each time, for about as long as `most`.
+pub fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
+    let first = Duration::from_millis(200);
+    std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
 }
 
 #[cfg(test)]

@@ -111,7 +111,8 @@ impl<N: Network> Pool<N> {
         }
         let mut failed = None;
         // Guards that do not agree are all asked again before anything is sent to one of them.
-        let fresh = fresh || self.guards.agree(upstream).is_err();
+        let guarded = upstream.fencing == plan::Level::Guard;
+        let fresh = fresh || (guarded && self.guards.agree(upstream).is_err());
         for endpoint in order.into_iter().map(|at| &upstream.endpoints[at]) {
             if !fresh && let Some(link) = self.take_idle(endpoint) {
                 return Ok(self.lend(link, upstream.idle));

@@ -77,6 +77,11 @@ impl Account {
         self.outcome == Some(Outcome::Done) && self.refusal.is_none() && self.observed.is_none()
     }
 
+    /// The guard's own word for its refusal.
+    pub fn word(&self) -> Option<Reason> {
+        self.refusal
+    }
+
     /// Did a guard say anything at all?
     pub fn is_of_a_guard(&self) -> bool {
         self.outcome.is_some() || self.refusal.is_some()

@@ -217,7 +217,8 @@ impl Node {
             Owner::Nobody | Owner::Container => 0,
             Owner::Session(id) => id,
         };
-        Seen { czxid: self.made, owner, version: self.version }
+        let children = i32::try_from(self.children.len()).expect("few");
+        Seen { czxid: self.made, owner, version: self.version, children }
     }
 }
 

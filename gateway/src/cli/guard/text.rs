@@ -1,12 +1,15 @@
 //! What an operator reads: which request, since when, what is closed by it, and what to do.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fencegate_policies::{key::listed, token::Token};
 use serde::Deserialize;
 
 use super::Outcome;
-use crate::admin::guard::{Kind, Open};
+use crate::{
+    admin::guard::{Kind, Open},
+    cli::when::since,
+};
 
 /// What a guard knows of a key.
 #[derive(Debug, Deserialize)]
@@ -77,13 +80,6 @@ fn resource(open: &Open) -> String {
 /// Nobody reads milliseconds.
 fn tenths(ms: u64) -> Duration {
     Duration::from_millis(ms.div_ceil(100) * 100)
-}
-
-fn since(admitted: u64) -> String {
-    let then = UNIX_EPOCH + Duration::from_secs(admitted);
-    let ago = SystemTime::now().duration_since(then).unwrap_or_default();
-    let ago = humantime::format_duration(Duration::from_secs(ago.as_secs()));
-    format!("{} ({ago} ago)", humantime::format_rfc3339_seconds(then))
 }
 
 pub(super) fn key<'a>(key: &Key, open: impl Iterator<Item = &'a Open>) -> String {

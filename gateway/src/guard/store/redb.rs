@@ -78,6 +78,9 @@ impl Redb {
         let committed = || -> Result<(), redb::Error> {
             let mut transaction = self.database.begin_write()?;
             transaction.set_durability(Durability::Immediate)?;
+            // Written in one phase, a last commit that is damaged would be rolled back at the next start without a
+            // word, and its marks with it. In two, the store is refused then.
+            transaction.set_two_phase_commit(true);
             write(&transaction)?;
             Ok(transaction.commit()?)
         };
@@ -232,6 +235,13 @@ impl Tables<'_> {
             }
             Change::Operation { id, entry } => self.operation(id, entry)?,
             Change::ForgetOperation { id } => self.forget(id)?,
+            Change::ForgetFinished { id, before } => {
+                let written = self.operations.get(id.bytes().as_slice())?.map(|value| value.value().to_vec());
+                let entry = written.and_then(|written| read_entry(&written));
+                if entry.as_ref().and_then(end).is_some_and(|end| end < *before) {
+                    self.forget(id)?;
+                }
+            }
             Change::CleanStop(stop) => {
                 let json = serde_json::to_vec(stop).expect("plain fields serialise");
                 self.single.insert(CLEAN_STOP, json.as_slice())?;

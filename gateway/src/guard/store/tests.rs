@@ -76,6 +76,13 @@ fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown(
     assert!(store.outlived(250, 9).expect("readable").is_empty());
     assert_eq!(store.outlived(251, 9).expect("readable"), [id]);
     assert_eq!(store.finished(&id.reference()).expect("readable"), Some(id));
+    store.commit(&[Change::ForgetFinished { id, before: 250 }]).expect("written");
+    assert!(store.operation(&id).expect("readable").is_some(), "kept anew since somebody looked");
+    store.commit(&[Change::ForgetFinished { id, before: 251 }]).expect("written");
+    assert_eq!(store.operation(&id).expect("readable"), None);
+    store.commit(&[Change::Operation { id, entry: entry(State::Admitted) }]).expect("written");
+    store.commit(&[Change::ForgetFinished { id, before: u64::MAX }]).expect("written");
+    assert!(store.operation(&id).expect("readable").is_some(), "unknown");
     store.commit(&[Change::ForgetOperation { id }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), None);
     assert!(store.outlived(u64::MAX, 9).expect("readable").is_empty());

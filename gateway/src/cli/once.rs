@@ -1,0 +1,155 @@
+//! `fencegate once`: operations without a known outcome, straight from ZooKeeper, and an operator's word on them.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use fencegate_policies::{key::listed, plan};
+use serde_json::{Value, json};
+
+use super::{
+    ensemble::{self, Away},
+    guard::Outcome,
+    log::Format,
+    when::since,
+};
+use crate::{
+    once::open::{self, Open},
+    session::era::{self, Unreadable},
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Once {
+    /// The operations of which nobody knows what came of them.
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
+    Resolve {
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// What came of it. Only the upstream's own records tell.
+        #[arg(long = "as", value_enum, value_name = "OUTCOME")]
+        outcome: Outcome,
+        /// Also while the lock that it was sent under is still held, and it may be running.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Place {
+    #[arg(short = 'c', long = "config", value_name = "POLICY")]
+    policy: PathBuf,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// Why nothing could be said or done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    Away(#[from] Away),
+    #[error(transparent)]
+    Era(#[from] Unreadable),
+    #[error(transparent)]
+    Open(#[from] open::Trouble),
+}
+
+impl Once {
+    fn place(&self) -> &Place {
+        let (Self::List { place } | Self::Resolve { place, .. }) = self;
+        place
+    }
+
+    pub(super) fn policy(&self) -> &Path {
+        &self.place().policy
+    }
+}
+
+/// What is to be printed.
+pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Trouble> {
+    let format = verb.place().format;
+    ensemble::ask(policy, async |link, paths| {
+        let base = era::read(link, paths).await?.meta.base;
+        match verb {
+            Once::List { .. } => {
+                let all = open::all(link, paths, base).await?;
+                Ok(match format {
+                    Format::Text => list(&all),
+                    Format::Json => pretty(&json!({
+                        "operations": all.iter().map(described).collect::<Vec<_>>(),
+                    })),
+                })
+            }
+            Once::Resolve { reference, outcome, force, .. } => {
+                let open = open::one(link, paths, base, reference).await?;
+                if open.may_run && !force {
+                    return Err(open::Trouble::MayRun(reference.clone()).into());
+                }
+                open.resolve(link, *outcome == Outcome::Done).await?;
+                Ok(match format {
+                    Format::Text => resolved(&open, *outcome),
+                    Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
+                })
+            }
+        }
+    })
+}
+
+fn described(open: &Open) -> Value {
+    let record = &open.record;
+    json!({
+        "reference": open.reference,
+        "keys": record.keys,
+        "token": record.token,
+        "method": record.method,
+        "target": record.target,
+        "idempotency_key": record.name,
+        "admitted": record.admitted,
+        "may_run": open.may_run,
+    })
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}")
+}
+
+fn list(all: &[Open]) -> String {
+    if all.is_empty() {
+        return "Nothing is unknown: of every operation that was sent it is known what came of it.".into();
+    }
+    all.iter().map(one).collect::<Vec<_>>().join("\n\n")
+}
+
+fn one(open: &Open) -> String {
+    let (record, reference) = (&open.record, &open.reference);
+    let mut lines = vec![reference.clone()];
+    let mut line = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
+    line("request", format!("{} {}", record.method, record.target));
+    if let Some(name) = &record.name {
+        line("key", format!("Idempotency-Key: {name}"));
+    }
+    line("since", since(record.admitted));
+    line("token", record.token.to_string());
+    line("resource", listed(&record.keys));
+    if open.may_run {
+        line("to do", "wait: its lock is still held, it may be running now".into());
+    } else {
+        line("to do", "find out from the upstream's own records whether it was done; then one of".into());
+        line("", format!("fencegate once resolve {reference} --as done -c POLICY       repeats are told so"));
+        line("", format!("fencegate once resolve {reference} --as not-done -c POLICY   a repeat runs it"));
+    }
+    lines.join("\n")
+}
+
+fn resolved(open: &Open, outcome: Outcome) -> String {
+    let Open { reference, record, .. } = open;
+    let what = match outcome {
+        Outcome::Done => "taken as done: repeats are told that it was, and do not run",
+        Outcome::NotDone => "taken as not done: a repeat runs it",
+    };
+    format!("{reference}: {what}.\n  {} {} on {}", record.method, record.target, listed(&record.keys))
+}

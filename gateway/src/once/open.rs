@@ -1,0 +1,116 @@
+//! Operations whose outcome nobody knows, for an operator, straight from ZooKeeper.
+
+use super::record::{Record, State};
+use crate::{
+    guard::wall_clock,
+    session::{
+        link::{Failed, Fault, Link, Step},
+        paths::Paths,
+    },
+};
+
+/// An operation that was let through, without a word of what came of it.
+#[derive(Debug, Clone)]
+pub struct Open {
+    pub reference: String,
+    pub record: Record,
+    /// The lock that it was sent under is still held: it may be running now.
+    pub may_run: bool,
+    path: String,
+    version: i32,
+}
+
+/// Why nothing could be told or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("read {path}")]
+    Read { path: String, source: Fault },
+    #[error("no operation is unknown under the reference `{0}`; `fencegate once list` shows those that are")]
+    NotFound(String),
+    #[error("`{0}` means more than one operation; give more of it")]
+    Several(String),
+    #[error("the lock of operation {0} is still held, so it may be running now; wait, or say --force")]
+    MayRun(String),
+    #[error("write down what came of operation {reference}")]
+    Write { reference: String, source: Failed },
+}
+
+/// All of them. `base`: of the era, to know locks by their tokens.
+pub async fn all(link: &impl Link, paths: &Paths, base: u64) -> Result<Vec<Open>, Trouble> {
+    let mut open = Vec::new();
+    for shard in children(link, &paths.operations()).await? {
+        let shard = format!("{}/{shard}", paths.operations());
+        for name in children(link, &shard).await? {
+            let path = format!("{shard}/{name}");
+            let (data, seen) = match link.data(&path).await {
+                Ok(read) => read,
+                Err(Fault::NoNode) => continue,
+                Err(source) => return Err(Trouble::Read { path, source }),
+            };
+            let Ok(record) = Record::parse(&data) else { continue };
+            if record.state == State::Admitted {
+                let may_run = is_held(link, paths, base, &record).await?;
+                let reference = name.get(..REFERENCE).unwrap_or(&name).to_owned();
+                open.push(Open { reference, record, may_run, path, version: seen.version });
+            }
+        }
+    }
+    open.sort_by_key(|open| open.record.admitted);
+    Ok(open)
+}
+
+/// Digits of an [`crate::guard::operation::OperationId::reference`].
+const REFERENCE: usize = 16;
+
+/// The one that `reference` means.
+pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) -> Result<Open, Trouble> {
+    let mut all = all(link, paths, base).await?;
+    all.retain(|open| open.reference == reference);
+    match (all.pop(), all.is_empty()) {
+        (Some(open), true) => Ok(open),
+        (Some(_), false) => Err(Trouble::Several(reference.to_owned())),
+        (None, _) => Err(Trouble::NotFound(reference.to_owned())),
+    }
+}
+
+impl Open {
+    /// Somebody who knows says whether it was done.
+    pub async fn resolve(&self, link: &impl Link, done: bool) -> Result<(), Trouble> {
+        let at = wall_clock();
+        let state = if done { State::Done { at, status: None } } else { State::Aborted { at } };
+        let data = self.record.now(state).bytes();
+        let steps = [
+            Step::Check { path: &self.path, version: self.version },
+            Step::Set { path: &self.path, data: &data },
+        ];
+        let written = link.commit(&steps).await;
+        written.map(drop).map_err(|source| Trouble::Write { reference: self.reference.clone(), source })
+    }
+}
+
+async fn children(link: &impl Link, path: &str) -> Result<Vec<String>, Trouble> {
+    match link.children(path).await {
+        Ok(children) => Ok(children),
+        Err(Fault::NoNode) => Ok(Vec::new()),
+        Err(source) => Err(Trouble::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Is the lock node there whose number makes the token?
+async fn is_held(link: &impl Link, paths: &Paths, base: u64, record: &Record) -> Result<bool, Trouble> {
+    let Some(key) = record.keys.first() else { return Ok(false) };
+    let parent = paths.lock(key);
+    for name in children(link, &parent).await? {
+        let path = format!("{parent}/{name}");
+        let seen = match link.seen(&path).await {
+            Ok(seen) => seen,
+            Err(source) => return Err(Trouble::Read { path, source }),
+        };
+        let epoch =
+            seen.and_then(|seen| u64::try_from(seen.czxid).ok()).and_then(|czxid| czxid.checked_add(base));
+        if epoch == Some(record.token.number()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

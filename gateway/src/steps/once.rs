@@ -1,0 +1,84 @@
+//! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
+
+use fencegate_policies::plan::{Enforce, Fence, OnceStore};
+use hyper::StatusCode;
+use tracing::info;
+
+use super::fence::Fencing;
+use crate::{
+    failpoint,
+    once::{Admitted, Came, Refused, Wanted},
+    refusal::{Reason, Refusal},
+    stage::{Client, Fenced, Hold, Keyed},
+};
+
+impl Fencing {
+    /// `None` for what is no operation, or is remembered elsewhere.
+    pub(super) async fn once(
+        &self,
+        request: &Keyed,
+        fenced: &Fenced,
+        fence: &Fence,
+        hold: &Hold,
+        client: &mut Client,
+    ) -> Result<Option<Admitted>, Refusal> {
+        let here = fence.once.as_ref().is_some_and(|once| once.store == OnceStore::ZooKeeper);
+        let (Some(operation), true) = (&fenced.operation, here) else { return Ok(None) };
+        let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
+        let name = request.http.headers().get("idempotency-key");
+        let wanted = Wanted {
+            operation: operation.clone(),
+            keys: fenced.keys.to_vec(),
+            nodes: hold.tenure.nodes(),
+            token: hold.tenure.first_token().ok_or_else(no_token)?,
+            method: request.http.method().as_str().to_owned(),
+            target: request.http.uri().to_string(),
+            name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
+        };
+        failpoint::pass("before_admission");
+        let admitted = tokio::select! {
+            admitted = self.keeper.admit(wanted) => admitted,
+            () = hold.tenure.evidence().lapsed(&self.clock) => {
+                Err(Refused::Service("the session could not be proven any more".into()))
+            }
+            // Nobody reads this.
+            () = client.gone() => return Err(Refusal::new(Reason::Locked, "the client went away")),
+        };
+        match admitted.map_err(refusal) {
+            Ok(admitted) => Ok(Some(admitted)),
+            // A repeated operation is reported, and happens again.
+            Err(refusal) if fence.enforce == Enforce::Observe => {
+                info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
+                request.notes.observed.set(Some(refusal.reason));
+                Ok(None)
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+}
+
+/// The upstream has answered in full. `refused`: it said of itself that the token was stale and nothing was done.
+pub(super) async fn answered(admitted: Admitted, status: StatusCode, refused: bool) {
+    match status.is_server_error() {
+        false if refused => admitted.came(Came::Nothing).await,
+        false => admitted.came(Came::Done(status)).await,
+        // It may have taken effect.
+        true => drop(admitted),
+    }
+}
+
+fn refusal(refused: Refused) -> Refusal {
+    let detail = refused.to_string();
+    let reason = match refused {
+        Refused::Done => Reason::AlreadyDone,
+        Refused::Mismatch => Reason::IdempotencyMismatch,
+        Refused::InProgress => Reason::InProgress,
+        Refused::Unknown { reference } => {
+            return Refusal::new(Reason::OutcomeRecordedUnknown, detail).about(reference);
+        }
+        Refused::Lost => Reason::Suspended,
+        Refused::Full | Refused::Foreign(_) => Reason::Store,
+        Refused::Service(_) => Reason::LockService,
+    };
+    Refusal::new(reason, detail)
+}

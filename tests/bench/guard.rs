@@ -1,0 +1,116 @@
+//! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
+
+use std::{fs, net::SocketAddr, time::Duration};
+
+use fencegate::demo::{
+    child::{Child, Signal},
+    zookeeper::PrivateZooKeeper,
+};
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    gateway::{Behind, Gateway, becomes_ready, listening},
+    locks::ZOOKEEPER,
+    nginx::Nginx,
+    report::{Bench, Goal, Round},
+    run::Run,
+    wrk::Load,
+};
+
+const WARM_UP: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Requests of tenures that have been announced: no write for any of them.
+const SAME: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
+/// A new tenure each, straight to the guard.
+const NEW: Load = Load { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
+const ONE_AT_A_TIME: Load = Load { threads: 1, clients: 1, ..NEW };
+
+/// As it is released, before the service; its store is on the disk.
+struct Guard {
+    child: Child,
+    public: SocketAddr,
+}
+
+pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+    let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard"), ZOOKEEPER)?;
+    let service = Nginx::service(run)?;
+    let (mut same, mut new) = (vec![], vec![]);
+    for round in 1..=run.rounds {
+        let guard = Guard::start(run, &format!("guard-{round}"), service.address)?;
+        let with = || through(run, zookeeper.address(), guard.public, Behind::Guard);
+        let without = || through(run, zookeeper.address(), service.address, Behind::Service);
+        let (ours, theirs) = if round % 2 == 1 {
+            (with()?, without()?)
+        } else {
+            let theirs = without()?;
+            (with()?, theirs)
+        };
+        eprintln!("round {round}: with a guard {ours:.0}, without {theirs:.0} requests/s");
+        same.push(Round { ours, theirs });
+        guard.stop()?;
+        // A guard of its own: the tokens of the gateway above are far below those of the load.
+        let guard = Guard::start(run, &format!("tenures-{round}"), service.address)?;
+        let theirs = ONE_AT_A_TIME.ask(run, guard.public, run.window)?.per_second;
+        let ours = NEW.ask(run, guard.public, run.window)?.per_second;
+        eprintln!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one");
+        new.push(Round { ours, theirs });
+        guard.stop()?;
+    }
+    Ok(vec![
+        Bench {
+            name: "guard-same-tenure",
+            peer: "the gateway without a guard",
+            unit: "requests/s",
+            goal: Goal::AtLeast(0.8),
+            rounds: same,
+        },
+        Bench {
+            name: "guard-new-tenures",
+            peer: "one fsync at a time",
+            unit: "tenures/s",
+            goal: Goal::AtLeast(3.0),
+            rounds: new,
+        },
+    ])
+}
+
+fn through(run: &Run, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Outcome<f64> {
+    let gateway = Gateway::before(run, "gw", zookeeper, upstream, behind)?;
+    SAME.ask(run, gateway.public, WARM_UP)?;
+    let rate = SAME.ask(run, gateway.public, run.window)?.per_second;
+    gateway.stop()?;
+    Ok(rate)
+}
+
+impl Guard {
+    fn start(run: &Run, name: &str, service: SocketAddr) -> Outcome<Self> {
+        let file = run.folder().join(format!("{name}.yaml"));
+        let store = run.folder().join(format!("{name}.redb"));
+        let policy = json!({
+            "version": 1,
+            "listener": {"address": "127.0.0.1:0"},
+            "admin": {"address": "127.0.0.1:0"},
+            "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "1s"},
+            "store": {"redb": store.display().to_string()},
+            "max_execution": "2s",
+            "send_within": "1s",
+        });
+        fs::write(&file, policy.to_string())?;
+        let words = ["guard", "--init", "--floor", "1", "--ensemble", "bench", "--log-format=json", "-c"];
+        let file = file.display().to_string();
+        let child = Child::spawn(run.gateway(), words.into_iter().chain([file.as_str()]))?;
+        let (public, admin) = (listening(&child, "guard")?, listening(&child, "admin")?);
+        becomes_ready(admin, &child)?;
+        Ok(Self { child, public })
+    }
+
+    fn stop(self) -> Outcome<()> {
+        self.child.signal(Signal::TERM)?;
+        match self.child.wait(PATIENCE) {
+            Some(status) if status.success() => Ok(()),
+            ended => Err(format!("the guard ended with {ended:?} and said:\n{}", self.child.log()).into()),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Under load, with gateways that retry, hang up and overtake each other, and guards that die.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use fencegate_tests::{
+    client::{Answer, Outcome},
+    guard::{Beside, Dispatch, Guard},
+    history::{ATTEMPT, Execution, History},
+};
+
+/// Tenures of three keys from many clients at once, some of them late, some sent twice, some hung up.
+async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, Option<Answer>)> {
+    let mut told = Vec::new();
+    for _ in 0..rounds {
+        let mut asked = Vec::new();
+        for n in 0..16 {
+            let epoch = epochs.fetch_add(1, Ordering::Relaxed);
+            // One in four comes with a token of the past.
+            let epoch = if n % 4 == 3 { epoch - 20 } else { epoch };
+            let key = ["a", "b", "a, b", "c"][(epoch % 4) as usize];
+            let dispatch = Dispatch::new(key, epoch).g(u32::try_from(n).expect("small"));
+            let dispatch = if n % 5 == 0 { dispatch.shared() } else { dispatch };
+            for twin in 0..=u64::from(n % 7 == 0) {
+                let id = format!("{epoch}-{n}-{twin}");
+                let request = guard.begin(dispatch.post("/x").field(ATTEMPT, &id));
+                if n % 6 == 5 {
+                    tokio::time::sleep(Duration::from_micros(epoch % 10 * 200)).await;
+                    request.hang_up();
+                } else {
+                    asked.push((id, request));
+                }
+            }
+        }
+        for (id, request) in asked {
+            told.push((id, request.result().await.ok()));
+        }
+    }
+    told
+}
+
+/// One execution per key of a set.
+fn per_key(history: History) -> History {
+    let executions = history.executions.into_iter().flat_map(|execution| {
+        let keys: Vec<String> = execution.key.split(", ").map(str::to_owned).collect();
+        // The attempt is counted once.
+        keys.into_iter().enumerate().map(move |(n, key)| {
+            let attempt = execution.attempt.clone().filter(|_| n == 0);
+            Execution { key, attempt, ..execution.clone() }
+        })
+    });
+    History { executions: executions.collect(), ..history }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_load_no_two_executions_of_a_key_overlap_and_none_is_stale() {
+    let beside = Beside::fresh().await;
+    beside.origin.works_for(Duration::from_millis(2));
+    let guard = beside.launch().await.with("/settle", "3s").start().await;
+    let epochs = AtomicU64::new(100);
+    let told = storm(&guard, &epochs, 25).await;
+    let mut history = History::of(&beside.origin.log());
+    for (id, answer) in &told {
+        history.told(id, answer.as_ref());
+    }
+    let history = per_key(history);
+    history.assert_holds();
+    let count = |outcome| {
+        told.iter().filter(|(_, answer)| answer.as_ref().and_then(Answer::outcome) == Some(outcome)).count()
+    };
+    let (done, refused) = (count(Outcome::Done), count(Outcome::NotDispatched));
+    assert!(done > 50 && refused > 50, "not exercised: {done} done, {refused} refused");
+    guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
+    guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_that_die_under_load_let_nothing_overlap() {
+    let beside = Beside::fresh().await;
+    beside.origin.works_for(Duration::from_millis(5));
+    let launch = beside.launch().await.with("/settle", "300ms").with("/max_execution", "500ms");
+    let mut launch = launch.with("/send_within", "200ms").with("/upstream/response_timeout", "300ms");
+    let epochs = AtomicU64::new(100);
+    let mut all = Vec::new();
+    for round in 0..3 {
+        let guard = launch.start().await;
+        guard.becomes_ready().await;
+        let so_far = beside.origin.log().records.len();
+        let (told, ()) = tokio::join!(storm(&guard, &epochs, 6), async {
+            let enough = |log: &fencegate_tests::origin::Log| log.records.get(so_far + 10 + round).map(drop);
+            beside.origin.when("some executions", enough).await;
+            guard.signal(fencegate::demo::child::Signal::KILL);
+        });
+        all.extend(told);
+        launch = guard.dies().await;
+    }
+    let mut history = History::of(&beside.origin.log());
+    for (id, answer) in &all {
+        history.told(id, answer.as_ref());
+    }
+    per_key(history).assert_holds();
+    assert!(all.iter().any(|(_, answer)| answer.is_none()), "not exercised: nobody lost an answer");
+}

@@ -1,0 +1,176 @@
+//! What a guard has remembered it either still knows or refuses to start without: it never forgets silently.
+
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::FileExt,
+    process::Command,
+};
+
+use fencegate_tests::guard::{Beside, Dispatch, ENSEMBLE, Launch};
+use serde_json::Value;
+
+/// Bytes of a page of the store.
+const PAGE: usize = 4096;
+
+async fn refuses(launch: &Launch, why: &str) {
+    let output = launch.fails().await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(why), "not a word of `{why}`:\n{said}");
+}
+
+#[tokio::test]
+async fn a_store_is_made_once_and_never_again() {
+    let beside = Beside::fresh().await;
+    let unmade = beside.unmade();
+    refuses(&unmade, "guard --init --floor E --ensemble UUID").await;
+    assert!(!unmade.store().exists());
+    let launch = beside.launch().await;
+    refuses(&launch.clone().init(3), "exists already").await;
+    let guard = launch.start().await;
+    let announced: Value = {
+        let ask = fencegate_tests::client::Ask::get("/.fencegate/v1/guard");
+        serde_json::from_slice(&guard.send(&ask).await.body).expect("JSON")
+    };
+    assert_eq!((&announced["ensemble"], &announced["floor"]), (&ENSEMBLE.into(), &10.into()));
+}
+
+#[tokio::test]
+async fn a_second_guard_on_the_same_store_does_not_start() {
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    refuses(guard.launch(), "cannot be read").await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/x")).await.status, 200, "the first one goes on");
+}
+
+/// What happens to the file between a crash and the next start.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    CutOffAt(u64),
+    FlippedAt(u64),
+}
+
+impl Damage {
+    fn befall(self, launch: &Launch) {
+        let file = OpenOptions::new().read(true).write(true).open(launch.store()).expect("there");
+        match self {
+            Self::CutOffAt(length) => file.set_len(length).expect("cut"),
+            Self::FlippedAt(position) => {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, position).expect("within the file");
+                file.write_all_at(&[byte[0] ^ 0x41], position).expect("written");
+            }
+        }
+    }
+}
+
+/// Wherever the newest marks stand, some bytes of every page behind the header, and ends that were never written.
+fn damages(store: &[u8], newest: &[u64]) -> Vec<Damage> {
+    let marks = newest.iter().flat_map(|epoch| {
+        let epoch = epoch.to_be_bytes();
+        let found = store.windows(8).enumerate().filter(move |(_, bytes)| *bytes == epoch);
+        found.map(|(position, _)| position as u64 + 7)
+    });
+    let pages = store.chunks(PAGE).enumerate().skip(1);
+    let used = pages.filter(|(_, page)| page.iter().any(|byte| *byte != 0)).map(|(number, _)| number * PAGE);
+    let last = used.clone().next_back().expect("a page in use") as u64;
+    let in_pages = used.flat_map(|page| [0, 5, 17, 33, 70].map(|place| (page + place) as u64));
+    let page = PAGE as u64;
+    let cuts = [0, 100, page, last / 2, last - page, last - 1, last, last + page, store.len() as u64 - 1];
+    marks.chain(in_pages).map(Damage::FlippedAt).chain(cuts.map(Damage::CutOffAt)).collect()
+}
+
+#[tokio::test]
+async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
+    const KEYS: u64 = 6;
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    for round in 1..=3 {
+        for key in 0..KEYS {
+            let dispatch = Dispatch::new(&format!("k{key}"), round * 100 + key);
+            assert_eq!(guard.send(&dispatch.post("/x")).await.status, 200);
+        }
+    }
+    let crashed = guard.dies().await;
+    let newest: Vec<u64> = (0..KEYS).map(|key| 300 + key).collect();
+    let damages = damages(&fs::read(crashed.store()).expect("there"), &newest);
+    assert!(damages.len() > 12, "{damages:?}");
+    let (mut opened, mut refused) = (0, 0);
+    for damage in damages {
+        let launch = crashed.copied();
+        damage.befall(&launch);
+        let Ok(guard) = launch.tries().await else {
+            refused += 1;
+            continue;
+        };
+        opened += 1;
+        for key in 0..KEYS {
+            let told = guard.told(&format!("/api/v1/keys/k{key}")).await;
+            let least = Dispatch::new("k", 300 + key).token().to_string();
+            assert!(told["write"].as_str() >= Some(least.as_str()), "{damage:?} has lost {least}: {told}");
+        }
+    }
+    assert!(opened > 0 && refused > 0, "not exercised: {opened} opened, {refused} refused");
+}
+
+/// A disk that is full, at whatever moment.
+#[tokio::test]
+async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
+    let beside = Beside::fresh().await;
+    let launch = beside.launch().await;
+    let disk = Tmpfs::mount(&launch);
+    let guard = launch.start().await;
+    let mut acknowledged = 0;
+    for n in 0..10_000 {
+        let key = format!("{}{n}", "k".repeat(400));
+        match Dispatch::new(&key, 20 + n).post("/x").to(guard.public).await {
+            Ok(answer) if answer.status == 200 => acknowledged += 1,
+            Ok(answer) => {
+                assert_eq!(answer.field("fencing-refusal"), Some("store"), "{answer:?}");
+                break;
+            }
+            Err(_its_guard_has_ended) => break,
+        }
+    }
+    let status = guard.exit().await;
+    assert_eq!(status.code(), Some(1), "{}", guard.log());
+    assert!(guard.log().contains("the store failed"), "{}", guard.log());
+    assert_eq!(beside.origin.count("/x"), acknowledged, "forwarded what is not remembered");
+    assert!(acknowledged > 0, "not exercised");
+    drop(disk);
+}
+
+/// A small disk over the folder of a store.
+struct Tmpfs(String);
+
+impl Tmpfs {
+    /// With the store on it and room for little more.
+    fn mount(launch: &Launch) -> Self {
+        let store = fs::read(launch.store()).expect("there");
+        let at = launch.home().display().to_string();
+        let size = format!("size={}", store.len() + (256 << 10));
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs", &at]).status();
+        assert!(mounted.expect("mount is there").success(), "only root can mount");
+        fs::write(launch.store(), store).expect("room for it");
+        Self(at)
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        drop(Command::new("umount").args(["--lazy", &self.0]).status());
+    }
+}
+
+#[tokio::test]
+async fn a_store_whose_thread_is_gone_ends_the_guard() {
+    let beside = Beside::fresh().await;
+    let guard = beside.launch().await.failpoint("before_guard_commit", "panic").start().await;
+    let asked = guard.begin(Dispatch::new("a", 20).post("/x"));
+    let status = guard.exit().await;
+    assert_eq!(status.code(), Some(1), "{}", guard.log());
+    if let Ok(answer) = asked.result().await {
+        assert_eq!(answer.field("fencing-refusal"), Some("store"), "{answer:?}");
+    }
+    assert_eq!(beside.origin.count("/x"), 0);
+}

@@ -171,7 +171,7 @@ impl Server {
 
 /// Below the kernel's range for outgoing connections: who tries the port of a killed server must not be given that very
 /// port as its own.
-fn free_ports(count: usize) -> Vec<u16> {
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     let mut held = Vec::new();
     while held.len() < count {
         let mut random = [0; 2];

@@ -47,6 +47,7 @@ pub struct Launch {
     file: Policy,
     failpoints: Failpoints,
     init: Option<u64>,
+    ensemble: String,
     workers: usize,
     home: Arc<TempDir>,
 }
@@ -73,26 +74,46 @@ impl Beside {
 
     /// How to start one that has no store yet.
     pub fn unmade(&self) -> Launch {
-        let home = Arc::new(TempDir::new_in(scratch::folder()).expect("a folder"));
-        Launch {
-            file: Policy::of_guard(self.door, &home.path().join("guard.redb")),
-            failpoints: Failpoints::default(),
-            init: None,
-            workers: 2,
-            home,
-        }
+        Launch::before(self.door)
     }
 }
 
 impl Launch {
-    /// Makes the store and waits its first quarantine out, which is short only because nothing has run before.
+    /// Of a guard before this upstream that has no store yet.
+    ///
+    /// # Panics
+    /// If the folder cannot be made.
+    pub fn before(upstream: SocketAddr) -> Self {
+        let home = Arc::new(TempDir::new_in(scratch::folder()).expect("a folder"));
+        Self {
+            file: Policy::of_guard(upstream, &home.path().join("guard.redb")),
+            failpoints: Failpoints::default(),
+            init: None,
+            ensemble: ENSEMBLE.to_owned(),
+            workers: 2,
+            home,
+        }
+    }
+
+    /// Its store will be made for the tokens of this installation.
+    #[must_use]
+    pub fn of(mut self, ensemble: &str) -> Self {
+        ensemble.clone_into(&mut self.ensemble);
+        self
+    }
+
     async fn made(self) -> Self {
+        self.made_from(FLOOR).await
+    }
+
+    /// Makes the store and waits its first quarantine out, which is short only because nothing has run before.
+    pub async fn made_from(self, floor: u64) -> Self {
         let short = self
             .clone()
             .with("/upstream/response_timeout", "10ms")
             .with("/send_within", "10ms")
             .with("/max_execution", "20ms");
-        let guard = short.init(FLOOR).start().await;
+        let guard = short.init(floor).start().await;
         guard.becomes_ready().await;
         guard.stops().await;
         self
@@ -163,7 +184,7 @@ impl Launch {
         if let Some(floor) = self.init {
             arguments.push("--init".to_owned());
             arguments.extend(["--floor".to_owned(), floor.to_string()]);
-            arguments.extend(["--ensemble".to_owned(), ENSEMBLE.to_owned()]);
+            arguments.extend(["--ensemble".to_owned(), self.ensemble.clone()]);
         }
         arguments
     }

@@ -2,14 +2,17 @@
 //!
 //! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it
 //! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`link`] the way there, [`origin`] the upstream
-//! that records and [`ledger`] one that keeps accounts, [`client`] and [`load`] who asks, [`history`] the judge.
-//! [`wire`] reads messages as they were spelled. [`memory`] is a ZooKeeper for simulated time.
+//! that records and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
+//! and [`hop`] what may stand between, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
+//! as they were spelled. [`memory`] is a ZooKeeper for simulated time.
 
 pub mod client;
 pub mod ensemble;
 pub mod gateway;
 pub mod guard;
+pub mod guarded;
 pub mod history;
+pub mod hop;
 pub mod ledger;
 pub mod link;
 pub mod load;

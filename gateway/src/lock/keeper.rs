@@ -14,7 +14,7 @@ use fencegate_policies::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -126,7 +126,7 @@ impl Keeper {
             if let Some(slot) = attend {
                 line.work.send(Work::Attend(slot)).map_err(|_| stopping())?;
             }
-            self.check(&view)?;
+            self.check(&view.borrow())?;
             let answered = timeout_at(deadline, answer).await;
             drop(place);
             match answered {
@@ -146,7 +146,7 @@ impl Keeper {
         let behind = Arc::<AtomicBool>::default();
         let deadline = wish.deadline();
         let mut view = line.view.clone();
-        self.check(&view)?;
+        self.check(&view.borrow())?;
         loop {
             match timeout_at(deadline, order(line, wish, &behind, &places)).await {
                 Ok(Ok(Granted { grant, over })) => return Ok(Tenure::of_node(grant, over)),
@@ -193,8 +193,19 @@ impl Keeper {
         &self.desks[usize::from(key.shard()) % self.desks.len()]
     }
 
-    fn check(&self, view: &watch::Receiver<View>) -> Result<(), Refused> {
-        match &*view.borrow() {
+    /// Waits for a session in which a lock of this key could be asked for: who has slept through the end of one is
+    /// awake before the next one is there.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn session_for(&self, key: &ResourceKey, patience: Duration) {
+        let mut view = self.line(key).view.clone();
+        // If none comes in time, whoever asks is told so.
+        drop(timeout(patience, view.wait_for(|view| self.check(view).is_ok())).await);
+    }
+
+    fn check(&self, view: &View) -> Result<(), Refused> {
+        match view {
             View::Away(why) => Err(Refused::Service(why.to_string())),
             View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => Err(disconnected()),
             View::Live { .. } => Ok(()),

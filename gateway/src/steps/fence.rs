@@ -70,7 +70,11 @@ pub async fn fence<S: Serve<Held<Hold>>>(
         // Nothing was dispatched: a newer tenure was before us, or the proof ended. Once, and never after a byte left.
         match (refusal.reason, second.take()) {
             // Nobody waits for it any more: it may have been asked for again elsewhere.
-            (Reason::Fenced, Some(again)) if !client.is_gone() => request = again,
+            (Reason::Fenced, Some(again)) if !client.is_gone() => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                fencing.keeper.session_for(&fenced.keys[0], left).await;
+                request = again;
+            }
             (Reason::Suspended, Some(again)) if fence.enforce == Enforce::Observe => {
                 notes.token.set(None);
                 return observed(fence.enforce, refusal, again, next).await;

@@ -195,7 +195,7 @@ impl<N: Network> Forward<N> {
         notes.replayed.set(account.replayed);
         notes.observed.set(account.observed);
         let judged = account.judge(answer.response.status(), self.guards.is_direct(upstream));
-        if let (Ok(()), Some(store)) = (&judged, answer.lend.store()) {
+        if let (true, Some(store)) = (account.has_let_in(), answer.lend.store()) {
             self.guards.let_in(store, token.number());
         }
         let Err(refusal) = judged else { return Ok(answer.reply(true)) };

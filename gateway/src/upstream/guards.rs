@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::Upstream;
+use fencegate_policies::plan::{Level, Upstream};
 use tracing::{error, warn};
 
 use crate::{guard::announce::Announcement, session::era::Meta};
@@ -24,8 +24,8 @@ pub struct Guards {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By upstream, then by endpoint.
-    met: HashMap<Arc<str>, HashMap<Arc<str>, Met>>,
+    /// By upstream, then by endpoint; `None` where no guard was found the last time.
+    met: HashMap<Arc<str>, HashMap<Arc<str>, Option<Met>>>,
     /// The largest epoch that a store has let in, as far as we know.
     highest: HashMap<Arc<str>, u64>,
     /// Upstreams to which something stands between, against what the policy says.
@@ -75,7 +75,7 @@ impl Guards {
         let met = Met { store: announced.store.as_str().into(), instance: announced.instance.clone() };
         let store = met.store.clone();
         let mut state = self.lock();
-        state.met.entry(upstream.name.clone()).or_default().insert(endpoint.clone(), met);
+        state.met.entry(upstream.name.clone()).or_default().insert(endpoint.clone(), Some(met));
         let known = state.highest.get(&store).copied().unwrap_or_default();
         drop(state);
         let trusted = self.judge(upstream, announced, known);
@@ -106,16 +106,26 @@ impl Guards {
     pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
         let state = self.lock();
         let Some(met) = state.met.get(&upstream.name) else { return Ok(()) };
-        let mut guards = met.values();
+        let mut guards = met.values().flatten();
         let Some(first) = guards.next() else { return Ok(()) };
         if guards.all(|guard| guard == first) { Ok(()) } else { Err(Distrust::Split) }
     }
 
-    /// Nobody answers there any more.
+    /// No guard answers there, or no longer.
     pub fn lost(&self, upstream: &Upstream, endpoint: &Arc<str>) {
-        if let Some(met) = self.lock().met.get_mut(&upstream.name) {
-            met.remove(endpoint);
+        self.lock().met.entry(upstream.name.clone()).or_default().insert(endpoint.clone(), None);
+    }
+
+    /// Where nobody has asked yet, among several endpoints: nothing may be sent to one guard before it is known whether
+    /// another one has a store of its own.
+    pub fn unasked(&self, upstream: &Upstream) -> Vec<Arc<str>> {
+        if upstream.fencing != Level::Guard || upstream.endpoints.len() < 2 {
+            return Vec::new();
         }
+        let state = self.lock();
+        let met = state.met.get(&upstream.name);
+        let asked = |endpoint: &Arc<str>| met.is_some_and(|met| met.contains_key(endpoint));
+        upstream.endpoints.iter().filter(|endpoint| !asked(endpoint)).cloned().collect()
     }
 
     /// The guard with this store has let a token of this epoch in.

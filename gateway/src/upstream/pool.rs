@@ -14,7 +14,7 @@ use tokio::{
     task::AbortHandle,
     time::{Instant, timeout},
 };
-use tracing::debug;
+use tracing::{debug, error};
 
 use super::{
     gate::{Gate, Gated},
@@ -33,9 +33,12 @@ pub struct Pool<N> {
     clock: SharedClock,
     /// What is known of the guards among the upstreams.
     guards: Arc<Guards>,
-    idle: Rc<RefCell<HashMap<Arc<str>, Vec<Idle>>>>,
+    idle: Rc<IdleLinks>,
     picks: RefCell<HashMap<Arc<str>, RoundRobin>>,
 }
+
+/// By endpoint.
+type IdleLinks = RefCell<HashMap<Arc<str>, Vec<Idle>>>;
 
 struct Idle {
     link: Link,
@@ -96,6 +99,16 @@ impl<N: Network> Pool<N> {
             let mut picks = self.picks.borrow_mut();
             picks.entry(upstream.name.clone()).or_default().order(upstream.endpoints.len()).collect()
         };
+        for endpoint in self.guards.unasked(upstream) {
+            match self.connect(upstream, &endpoint).await {
+                Ok(link) => keep(&self.idle, link, upstream.idle),
+                Err(Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) => {
+                    self.guards.lost(upstream, &endpoint);
+                }
+                // It has been met, and that counts.
+                Err(Failed::Distrusted(_)) => {}
+            }
+        }
         let mut failed = None;
         // Guards that do not agree are all asked again before anything is sent to one of them.
         let guarded = upstream.fencing == plan::Level::Guard;
@@ -155,7 +168,11 @@ impl<N: Network> Pool<N> {
 
     /// A guard says who it is before anything else is said on the connection.
     async fn meet(&self, link: &mut Link, upstream: &plan::Upstream) -> Result<Arc<str>, Failed> {
-        let announced = announcement(link).await.map_err(|why| Failed::Distrusted(Distrust::NoGuard(why)))?;
+        let announced = announcement(link).await.map_err(|why| {
+            let (endpoint, why) = (&link.endpoint, Distrust::NoGuard(why));
+            error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
+            Failed::Distrusted(why)
+        })?;
         self.guards.meet(upstream, &link.endpoint, &announced).map_err(Failed::Distrusted)
     }
 
@@ -172,6 +189,11 @@ impl<N: Network> Pool<N> {
         let (task, endpoint) = (task.abort_handle(), endpoint.clone());
         Ok(Link { sender, gate, task, endpoint, store: None, reused: false })
     }
+}
+
+fn keep(idle: &IdleLinks, link: Link, keep: Duration) {
+    let until = Instant::now() + keep;
+    idle.borrow_mut().entry(link.endpoint.clone()).or_default().push(Idle { link, until });
 }
 
 /// Asks for the announcement, and leaves the connection ready for another exchange.
@@ -203,7 +225,7 @@ impl Drop for Link {
 /// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
 pub struct Lend {
     link: Option<Link>,
-    idle: Rc<RefCell<HashMap<Arc<str>, Vec<Idle>>>>,
+    idle: Rc<IdleLinks>,
     /// How long the connection may lie idle afterwards.
     keep: Duration,
 }
@@ -237,8 +259,7 @@ impl Lend {
         }
         link.gate.disarm();
         link.reused = true;
-        let until = Instant::now() + self.keep;
-        self.idle.borrow_mut().entry(link.endpoint.clone()).or_default().push(Idle { link, until });
+        keep(&self.idle, link, self.keep);
     }
 
     /// The upstream says how long it keeps an idle connection: never longer than that, or the next request would meet

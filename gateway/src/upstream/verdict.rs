@@ -60,14 +60,21 @@ impl Account {
                 let passed_on = self.reason.filter(|reason| *reason == Reason::UpstreamConnect);
                 Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
             }
-            (Some(Outcome::NotDispatched | Outcome::Unknown), None) => {
+            // It says nothing, so it is not a guard's, and what came of the request is not known. A successful answer
+            // stays one.
+            (None, None) if status.is_success() => Ok(()),
+            (Some(Outcome::NotDispatched | Outcome::Unknown) | None, None) => {
                 let late = status == StatusCode::GATEWAY_TIMEOUT;
                 let reason = if late { Reason::OutcomeLate } else { Reason::OutcomeUnknown };
                 Err(Refusal::new(reason, self.detail(status)))
             }
-            // It says nothing, so it is not a guard's; and it may have executed. A successful answer stays one.
-            (None, None) => Ok(()),
         }
+    }
+
+    /// The guard has let this very dispatch in and remembers its token. It does not for an answer that it has given
+    /// again, nor for what only passes it while it looks on.
+    pub fn has_let_in(&self) -> bool {
+        self.outcome == Some(Outcome::Done) && self.refusal.is_none() && self.observed.is_none()
     }
 
     /// The guard's own word for its refusal.
@@ -168,10 +175,23 @@ mod tests {
             assert_eq!(account(outcome, "").judge(StatusCode::OK, false), Ok(()), "{outcome}");
         }
         assert_eq!(judged("unknown; reason=outcome-unknown", "", true), (Reason::OutcomeUnknown, true));
+        for status in [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND] {
+            let refused = account("", "").judge(status, true).expect_err("nobody's answer");
+            assert_eq!(refused.reason, Reason::OutcomeUnknown, "{status}");
+        }
         let connect = judged("not-dispatched; reason=upstream-connect", "", true);
         assert_eq!(connect, (Reason::UpstreamConnect, false));
         assert_eq!(judged("not-dispatched; reason=overloaded", "", true), (Reason::Guard, false));
         assert_eq!(judged("not-dispatched; reason=overloaded", "", false), (Reason::OutcomeUnknown, true));
+    }
+
+    #[test]
+    fn only_a_dispatch_that_ran_now_is_known_to_have_raised_a_mark() {
+        assert!(account("done", "").has_let_in());
+        for outcome in ["replayed", "done; observe=token-future", "unknown", "not-dispatched", ""] {
+            assert!(!account(outcome, "").has_let_in(), "{outcome}");
+        }
+        assert!(!account("done", "stale").has_let_in());
     }
 
     #[test]

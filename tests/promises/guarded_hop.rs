@@ -1,0 +1,150 @@
+//! Something between gateway and guard may repeat what it passes on: then no refusal means that nothing was executed.
+
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::{Gateway, Pending},
+    guard::Guard,
+    guarded::{Guarded, quick},
+    history::{ATTEMPT, History},
+    hop::{Hop, Shows, Trick},
+    origin::Latch,
+};
+
+struct Between {
+    guarded: Guarded,
+    guard: Guard,
+    hop: Hop,
+    gateway: Gateway,
+}
+
+impl Between {
+    async fn with(shows: Shows) -> Self {
+        let guarded = Guarded::fresh().await;
+        let guard = quick(guarded.launch().await).start().await;
+        let hop = Hop::to(guard.public, shows).await;
+        let gateway = Gateway::start(&guarded.policy("gw-1", &[hop.address()])).await;
+        Self { guarded, guard, hop, gateway }
+    }
+
+    /// A request that the hop has sent once and that works at the origin.
+    async fn working(&self, trick: impl FnOnce(Latch) -> Trick) -> (Pending, Latch, Latch) {
+        let (given_up, held) = (Latch::default(), self.guarded.site.origin.holds("/pay/7"));
+        self.hop.plays(trick(given_up.clone()));
+        let asked = self.gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "one"));
+        self.guarded.site.origin.request("/pay/7", 1).await;
+        (asked, given_up, held)
+    }
+
+    fn history(&self, answer: &Answer) -> History {
+        let mut history = History::of(&self.guarded.site.origin.log());
+        history.told("one", Some(answer));
+        history
+    }
+}
+
+#[track_caller]
+fn assert_unknown(answer: &Answer) {
+    assert_eq!(answer.reason(), "outcome-unknown", "{answer:?}");
+    assert!(matches!(answer.status, 502 | 504), "{answer:?}");
+    assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(Outcome::Unknown), None));
+}
+
+#[tokio::test]
+async fn a_dispatch_that_a_hop_sends_twice_is_executed_once_and_told_as_unknown() {
+    for shows in [Shows::Itself, Shows::Nothing] {
+        let it = Between::with(shows).await;
+        let (asked, given_up, held) = it.working(Trick::Repeat).await;
+        given_up.let_go();
+        let answer = asked.answer().await;
+        assert_unknown(&answer);
+        held.let_go();
+        let history = it.history(&answer);
+        assert_eq!(history.executions.len(), 1, "{shows:?}");
+        history.assert_holds();
+        assert_eq!(it.gateway.send(&Ask::post("/pay/7")).await.status, 200, "{shows:?}");
+        History::of(&it.guarded.site.origin.log()).assert_holds();
+    }
+}
+
+/// After its restart the guard has forgotten the number of the copy that it let in: it calls the second one stale or
+/// speaks of its quarantine. The policy says `direct`; that a hop shows itself counts more.
+#[tokio::test]
+async fn a_copy_that_comes_after_a_restart_of_the_guard_is_told_as_unknown() {
+    let it = Between::with(Shows::Itself).await;
+    let (asked, given_up, held) = it.working(Trick::Repeat).await;
+    let Between { guarded, guard, gateway, .. } = it;
+    let guard = guard.dies().await.start().await;
+    given_up.let_go();
+    let answer = asked.answer().await;
+    assert_unknown(&answer);
+    gateway.says("the hop", |line| line.message().starts_with("guard.not_direct")).await;
+    held.let_go();
+    let mut history = History::of(&guarded.site.origin.log());
+    history.told("one", Some(&answer));
+    assert_eq!(history.executions.len(), 1, "sent once more");
+    history.assert_holds();
+    guard.becomes_ready().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_hop_that_shows_itself_is_noted_once_and_from_then_on_no_refusal_is_believed() {
+    let it = Between::with(Shows::Itself).await;
+    assert_eq!(it.gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    it.gateway.says("the hop", |line| line.message().starts_with("guard.not_direct")).await;
+    assert_eq!(it.gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(it.gateway.log().matches("guard.not_direct").count(), 1);
+
+    let Between { guarded, guard, gateway, .. } = it;
+    let _guard = guard.dies().await.start().await;
+    // Its quarantine: not dispatched, if one could believe it.
+    assert_unknown(&gateway.send(&Ask::post("/pay/7")).await);
+    assert_eq!(guarded.site.origin.count("/pay/7"), 2);
+}
+
+/// Clients come through proxies of their own; those stand before the gateway.
+#[tokio::test]
+async fn proxies_before_the_gateway_do_not_make_the_way_to_the_guard_longer() {
+    let guarded = Guarded::fresh().await;
+    let guard = quick(guarded.launch().await).start().await;
+    let gateway = guarded.gateway("gw-1", &guard).await;
+    let ask = Ask::post("/pay/7").field("Via", "1.1 edge, 1.1 mesh").field("Fencing-Hops", "0");
+    assert_eq!(gateway.send(&ask).await.status, 200);
+    let _guard = guard.dies().await.start().await;
+    let answer = gateway.send(&ask).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "quarantine"), "believed");
+    assert!(!gateway.log().contains("guard.not_direct"));
+}
+
+/// The execution goes on behind the back of a hop that answers for the guard.
+#[tokio::test]
+async fn an_error_of_the_hop_itself_is_not_told_as_the_answer_of_the_service() {
+    for status in [502, 503, 504, 429, 404] {
+        let it = Between::with(Shows::Nothing).await;
+        let (asked, given_up, held) = it.working(|latch| Trick::GiveUp(latch, status)).await;
+        given_up.let_go();
+        let answer = asked.answer().await;
+        assert_unknown(&answer);
+        held.let_go();
+        it.guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
+        assert_eq!(it.gateway.send(&Ask::post("/pay/7")).await.status, 200, "after {status}");
+        it.history(&answer).assert_holds();
+    }
+}
+
+#[tokio::test]
+async fn a_hop_without_a_guard_behind_it_costs_an_error_and_recovers() {
+    let it = Between::with(Shows::Nothing).await;
+    assert_eq!(it.gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let Between { guarded, guard, gateway, .. } = it;
+    let launch = guard.stops().await;
+    let away = gateway.send(&Ask::post("/pay/7")).await;
+    match away.outcome() {
+        // On a connection that has met no guard yet.
+        Some(Outcome::NotDispatched) => assert_eq!((away.status, away.reason().as_str()), (503, "guard")),
+        _ => assert_unknown(&away),
+    }
+    let _guard = launch.start().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(guarded.site.origin.count("/pay/7"), 2);
+}

@@ -1,0 +1,73 @@
+//! A route that only looks on stops nobody: what it would have refused goes out without a token, and says so.
+
+use fencegate_tests::{
+    client::{Answer, Ask},
+    gateway::Gateway,
+    guarded::Guarded,
+    policy::Policy,
+    site::Site,
+};
+
+fn observing(policy: Policy) -> Policy {
+    policy.with("/routes/0/fence/enforce", "observe").with("/routes/0/fence/wait", "200ms")
+}
+
+#[track_caller]
+fn assert_observed(answer: &Answer, reason: &str) {
+    let told = answer.field("fencing-outcome").unwrap_or_default();
+    let noted = told.split(';').any(|part| part.trim() == format!("observe={reason}"));
+    assert!(answer.status == 200 && told.starts_with("done") && noted, "{answer:?}");
+}
+
+#[tokio::test]
+async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
+    let site = Site::fresh().await;
+    let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
+        Gateway::start(&observing(site.policy("gw-2"))).await
+    },);
+    let alone = two.send(&Ask::post("/pay/7")).await;
+    assert!(alone.field("fencing-outcome").is_some_and(|told| !told.contains("observe")), "{alone:?}");
+    let latch = site.origin.holds("/pay/7");
+    let first = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+    let second = two.send(&Ask::post("/pay/7").field("Fencing-Token", "forged")).await;
+    assert_observed(&second, "locked");
+    assert_eq!(second.field("fencing-token"), None);
+    latch.let_go();
+    first.answer().await;
+    let log = site.origin.log();
+    let tokens: Vec<bool> = log.on("/pay/7").map(|record| record.token().is_some()).collect();
+    assert_eq!(tokens, [true, true, false]);
+}
+
+#[tokio::test]
+async fn what_has_no_key_passes_without_a_token_and_is_reported() {
+    let site = Site::fresh().await;
+    let policy = observing(site.policy("gw-1")).with("/routes/0/fence/key", "account/{query.account}");
+    let gateway = Gateway::start(&policy).await;
+    assert_observed(&gateway.send(&Ask::post("/pay/7")).await, "key-missing");
+    let keyed = gateway.send(&Ask::post("/pay/7?account=1")).await;
+    assert_eq!(keyed.field("fencing-outcome").map(|told| told.contains("observe")), Some(false));
+    assert!(site.origin.log().records[0].token().is_none());
+    assert!(site.origin.log().records[1].token().is_some());
+}
+
+/// The whole way looks on: that is how one begins.
+#[tokio::test]
+async fn behind_a_guard_that_only_counts_what_has_no_token_it_passes_and_is_reported() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.launch().await.with("/missing", "observe").start().await;
+    let (one, two) =
+        tokio::join!(async { Gateway::start(&guarded.policy("gw-1", &[guard.public])).await }, async {
+            Gateway::start(&observing(guarded.policy("gw-2", &[guard.public]))).await
+        },);
+    let latch = guarded.site.origin.holds("/pay/7");
+    let first = one.begin(Ask::post("/pay/7"));
+    guarded.site.origin.request("/pay/7", 1).await;
+    assert_observed(&two.send(&Ask::post("/pay/7")).await, "locked");
+    assert_eq!(guard.decided("bypass").await, 1.0);
+    latch.let_go();
+    assert_eq!(first.answer().await.status, 200);
+    let own = two.send(&Ask::post("/pay/7")).await;
+    assert_eq!(own.field("fencing-outcome").map(|told| told.contains("observe")), Some(false), "{own:?}");
+}

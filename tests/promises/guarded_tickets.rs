@@ -1,0 +1,172 @@
+//! A guard lets in only what one of its gateways has signed; keys change without a request that fails.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    guard::Guard,
+    guarded::{Guarded, operator},
+    history::History,
+    load::{Load, Plan, Told},
+    patience::patiently,
+    scratch,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// A folder with private keys, and the file with the public ones that a guard reads.
+struct Keys(TempDir);
+
+impl Keys {
+    fn new() -> Self {
+        Self(TempDir::new_in(scratch::folder()).expect("a folder"))
+    }
+
+    async fn make(&self, name: &str) -> PathBuf {
+        let file = self.0.path().join(name);
+        operator(&["keys", "new", text(&file)]).await;
+        file
+    }
+
+    fn public(&self) -> PathBuf {
+        self.0.path().join("public.json")
+    }
+
+    /// Replaces the file at once, as tools that distribute secrets do.
+    async fn publish(&self, keys: &[&Path]) {
+        let mut arguments = vec!["keys", "public"];
+        arguments.extend(keys.iter().map(|key| text(key)));
+        let next = self.0.path().join("next.json");
+        fs::write(&next, operator(&arguments).await).expect("the folder can be written");
+        fs::rename(next, self.public()).expect("the folder can be written");
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("our own path")
+}
+
+async fn guard(guarded: &Guarded, keys: &Keys) -> Guard {
+    guarded.launch().await.with("/tickets", json!({"public_keys_file": text(&keys.public())})).start().await
+}
+
+async fn signing(guarded: &Guarded, name: &str, guard: &Guard, key: &Path) -> Gateway {
+    let policy = guarded.policy(name, &[guard.public]);
+    Gateway::start(&policy.with("/tickets", json!({"signing_key_file": text(key)}))).await
+}
+
+#[tokio::test]
+async fn a_guard_that_knows_the_gateways_key_lets_its_requests_in_and_those_of_others_not() {
+    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let (ours, strange) = (keys.make("ours").await, keys.make("strange").await);
+    keys.publish(&[&ours]).await;
+    let guard = guard(&guarded, &keys).await;
+    let (gateway, stranger, silent) = tokio::join!(
+        signing(&guarded, "gw-1", &guard, &ours),
+        signing(&guarded, "gw-2", &guard, &strange),
+        guarded.gateway("gw-3", &guard),
+    );
+    for _ in 0..2 {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    }
+    for refused in [&stranger, &silent] {
+        let answer = refused.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        refused.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
+    }
+    assert_eq!((guard.decided("ticket-invalid").await, guard.decided("ticket-missing").await), (1.0, 1.0));
+    // What was refused has moved no mark: ours is let in all the same.
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(guarded.site.origin.count("/pay/7"), 3);
+}
+
+#[tokio::test]
+async fn a_strangers_key_is_believed_from_the_moment_on_that_it_is_published() {
+    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let (ours, strange) = (keys.make("ours").await, keys.make("strange").await);
+    keys.publish(&[&strange]).await;
+    let guard = guard(&guarded, &keys).await;
+    let gateway = signing(&guarded, "gw-1", &guard, &ours).await;
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
+    keys.publish(&[&strange, &ours]).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(guarded.site.origin.count("/pay/7"), 1);
+}
+
+#[tokio::test]
+async fn a_guard_may_fetch_the_keys_from_the_gateways_admin_listener() {
+    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let key = keys.make("ours").await;
+    let launch = guarded.launch().await;
+    // The guard is not there yet, and the gateway is ready all the same.
+    let unguarded = launch.start().await;
+    let gateway = signing(&guarded, "gw-1", &unguarded, &key).await;
+    let launch = unguarded.stops().await;
+    let url = format!("http://{}/jwks.json", gateway.admin);
+    let _guard = launch.with("/tickets", json!({"jwks_url": url})).start().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let published = gateway.admin("/jwks.json").await;
+    let private = fs::read_to_string(&key).expect("our own file");
+    let private: serde_json::Value = serde_json::from_str(&private).expect("JSON");
+    let secret = private["d"].as_str().expect("the private half");
+    assert!(!String::from_utf8_lossy(&published.body).contains(secret));
+}
+
+fn load(name: &str, gateway: &Gateway) -> Load {
+    let plan = Plan {
+        gateways: vec![gateway.public],
+        paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
+        clients: 3,
+        requests: 5000,
+        pause: std::time::Duration::from_millis(5),
+    };
+    Load::start(name, &plan)
+}
+
+async fn more(guarded: &Guarded, count: usize) {
+    let before = guarded.site.origin.log().records.len();
+    guarded.site.origin.when("more requests", |log| log.records.get(before + count).map(drop)).await;
+}
+
+#[tokio::test]
+async fn keys_are_rotated_under_load_without_a_request_that_fails() {
+    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let (old, new) = (keys.make("old").await, keys.make("new").await);
+    keys.publish(&[&old]).await;
+    let guard = guard(&guarded, &keys).await;
+    let first = signing(&guarded, "gw-1", &guard, &old).await;
+    let on_first = load("first", &first);
+    more(&guarded, 30).await;
+
+    keys.publish(&[&old, &new]).await;
+    let second = signing(&guarded, "gw-2", &guard, &new).await;
+    let on_second = load("second", &second);
+    more(&guarded, 60).await;
+    let mut told: Vec<Told> = on_first.stop().await;
+    first.signal(Signal::TERM);
+    assert!(first.exit().await.success());
+
+    keys.publish(&[&new]).await;
+    let third = signing(&guarded, "gw-3", &guard, &new).await;
+    let on_third = load("third", &third);
+    more(&guarded, 60).await;
+    told.extend(on_second.stop().await);
+    told.extend(on_third.stop().await);
+
+    let failed: Vec<_> =
+        told.iter().filter(|told| !told.answer.as_ref().is_ok_and(|a| a.status == 200)).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    History::of(&guarded.site.origin.log()).with(&told).assert_holds();
+    // The guard looks at the file once a second: soon it has forgotten the old key.
+    let late = signing(&guarded, "gw-4", &guard, &old).await;
+    let refused = async { while late.send(&Ask::post("/pay/7")).await.status == 200 {} };
+    patiently("the end of the old key", refused, || guard.log()).await;
+    assert_eq!(late.send(&Ask::post("/pay/7")).await.reason(), "guard");
+}

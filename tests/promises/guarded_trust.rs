@@ -1,0 +1,127 @@
+//! A gateway sends nothing to a guard that it has a reason not to believe.
+
+use std::{fs, net::SocketAddr};
+
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::Gateway,
+    guard::ENSEMBLE,
+    guarded::Guarded,
+    patience::patiently,
+};
+
+#[track_caller]
+fn assert_distrusted(answer: &Answer, reason: &str) {
+    assert_eq!((answer.status, answer.reason().as_str()), (503, reason), "{answer:?}");
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert!(answer.field("retry-after").is_some());
+}
+
+async fn at(guarded: &Guarded, guards: &[SocketAddr]) -> Gateway {
+    Gateway::start(&guarded.policy("gw-1", guards)).await
+}
+
+async fn says_why(gateway: &Gateway, part: &'static str) {
+    let why = move |line: &fencegate_tests::gateway::Line| {
+        line.message() == "guard.distrusted" && line.field("why").contains(part)
+    };
+    gateway.says(part, why).await;
+}
+
+/// What one of them has let in the other does not know.
+#[tokio::test]
+async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_request() {
+    let guarded = Guarded::fresh().await;
+    let (one, two) = (guarded.guard().await, guarded.guard().await);
+    let gateway = at(&guarded, &[one.public, two.public]).await;
+    for _ in 0..4 {
+        assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard-split");
+    }
+    assert_eq!(guarded.site.origin.count("/pay/7"), 0);
+    says_why(&gateway, "different stores").await;
+    // An operator ends the wrong one.
+    two.stops().await;
+    let served = async { while gateway.send(&Ask::post("/pay/7")).await.status != 200 {} };
+    patiently("one to be believed", served, || gateway.log()).await;
+    assert_eq!(guarded.site.origin.count("/pay/7"), 1);
+}
+
+/// Gateways may have the list in any order; each of two would else let the other's guard wait for nothing.
+#[tokio::test]
+async fn two_gateways_with_two_guards_never_use_one_each() {
+    let guarded = Guarded::fresh().await;
+    let (one, two) = (guarded.guard().await, guarded.guard().await);
+    let orders = [[one.public, two.public], [two.public, one.public]];
+    let (first, second) = tokio::join!(at(&guarded, &orders[0]), at(&guarded, &orders[1]));
+    for gateway in [&first, &second] {
+        assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard-split");
+    }
+    assert_eq!(guarded.site.origin.count("/pay/7"), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy() {
+    let guarded = Guarded::fresh().await;
+    let launch = guarded.launch().await;
+    let older = launch.copied();
+    let guard = launch.start().await;
+    let gateway = at(&guarded, &[guard.public]).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let launch = guard.stops().await;
+    let newer = launch.copied();
+    fs::copy(older.store(), launch.store()).expect("restored");
+    let guard = launch.start().await;
+    for path in ["/pay/7", "/pay/8"] {
+        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard");
+    }
+    says_why(&gateway, "older store").await;
+    assert_eq!(guarded.site.origin.log().records.len(), 1);
+    // The right one is put back.
+    let launch = guard.stops().await;
+    fs::copy(newer.store(), launch.store()).expect("restored");
+    let _guard = launch.start().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_a_guard_of_another_installation() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.launch_of(ENSEMBLE).await.start().await;
+    let gateway = at(&guarded, &[guard.public]).await;
+    assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard");
+    says_why(&gateway, "another installation").await;
+    assert_eq!(guarded.site.origin.log().records.len(), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_a_service_that_is_no_guard() {
+    let guarded = Guarded::fresh().await;
+    let door = guarded.site.origin.door("no guard");
+    let gateway = at(&guarded, &[door]).await;
+    for ask in [Ask::post("/pay/7"), Ask::post("/pay/7"), Ask::get("/pay/7")] {
+        assert_distrusted_or_unfenced(&gateway.send(&ask).await);
+    }
+    says_why(&gateway, "no guard").await;
+    let log = guarded.site.origin.log();
+    assert!(log.records.iter().all(|record| record.path() == "/.fencegate/v1/guard"), "{:?}", log.records);
+    assert!(!log.records.is_empty());
+}
+
+/// An unfenced answer has no outcome.
+#[track_caller]
+fn assert_distrusted_or_unfenced(answer: &Answer) {
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
+    assert!(matches!(answer.outcome(), Some(Outcome::NotDispatched) | None));
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_a_guard_that_may_take_longer_than_the_gateway_waits() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    // It settles for 6 s and takes an execution for over after 9 s.
+    let policy = guarded.policy("gw-1", &[guard.public]).with("/upstreams/ledger/response_timeout", "15s");
+    let gateway = Gateway::start(&policy).await;
+    assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard");
+    says_why(&gateway, "FG0504").await;
+    assert_eq!(guarded.site.origin.log().records.len(), 0);
+}

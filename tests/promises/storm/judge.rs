@@ -1,0 +1,161 @@
+//! Compares what clients were told with what was executed.
+
+use std::collections::BTreeMap;
+
+use fencegate_tests::{
+    client::{Answer, Outcome},
+    history::{ATTEMPT, History},
+    origin::{Log, Record},
+};
+
+use super::{
+    OPERATIONS, Operation,
+    clients::{End, Told},
+    weather::Weather,
+};
+
+#[derive(Default)]
+pub(super) struct Judge {
+    told: BTreeMap<usize, Vec<Told>>,
+}
+
+/// How often something happened: a storm in which it did not proves little.
+#[derive(Debug, Default)]
+struct Seen {
+    replayed: usize,
+    unknown: usize,
+    recorded_unknown: usize,
+    not_dispatched: usize,
+    hung_up: usize,
+    broken: usize,
+}
+
+impl Judge {
+    pub(super) fn hears(&mut self, told: Told) {
+        self.told.entry(told.operation.0).or_default().push(told);
+    }
+
+    /// Those of which no client knows what became of them.
+    pub(super) fn undecided(&self) -> Vec<Operation> {
+        let undecided = self.told.iter().filter(|(_, all)| !all.iter().any(|told| told.end.is_final()));
+        undecided.map(|(number, _)| Operation(*number)).collect()
+    }
+
+    pub(super) fn finds(&self, log: &Log, weather: &Weather) {
+        let mut executions = BTreeMap::<&str, Vec<&Record>>::new();
+        for record in log.records.iter().filter(|record| record.whole.is_some()) {
+            executions.entry(record.path()).or_default().push(record);
+        }
+        let mut seen = Seen::default();
+        let (mut sum, mut known, mut open) = (0, 0, 0);
+        for number in 0..OPERATIONS {
+            let operation = Operation(number);
+            let (target, told) = (operation.target(), &self.told[&number]);
+            let executed = executions.remove(&*target).unwrap_or_default();
+            assert!(executed.len() <= 1, "{operation:?} was executed twice: {executed:#?}");
+            told.iter().for_each(|told| seen.note(&told.end));
+            let done = told.iter().any(|told| is_truthful(told, executed.first().copied()));
+            sum += executed.iter().map(|record| cents(record)).sum::<u64>();
+            match (done, executed.len()) {
+                (true, _) => known += operation.cents(),
+                (false, 1) => open += operation.cents(),
+                (false, _) => {}
+            }
+        }
+        assert!(executions.is_empty(), "nobody asked for {executions:?}");
+        assert_eq!(sum, known + open, "what was paid is what clients know of and what is told as unknown");
+        self.history(log);
+        println!("{seen:?}, {known} cents known, {open} unknown, {} executions", log.records.len());
+        seen.assert_exercised(log, weather);
+    }
+
+    /// Executions of an account never overlap, and no attempt was told a wrong outcome.
+    fn history(&self, log: &Log) {
+        let mut history = History::of(log);
+        for told in self.told.values().flatten() {
+            let answer = match &told.end {
+                End::Answer(answer) => Some(answer),
+                End::Impatient | End::Broken => None,
+            };
+            history.told(told.operation.attempt(told.attempt), answer);
+        }
+        history.assert_holds();
+        let mut tenures: Vec<u64> =
+            history.executions.iter().map(|execution| execution.token.number()).collect();
+        tenures.sort_unstable();
+        tenures.dedup();
+        assert!(tenures.len() >= OPERATIONS / 5, "not exercised: {} tenures", tenures.len());
+    }
+}
+
+fn cents(record: &Record) -> u64 {
+    let text = std::str::from_utf8(&record.request.body).expect("a number");
+    text.parse().expect("a number")
+}
+
+/// Checks what one attempt was told. True if it was told that the operation is done.
+///
+/// # Panics
+/// If it was told what is not so.
+fn is_truthful(told: &Told, executed: Option<&Record>) -> bool {
+    let End::Answer(answer) = &told.end else { return false };
+    let at = || format!("{:?}, attempt {}: {answer:?}; executed: {executed:?}", told.operation, told.attempt);
+    let outcome = answer.outcome().unwrap_or_else(|| panic!("says nothing: {}", at()));
+    let receipt = format!("receipt 1 of operation {}", told.operation.0);
+    match outcome {
+        Outcome::Done => {
+            let own = executed.and_then(|record| record.request.field(ATTEMPT));
+            assert_eq!(own, Some(&*told.operation.attempt(told.attempt)), "{}", at());
+            assert!(answer.body == receipt && matches!(answer.status, 200 | 402 | 503), "{}", at());
+        }
+        Outcome::Replayed => {
+            assert!(executed.is_some(), "{}", at());
+            assert!(answer.body == receipt && matches!(answer.status, 200 | 402), "{}", at());
+        }
+        Outcome::NotDispatched => {
+            assert!(matches!(answer.status, 423 | 429 | 502 | 503), "{}", at());
+            assert_ne!(answer.reason(), "outcome-unknown", "{}", at());
+        }
+        Outcome::Unknown => assert!(matches!(answer.status, 409 | 502 | 504), "{}", at()),
+    }
+    matches!(outcome, Outcome::Done | Outcome::Replayed)
+}
+
+impl Seen {
+    fn note(&mut self, end: &End) {
+        *match end {
+            End::Impatient => &mut self.hung_up,
+            End::Broken => &mut self.broken,
+            End::Answer(answer) => match answer.outcome() {
+                Some(Outcome::Replayed) => &mut self.replayed,
+                Some(Outcome::NotDispatched) => &mut self.not_dispatched,
+                Some(Outcome::Unknown) if is_recorded(answer) => &mut self.recorded_unknown,
+                Some(Outcome::Unknown) => &mut self.unknown,
+                Some(Outcome::Done) | None => return,
+            },
+        } += 1;
+    }
+
+    fn assert_exercised(&self, log: &Log, weather: &Weather) {
+        let whole = log.records.iter().filter(|record| record.whole.is_some()).count();
+        let abandoned = log.records.iter().filter(|record| record.abandoned.is_some()).count();
+        for (what, count, least) in [
+            ("replays", self.replayed, 200),
+            ("unknown outcomes", self.unknown, 50),
+            ("repeats of unknown outcomes", self.recorded_unknown, 50),
+            ("refusals", self.not_dispatched, 50),
+            ("hang-ups", self.hung_up, 100),
+            ("broken connections", self.broken, 3),
+            ("executions", whole, OPERATIONS * 9 / 10),
+            ("executions whose guard went away", abandoned, 5),
+            ("killed gateways", weather.gateways_killed, 4),
+            ("killed guards", weather.guards_killed, 4),
+        ] {
+            assert!(count >= least, "not exercised: {count} {what}; {self:?}");
+        }
+    }
+}
+
+fn is_recorded(answer: &Answer) -> bool {
+    answer.status == 409 && answer.reason() == "outcome-unknown"
+}

@@ -1,0 +1,77 @@
+//! Kills gateways and the guard, one after the other, and brings them back.
+
+use std::net::SocketAddr;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{gateway::Gateway, guard::Guard, guarded::Guarded, memory::Dice, policy::Policy};
+
+use super::{OPERATIONS, Storm};
+
+pub(super) struct Weather {
+    dice: Dice,
+    policies: [Policy; 2],
+    gateways: [Gateway; 2],
+    guard: Option<Guard>,
+    pub(super) gateways_killed: usize,
+    pub(super) guards_killed: usize,
+}
+
+/// Gateway, guard, gateway, guard, and so on.
+const ACCIDENTS: usize = 8;
+
+impl Weather {
+    pub(super) async fn begin(guarded: &Guarded, seed: u64) -> Self {
+        let guard = super::guard(guarded.launch().await).start().await;
+        let policies = ["gw-1", "gw-2"].map(|name| super::gateway(guarded, name, guard.public));
+        let (one, two) = tokio::join!(Gateway::start(&policies[0]), Gateway::start(&policies[1]));
+        Self {
+            dice: Dice::seeded(seed),
+            policies,
+            gateways: [one, two],
+            guard: Some(guard),
+            gateways_killed: 0,
+            guards_killed: 0,
+        }
+    }
+
+    pub(super) fn doors(&self) -> [SocketAddr; 2] {
+        [self.gateways[0].public, self.gateways[1].public]
+    }
+
+    /// Until the last accident has been seen to; each comes when some more of the work is done.
+    pub(super) async fn rages(&mut self, storm: &Storm) {
+        let mut over = storm.over.subscribe();
+        for accident in 1..=ACCIDENTS {
+            let when = accident * OPERATIONS / (ACCIDENTS + 1);
+            over.wait_for(|over| *over >= when).await.expect("the storm lasts");
+            if accident % 2 == 0 {
+                self.guard_dies().await;
+            } else {
+                self.gateway_dies(storm).await;
+            }
+        }
+    }
+
+    async fn guard_dies(&mut self) {
+        let guard = self.guard.take().expect("one runs between accidents");
+        self.guard = Some(guard.dies().await.start().await);
+        self.guards_killed += 1;
+    }
+
+    async fn gateway_dies(&mut self, storm: &Storm) {
+        let which = self.dice.index(2);
+        self.gateways[which].signal(Signal::KILL);
+        self.gateways[which].exit().await;
+        self.gateways[which] = Gateway::start(&self.policies[which]).await;
+        *storm.doors[which].lock().expect("no thread panics here") = self.gateways[which].public;
+        self.gateways_killed += 1;
+    }
+
+    /// All is up, and nothing is in doubt.
+    pub(super) async fn clears(&self) {
+        let guard = self.guard.as_ref().expect("one runs between accidents");
+        guard.becomes_ready().await;
+        guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
+        guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+    }
+}

@@ -1,0 +1,95 @@
+//! A site whose gateways reach the origin through a guard, all of one installation.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    ensemble::free_ports,
+    gateway::{Gateway, command, write_policy},
+    guard::{Guard, Launch},
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+
+pub struct Guarded {
+    pub site: Site,
+    /// The installation that gateways of the site sign their tokens for.
+    pub ensemble: String,
+    /// No token of the site is as low.
+    floor: u64,
+}
+
+impl Guarded {
+    pub async fn fresh() -> Self {
+        Self::of(Site::fresh().await).await
+    }
+
+    /// # Panics
+    /// If the installation cannot be made.
+    pub async fn of(site: Site) -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let policy = write_policy(home.path(), &site.policy("operator").to_string());
+        let policy = policy.display().to_string();
+        operator(&["era", "init", "-c", &policy]).await;
+        let shown = operator(&["era", "show", "--format", "json", "-c", &policy]).await;
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        let ensemble = shown["ensemble"].as_str().expect("a name").to_owned();
+        Self { site, ensemble, floor: shown["floor"].as_u64().expect("a number") }
+    }
+
+    /// How to start a guard of the installation; it has one address for all its life.
+    pub async fn launch(&self) -> Launch {
+        self.launch_of(&self.ensemble).await
+    }
+
+    /// The same for tokens of any installation.
+    pub async fn launch_of(&self, ensemble: &str) -> Launch {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
+        let launch = Launch::before(self.site.origin.door("guard")).of(ensemble);
+        launch.with("/listener/address", address.to_string()).made_from(self.floor).await
+    }
+
+    pub async fn guard(&self) -> Guard {
+        self.launch().await.start().await
+    }
+
+    /// The policy of a gateway that believes what answers there to be its guard.
+    pub fn policy(&self, name: &str, guards: &[SocketAddr]) -> Policy {
+        let endpoints: Vec<String> = guards.iter().map(|guard| format!("http://{guard}")).collect();
+        self.site
+            .policy(name)
+            .with("/upstreams/ledger/endpoints", endpoints)
+            .with("/upstreams/ledger/fencing", "guard")
+            .with("/upstreams/ledger/direct", true)
+            .with("/upstreams/ledger/response_timeout", "16s")
+            // Room for a session that has to end first.
+            .with("/routes/0/fence/wait", "15s")
+    }
+
+    pub async fn gateway(&self, name: &str, guard: &Guard) -> Gateway {
+        Gateway::start(&self.policy(name, &[guard.public])).await
+    }
+}
+
+/// Runs a verb of the binary that must succeed, and gives what it prints.
+///
+/// # Panics
+/// If it fails.
+pub async fn operator(arguments: &[&str]) -> String {
+    let output = command(arguments).await.expect("the binary starts");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Times that a test can wait for; a guard's.
+#[must_use]
+pub fn quick(launch: Launch) -> Launch {
+    launch
+        .with("/settle", "300ms")
+        .with("/max_execution", "2s")
+        .with("/upstream/response_timeout", "1s")
+        .with("/send_within", "1s")
+}

@@ -1,0 +1,148 @@
+//! What may stand between gateway and guard: a proxy that repeats what it passes on, or answers in its own name.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{
+    io::AsyncWriteExt,
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use crate::{
+    origin::Latch,
+    wire::{Message, Reader, Unframed},
+};
+
+/// Passes messages between gateways and one guard. Works on the runtime of the test that makes it.
+pub struct Hop {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    guard: SocketAddr,
+    shows: Shows,
+    trick: Mutex<Option<Trick>>,
+}
+
+/// Does it say that it is there?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shows {
+    /// It adds a `Via`, as a proxy must (RFC 9110, 7.6.3).
+    Itself,
+    Nothing,
+}
+
+/// What becomes of the next POST.
+#[derive(Debug, Clone)]
+pub enum Trick {
+    /// Sent, given up when let go, and sent again on another connection: the second answer counts.
+    Repeat(Latch),
+    /// Sent, given up when let go, and answered with this status by the hop itself.
+    GiveUp(Latch, u16),
+}
+
+impl Hop {
+    pub async fn to(guard: SocketAddr, shows: Shows) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let shared = Arc::new(Shared { guard, shows, trick: Mutex::default() });
+        let serving = shared.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let shared = serving.clone();
+                // Connections break in tests on purpose.
+                tokio::spawn(async move { drop(shared.converse(stream).await) });
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// # Panics
+    /// If another trick still waits for its request.
+    pub fn plays(&self, trick: Trick) {
+        let before = self.shared.trick.lock().expect("no thread panics here").replace(trick);
+        assert!(before.is_none(), "a trick at a time");
+    }
+}
+
+impl Shared {
+    async fn converse(&self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let (input, mut output) = stream.into_split();
+        let mut requests = Reader::new(input, |_| {});
+        while requests.begins().await? {
+            let mut request = requests.head().await?;
+            requests.body(&mut request, Unframed::Empty).await?;
+            if self.shows == Shows::Itself {
+                request.fields.push(("Via".to_owned(), "1.1 hop".to_owned()));
+            }
+            output.write_all(&written(&self.answer(&request).await?)).await?;
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, request: &Message) -> io::Result<Message> {
+        let post = request.word(0) == "POST";
+        let trick = self.trick.lock().expect("no thread panics here").take_if(|_| post);
+        match trick {
+            None => self.pass(request).await,
+            Some(Trick::Repeat(latch)) => {
+                let first = self.send(request).await?;
+                latch.passed().await;
+                drop(first);
+                self.pass(request).await
+            }
+            Some(Trick::GiveUp(latch, status)) => {
+                let sent = self.send(request).await?;
+                latch.passed().await;
+                drop(sent);
+                Ok(own(status))
+            }
+        }
+    }
+
+    async fn pass(&self, request: &Message) -> io::Result<Message> {
+        // Both halves are kept: a closed one would tell the guard that nobody waits.
+        let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own(502)) };
+        let mut answer = answers.head().await?;
+        answers.body(&mut answer, Unframed::UntilClose).await?;
+        Ok(answer)
+    }
+
+    async fn send(&self, request: &Message) -> io::Result<(OwnedWriteHalf, Reader<OwnedReadHalf>)> {
+        let stream = TcpStream::connect(self.guard).await?;
+        stream.set_nodelay(true)?;
+        let (input, mut output) = stream.into_split();
+        output.write_all(&written(request)).await?;
+        Ok((output, Reader::new(input, |_| {})))
+    }
+}
+
+fn own(status: u16) -> Message {
+    let start = format!("HTTP/1.1 {status} From-The-Hop");
+    Message { start, body: b"no answer from behind".to_vec(), ..Message::default() }
+}
+
+/// With a length, whatever framing it came in.
+fn written(message: &Message) -> Vec<u8> {
+    let framing = ["content-length", "transfer-encoding", "connection"];
+    let mut head = format!("{}\r\n", message.start);
+    for (name, value) in &message.fields {
+        if !framing.iter().any(|field| name.eq_ignore_ascii_case(field)) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", message.body.len()));
+    [head.into_bytes(), message.body.clone()].concat()
+}

@@ -138,7 +138,12 @@ impl Guard {
 
     /// Could an execution of the operation still be at work, or begin? Then a "no" of the upstream means nothing yet.
     pub fn may_still_run(&self, entry: &Entry) -> bool {
-        self.quarantine().is_some() || self.lock().register.may_run(&entry.keys, entry.token, self.now())
+        // An upstream may answer with an error and go on working: nothing is in doubt then, and its "no" comes too
+        // early all the same. The wall clock can only make this later than the register would.
+        let longest = self.rules.send_within + self.rules.max_execution;
+        wall_clock() <= entry.admitted.saturating_add(longest.as_secs())
+            || self.quarantine().is_some()
+            || self.lock().register.may_run(&entry.keys, entry.token, self.now())
     }
 
     /// What an operator can look at: operations without a known outcome that nobody works on now.
@@ -184,6 +189,7 @@ impl Reserved {
                 id,
                 fingerprint: super::operation::Fingerprint::of([0; 32]),
                 keep: entry.keep,
+                by_header: entry.name.is_some(),
             },
             keys: entry.keys.clone().into(),
             token: entry.token,
@@ -228,10 +234,11 @@ impl Reserved {
         }
         self.guard.metrics.operation("done");
         let body = answered.body.filter(|body| body.len() <= journal.max_body).cloned();
-        let fields = KEPT_FIELDS.iter().filter_map(|name| {
-            let value = answered.headers.get(name)?.to_str().ok()?;
-            Some((name.as_str().to_owned(), value.to_owned()))
+        let values = KEPT_FIELDS.iter().flat_map(|name| {
+            answered.headers.get_all(name).into_iter().map(move |value| (name.as_str(), value))
         });
+        let fields =
+            values.filter_map(|(name, value)| Some((name.to_owned(), value.to_str().ok()?.to_owned())));
         let answer = Kept { status, fields: fields.collect(), body };
         let state = State::Done { at: wall_clock(), answer: Some(answer) };
         Some(Change::Operation { id: self.wanted.operation.id, entry: self.entry(state) })

@@ -21,6 +21,8 @@ pub struct Operation {
     pub fingerprint: Fingerprint,
     /// Seconds that it is remembered after its end.
     pub keep: u64,
+    /// The client's `Idempotency-Key`, and nothing else, names it: then the upstream can be asked by it.
+    pub by_header: bool,
 }
 
 /// An operation as it is remembered.
@@ -109,16 +111,20 @@ fn hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>`.
+const BY_HEADER: &str = ";by=idempotency-key";
+
+/// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>[;by=idempotency-key]`.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{};fp={};keep={}", self.id, self.fingerprint, self.keep)
+        write!(f, "{};fp={};keep={}", self.id, self.fingerprint, self.keep)?;
+        if self.by_header { f.write_str(BY_HEADER) } else { Ok(()) }
     }
 }
 
 impl Operation {
     /// Reads what [`fmt::Display`] writes; `keep` may be missing, and is then `keep`.
     pub fn parse(text: &str, keep: u64) -> Option<Self> {
+        let (text, by_header) = text.strip_suffix(BY_HEADER).map_or((text, false), |text| (text, true));
         let mut parts = text.split(';');
         let id = OperationId(unhex(parts.next()?)?);
         let fingerprint = Fingerprint(unhex(parts.next()?.strip_prefix("fp=")?)?);
@@ -126,7 +132,7 @@ impl Operation {
             None => keep,
             Some(part) => digits(part.strip_prefix("keep=")?)?,
         };
-        parts.next().is_none().then_some(Self { id, fingerprint, keep })
+        parts.next().is_none().then_some(Self { id, fingerprint, keep, by_header })
     }
 }
 
@@ -171,15 +177,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(id: [u8; 32], fp: [u8; 32], keep in 0..100_000_000_u64) {
-            let operation = Operation { id: OperationId(id), fingerprint: Fingerprint(fp), keep };
+        fn what_is_written_is_read_back(id: [u8; 32], fp: [u8; 32], keep in 0..100_000_000_u64, by_header: bool) {
+            let operation = Operation { id: OperationId(id), fingerprint: Fingerprint(fp), keep, by_header };
             prop_assert_eq!(Operation::parse(&operation.to_string(), 7), Some(operation));
         }
 
         #[test]
         fn any_text_is_read_without_a_panic(text: String) {
             if let Some(operation) = Operation::parse(&text, 7) {
-                prop_assert!(operation.to_string().starts_with(&text));
+                let by = operation.by_header;
+                let text = text.strip_suffix(BY_HEADER).filter(|_| by).unwrap_or(&text);
+                prop_assert!(operation.to_string().starts_with(text));
             }
         }
     }

@@ -33,7 +33,7 @@ use crate::{
     lock::tenure::Dispatch,
     network::Network,
     refusal::{Outcome, Reason, Refusal},
-    session::evidence::Evidence,
+    session::{clock::Boot, evidence::Evidence},
     stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
     step::Serve,
     ticket::FENCING_TICKET,
@@ -84,7 +84,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     match next.serve(held(request, Some(admission))).await {
         Ok(reply) => answer::take(reply, kept, bounds, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
-            kept.broken();
+            kept.unanswered();
             Err(refusal)
         }
         Err(refusal) => {
@@ -199,14 +199,16 @@ impl<N: Network> Checking<N> {
 }
 
 fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
+    let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
     Some(Wanted {
-        operation: claimed.operation.clone()?,
         keys: claimed.claim.keys.clone(),
         token: claimed.claim.token,
         method: request.http.method().as_str().to_owned(),
         target: request.http.uri().to_string(),
-        name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
+        // Another name than the one it is known by here would be asked about another operation.
+        name: name.filter(|_| operation.by_header).and_then(|name| name.to_str().ok()).map(str::to_owned),
+        operation,
     })
 }
 
@@ -225,7 +227,7 @@ fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
     *reply.status_mut() = status;
     for (name, value) in &kept.fields {
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
-            reply.headers_mut().insert(name, value);
+            reply.headers_mut().append(name, value);
         }
     }
     Ok(reply)
@@ -267,6 +269,21 @@ struct InFlight<N> {
 }
 
 impl<N: Network> InFlight<N> {
+    /// Not even the head of an answer came: it may have ended at any time since the last byte was sent.
+    fn unanswered(self) {
+        let gate = self.notes.gate.take();
+        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
+        self.in_doubt(last);
+    }
+
+    fn in_doubt(self, last: Boot) {
+        warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
+        self.running.doubtful(last);
+        if let Some(reference) = self.running.operation() {
+            tokio::task::spawn_local(self.checking.find_out(reference));
+        }
+    }
+
     async fn unsent(self) -> Result<(), Refusal> {
         self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused, None))
     }
@@ -286,15 +303,10 @@ impl<N: Network> Keep for InFlight<N> {
         }
     }
 
+    /// It was at work a moment ago.
     fn broken(self) {
-        let keys = self.keys();
-        let gate = self.notes.gate.take();
-        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
-        warn!(keys, token = %self.running.claim().token, "guard.in_doubt");
-        self.running.doubtful(last);
-        if let Some(reference) = self.running.operation() {
-            tokio::task::spawn_local(self.checking.find_out(reference));
-        }
+        let now = self.checking.guard.now();
+        self.in_doubt(now);
     }
 
     fn keys(&self) -> String {

@@ -84,7 +84,11 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
         body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
-    Ok(named.map(|named| name::operation(upstream, &named, wanted, once.keep.as_secs())))
+    let by_header = once.is_by_header();
+    Ok(named.map(|named| Operation {
+        by_header,
+        ..name::operation(upstream, &named, wanted, once.keep.as_secs())
+    }))
 }
 
 fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {

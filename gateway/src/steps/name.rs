@@ -21,6 +21,7 @@ pub fn operation(upstream: &str, named: &plan::Operation, wanted: Wanted<'_>, ke
         id: OperationId::of(hash([upstream.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()])),
         fingerprint: Fingerprint::of(hash([method.as_bytes(), target.as_bytes(), body])),
         keep,
+        by_header: false,
     }
 }
 

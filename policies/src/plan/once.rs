@@ -58,6 +58,11 @@ impl Once {
         Ok(Some(Operation { name, principal: principal.unwrap_or_default() }))
     }
 
+    /// The `Idempotency-Key` alone names the operation.
+    pub fn is_by_header(&self) -> bool {
+        self.key.to_string() == Self::default_key().to_string()
+    }
+
     /// All that is asked of a request.
     pub(super) fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         [&self.key].into_iter().chain(&self.principal)

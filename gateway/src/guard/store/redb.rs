@@ -66,8 +66,13 @@ impl Redb {
         if !path.exists() {
             return Err(StoreError::Missing { path: path.display().to_string() });
         }
-        let database = Database::open(path).map_err(|error| unreadable(path, error))?;
-        Ok(Self { database, path: path.display().to_string() })
+        let mut database = Database::open(path).map_err(|error| unreadable(path, error))?;
+        // After an orderly stop the library takes every page for good.
+        match database.check_integrity() {
+            Ok(true) => Ok(Self { database, path: path.display().to_string() }),
+            Ok(false) => Err(unreadable(path, "pages are damaged")),
+            Err(error) => Err(unreadable(path, error)),
+        }
     }
 
     /// One transaction, on the disk when it returns.

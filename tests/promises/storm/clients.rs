@@ -21,7 +21,7 @@ pub(super) struct Told {
 }
 
 pub(super) enum End {
-    Answer(Answer),
+    Answer(Box<Answer>),
     /// The client hung up.
     Impatient,
     /// Nobody was there, or the connection broke.
@@ -92,7 +92,7 @@ async fn ask(storm: &Storm, operation: Operation, attempt: usize, door: usize, p
         Err(_) if patience == PATIENCE => panic!("no answer at all to {operation:?}"),
         Err(_) => End::Impatient,
         Ok(Err(_)) => End::Broken,
-        Ok(Ok(answer)) => End::Answer(answer),
+        Ok(Ok(answer)) => End::Answer(Box::new(answer)),
     }
 }
 

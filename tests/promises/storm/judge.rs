@@ -74,7 +74,7 @@ impl Judge {
         let mut history = History::of(log);
         for told in self.told.values().flatten() {
             let answer = match &told.end {
-                End::Answer(answer) => Some(answer),
+                End::Answer(answer) => Some(&**answer),
                 End::Impatient | End::Broken => None,
             };
             history.told(told.operation.attempt(told.attempt), answer);

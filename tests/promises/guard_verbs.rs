@@ -66,7 +66,8 @@ impl Guard {
 
     /// A dispatch of the operation `name`, as a gateway would stamp it.
     async fn dispatch(&self, epoch: u64, name: u8) -> Answer {
-        let operation = format!("{};fp={};keep=60", format!("{name:02x}").repeat(32), "cd".repeat(32));
+        let operation =
+            format!("{};fp={};keep=60;by=idempotency-key", format!("{name:02x}").repeat(32), "cd".repeat(32));
         let ask = Ask::post("/pay/7")
             .field("Fencing-Token", &format!("v1-{epoch:016x}-00000000-00000001"))
             .field("Fencing-Key", "account/7")

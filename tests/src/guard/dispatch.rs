@@ -104,7 +104,10 @@ impl Dispatch {
         if let Some((name, fingerprint, keep)) = self.operation {
             let keep = keep.map_or_else(String::new, |seconds| format!(";keep={seconds}"));
             ask = ask
-                .field("Fencing-Operation", &format!("{};fp={fingerprint:064x}{keep}", id(name)))
+                .field(
+                    "Fencing-Operation",
+                    &format!("{};fp={fingerprint:064x}{keep};by=idempotency-key", id(name)),
+                )
                 .field("Idempotency-Key", &format!("\"op-{name}\""));
         }
         match &self.ticket {

@@ -102,7 +102,7 @@ pub(crate) fn becomes_ready(admin: SocketAddr, child: &Child) -> Outcome<()> {
 }
 
 /// Defaults, but for waits that a busy machine cannot reach, and keys that stay warm.
-fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Value {
+pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Value {
     let endpoints = json!([format!("http://{upstream}")]);
     let service = match behind {
         Behind::Service => json!({"endpoints": endpoints, "fencing": "upstream"}),

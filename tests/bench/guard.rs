@@ -1,16 +1,16 @@
 //! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::{fs, net::SocketAddr, process::Command, time::Duration};
 
 use fencegate::demo::{
     child::{Child, Signal},
     zookeeper::PrivateZooKeeper,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     Outcome,
-    gateway::{Behind, Gateway, becomes_ready, listening},
+    gateway::{Behind, Gateway, becomes_ready, listening, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
     report::{Bench, Goal, Round},
@@ -36,9 +36,10 @@ struct Guard {
 pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
+    let ours = installation(run, zookeeper.address())?;
     let (mut same, mut new) = (vec![], vec![]);
     for round in 1..=run.rounds {
-        let guard = Guard::start(run, &format!("guard-{round}"), service.address)?;
+        let guard = Guard::start(run, &format!("guard-{round}"), service.address, &ours)?;
         let with = || through(run, zookeeper.address(), guard.public, Behind::Guard);
         let without = || through(run, zookeeper.address(), service.address, Behind::Service);
         let (ours, theirs) = if round % 2 == 1 {
@@ -51,7 +52,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         same.push(Round { ours, theirs });
         guard.stop()?;
         // A guard of its own: the tokens of the gateway above are far below those of the load.
-        let guard = Guard::start(run, &format!("tenures-{round}"), service.address)?;
+        let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ours)?;
         let theirs = ONE_AT_A_TIME.ask(run, guard.public, run.window)?.per_second;
         let ours = NEW.ask(run, guard.public, run.window)?.per_second;
         eprintln!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one");
@@ -84,8 +85,23 @@ fn through(run: &Run, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behin
     Ok(rate)
 }
 
+/// Makes the installation in ZooKeeper, and gives the name that a guard has to know it by.
+fn installation(run: &Run, zookeeper: SocketAddr) -> Outcome<String> {
+    let file = run.folder().join("installation.yaml");
+    fs::write(&file, policy("gw", zookeeper, zookeeper, Behind::Service).to_string())?;
+    let file = file.display().to_string();
+    let said = |words: &[&str]| -> Outcome<Vec<u8>> {
+        let output = Command::new(run.gateway()).args(words).arg("-c").arg(&file).output()?;
+        let log = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(output.stdout) } else { Err(format!("{words:?}: {log}").into()) }
+    };
+    said(&["era", "init"])?;
+    let era: Value = serde_json::from_slice(&said(&["era", "show", "--format", "json"])?)?;
+    Ok(era["ensemble"].as_str().ok_or("an installation has a name")?.to_owned())
+}
+
 impl Guard {
-    fn start(run: &Run, name: &str, service: SocketAddr) -> Outcome<Self> {
+    fn start(run: &Run, name: &str, service: SocketAddr, ensemble: &str) -> Outcome<Self> {
         let file = run.folder().join(format!("{name}.yaml"));
         let store = run.folder().join(format!("{name}.redb"));
         let policy = json!({
@@ -98,7 +114,7 @@ impl Guard {
             "send_within": "1s",
         });
         fs::write(&file, policy.to_string())?;
-        let words = ["guard", "--init", "--floor", "1", "--ensemble", "bench", "--log-format=json", "-c"];
+        let words = ["guard", "--init", "--floor", "1", "--ensemble", ensemble, "--log-format=json", "-c"];
         let file = file.display().to_string();
         let child = Child::spawn(run.gateway(), words.into_iter().chain([file.as_str()]))?;
         let (public, admin) = (listening(&child, "guard")?, listening(&child, "admin")?);

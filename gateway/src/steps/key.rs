@@ -84,7 +84,11 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
         body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
-    Ok(named.map(|named| name::operation(upstream, &named, wanted, once.keep.as_secs())))
+    Ok(named.map(|named| {
+        let operation = name::operation(upstream, &named, wanted, once.keep.as_secs());
+        routed.notes.named.get_or_init(|| named);
+        operation
+    }))
 }
 
 fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {

@@ -51,3 +51,13 @@ async fn the_manual_page_lists_every_verb() {
         assert!(page.contains(&format!("fencegate\\-{verb}(1)")), "{verb}: {page}");
     }
 }
+
+#[tokio::test]
+async fn the_schemas_are_those_that_are_committed() {
+    for (arguments, file) in [
+        (&["schema"][..], include_str!("../../policies/schema.json")),
+        (&["schema", "--guard"], include_str!("../../policies/schema.guard.json")),
+    ] {
+        assert_eq!(printed(arguments).await, file);
+    }
+}

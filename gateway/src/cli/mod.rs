@@ -59,6 +59,12 @@ enum Command {
         #[arg(value_enum)]
         starter: print::Starter,
     },
+    /// Print the JSON Schema of policies, for editors.
+    Schema {
+        /// That of a guard's file.
+        #[arg(long)]
+        guard: bool,
+    },
     /// Print a completion script for a shell.
     Completions {
         #[arg(value_enum)]
@@ -102,6 +108,7 @@ pub fn run() -> ExitCode {
         }
         Command::Explain(asked) => explain::run(&asked).map(|said| println!("{said}")),
         Command::Init { starter } => print::print(starter.text().as_bytes()),
+        Command::Schema { guard } => print::print(print::schema(guard).as_bytes()),
         Command::Completions { shell } => print::print(&print::completions(shell)),
         Command::Man => print::print(&print::manual()),
         Command::Era(verb) => policy::read(verb.policy()).and_then(|plan| {

@@ -1,4 +1,4 @@
-//! What is only printed: starter files, completions for shells, the manual page.
+//! What is only printed: starter files, schemas, completions for shells, the manual page.
 
 use std::{
     io::{self, Write},
@@ -28,6 +28,14 @@ impl Starter {
             Self::Inventory => include_str!("../../../policies/examples/inventory.yaml"),
             Self::Guard => include_str!("../../../policies/examples/guard.yaml"),
         }
+    }
+}
+
+/// A test of the policies keeps it to what their reader asks for.
+pub(super) fn schema(guard: bool) -> &'static str {
+    match guard {
+        false => include_str!("../../../policies/schema.json"),
+        true => include_str!("../../../policies/schema.guard.json"),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod body;
 pub mod cli;
 pub mod client;
 pub mod demo;
+pub mod explain;
 pub mod failpoint;
 pub mod front;
 pub mod guard;

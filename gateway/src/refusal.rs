@@ -75,7 +75,7 @@ macro_rules! reasons {
             }
 
             /// For the client: nothing in it tells of hosts, holders, or keys.
-            fn title(self) -> &'static str {
+            pub fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)* }
             }
         }

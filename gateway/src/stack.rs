@@ -8,7 +8,7 @@ use tower::ServiceBuilder;
 
 use crate::{
     network::Network,
-    stage::{Arrived, Held, Hold},
+    stage::{Arrived, Held, Hold, Keyed},
     step::{Serve, step},
     steps::{
         self,
@@ -34,6 +34,18 @@ pub fn gateway(
     fencing: Fencing,
     forward: impl Serve<Held<Hold>>,
 ) -> impl Serve<Arrived> {
+    let running = parts.running.clone();
+    let act = ServiceBuilder::new()
+        .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
+        .layer_fn(Rc::new) // detach needs an owned rest
+        .layer(step(fencing, steps::fence::fence)) // below: the keys are ours
+        .service(forward); // stamped last, nothing can strip it
+    decide(parts, routing, act)
+}
+
+/// The first half of it: all that is decided by the plan and the request alone. `fencegate explain` asks the same
+/// steps, with nothing behind them.
+pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Serve<Arrived> {
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
@@ -41,10 +53,7 @@ pub fn gateway(
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed
-        .layer(step(parts.running, steps::detach::detach)) // below: a client that hangs up cancels nothing
-        .layer_fn(Rc::new) // detach needs an owned rest
-        .layer(step(fencing, steps::fence::fence)) // below: the keys are ours
-        .service(forward) // stamped last, nothing can strip it
+        .service(act)
 }
 
 /// The steps of the guard: the same, with the question whether the token is the newest in the place of the lock.

@@ -12,7 +12,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{Fence, Mode, Plan, RouteId, UpstreamId},
+    plan::{self, Fence, Mode, Plan, RouteId, UpstreamId},
     token::Token,
 };
 use hyper::{HeaderMap, Request, header::HeaderValue};
@@ -281,6 +281,8 @@ pub struct Notes {
     pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
     pub keys: OnceCell<Rc<[ResourceKey]>>,
+    /// What the client calls what is to happen at most once. Shown to who asks for it, and never stored.
+    pub named: OnceCell<plan::Operation>,
     /// Time until the lock was granted, or the wait given up.
     pub waited: Cell<Option<Duration>>,
     /// Of the last dispatch.

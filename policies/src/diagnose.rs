@@ -2,6 +2,7 @@
 
 mod code;
 mod render;
+mod story;
 
 pub use code::{Code, Severity};
 

@@ -1,6 +1,7 @@
 //! Reads a file into a plan, or says all that is wrong with it at once.
 
 mod agree;
+mod asked;
 mod block;
 mod choice;
 mod fence;

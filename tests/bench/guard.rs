@@ -36,10 +36,10 @@ struct Guard {
 pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
-    let ours = installation(run, zookeeper.address())?;
+    let ensemble = installation(run, zookeeper.address())?;
     let (mut same, mut new) = (vec![], vec![]);
     for round in 1..=run.rounds {
-        let guard = Guard::start(run, &format!("guard-{round}"), service.address, &ours)?;
+        let guard = Guard::start(run, &format!("guard-{round}"), service.address, &ensemble)?;
         let with = || through(run, zookeeper.address(), guard.public, Behind::Guard);
         let without = || through(run, zookeeper.address(), service.address, Behind::Service);
         let (ours, theirs) = if round % 2 == 1 {
@@ -52,7 +52,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         same.push(Round { ours, theirs });
         guard.stop()?;
         // A guard of its own: the tokens of the gateway above are far below those of the load.
-        let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ours)?;
+        let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ensemble)?;
         let theirs = ONE_AT_A_TIME.ask(run, guard.public, run.window)?.per_second;
         let ours = NEW.ask(run, guard.public, run.window)?.per_second;
         eprintln!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one");

@@ -63,6 +63,14 @@ impl Policy {
         }))
     }
 
+    /// A file as somebody wrote it. Fields that are set to `null` count as not written.
+    ///
+    /// # Panics
+    /// If it is not YAML.
+    pub fn of_yaml(text: &str) -> Self {
+        Self(serde_saphyr::from_str(text).expect("YAML"))
+    }
+
     /// Sets what a JSON pointer names; members on the way that do not exist are made.
     ///
     /// # Panics

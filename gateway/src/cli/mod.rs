@@ -2,16 +2,18 @@
 
 mod ensemble;
 mod era;
+mod explain;
 mod guard;
 mod keys;
 mod log;
 mod once;
 mod policy;
+mod print;
 mod when;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing::error;
 
 use self::log::Format;
@@ -50,6 +52,26 @@ enum Command {
         #[arg(short = 'c', long = "config", value_name = "POLICY", conflicts_with = "policy")]
         config: Option<PathBuf>,
     },
+    /// What would become of a request, without sending it; or the long story of an error code.
+    Explain(explain::Explain),
+    /// Print a starter file with comments. Redirect it, edit it, check it.
+    Init {
+        #[arg(value_enum)]
+        starter: print::Starter,
+    },
+    /// Print the JSON Schema of policies, for editors.
+    Schema {
+        /// That of a guard's file.
+        #[arg(long)]
+        guard: bool,
+    },
+    /// Print a completion script for a shell.
+    Completions {
+        #[arg(value_enum)]
+        shell: print::Shell,
+    },
+    /// Print the manual page.
+    Man,
     /// The identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(era::Era),
@@ -65,6 +87,8 @@ enum Command {
 
 /// Runtime trouble.
 const RUNTIME: u8 = 1;
+/// What was asked for makes no sense, in a way that clap cannot see.
+const USAGE: u8 = 2;
 /// `EX_CONFIG` of sysexits.h: the policy file is at fault.
 const CONFIGURATION: u8 = 78;
 
@@ -82,6 +106,11 @@ pub fn run() -> ExitCode {
             let policy = policy.or(config).expect("one of the two is required");
             policy::check(&policy).map(|()| println!("{}: good", policy.display()))
         }
+        Command::Explain(asked) => explain::run(&asked).map(|said| println!("{said}")),
+        Command::Init { starter } => print::print(starter.text().as_bytes()),
+        Command::Schema { guard } => print::print(print::schema(guard).as_bytes()),
+        Command::Completions { shell } => print::print(&print::completions(shell)),
+        Command::Man => print::print(&print::manual()),
         Command::Era(verb) => policy::read(verb.policy()).and_then(|plan| {
             era::run(&verb, &plan.zookeeper)
                 .map(|said| println!("{said}"))
@@ -96,6 +125,10 @@ pub fn run() -> ExitCode {
         Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| told(&trouble))),
     };
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
+}
+
+fn command() -> clap::Command {
+    Arguments::command()
 }
 
 fn cores() -> usize {

@@ -100,7 +100,7 @@ async fn observed<S: Serve<Held<Hold>>>(
 }
 
 /// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
-fn wait(request: &Keyed, fence: &Fence) -> Duration {
+pub fn wait(request: &Keyed, fence: &Fence) -> Duration {
     let asked = prefer::wait(request.http.headers().get_all("prefer").iter().map(HeaderValue::as_bytes));
     asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }

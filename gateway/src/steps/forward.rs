@@ -10,8 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_policies::{
-    key::listed,
-    plan::{Level, Plan, TokenFields, Upstream},
+    key::{ResourceKey, listed},
+    plan::{Level, Mode, Plan, TokenFields, Upstream},
     retry::{self, Again, Cause, Sent},
     token::Token,
 };
@@ -106,6 +106,13 @@ fn frame(http: &mut Request<Body>) {
 fn stamp(headers: &mut HeaderMap, hold: &impl Right, upstream: &Upstream) -> Result<Dispatch, Refusal> {
     let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
     let dispatch = hold.dispatch().ok_or_else(no_token)?;
+    claim(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
+    hold.stamp(dispatch.token, headers);
+    Ok(dispatch)
+}
+
+/// What every dispatch says of itself.
+pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: Mode, upstream: &Upstream) {
     let value = |text: &str| HeaderValue::from_str(text).expect("tokens and keys are visible ASCII");
     let named = |name: &str| HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names");
     // A guard reads the fields by their own names, whatever the service behind it calls them.
@@ -113,15 +120,13 @@ fn stamp(headers: &mut HeaderMap, hold: &impl Right, upstream: &Upstream) -> Res
         Level::Guard => &TokenFields::default(),
         Level::None | Level::Upstream => &upstream.fields,
     };
-    headers.insert(named(&fields.token), value(&dispatch.token.to_string()));
-    headers.insert(named(&fields.number), HeaderValue::from(dispatch.token.number()));
-    headers.insert(FENCING_KEY, value(&listed(hold.keys())));
-    headers.insert(FENCING_MODE, HeaderValue::from_static(hold.mode().word()));
+    headers.insert(named(&fields.token), value(&token.to_string()));
+    headers.insert(named(&fields.number), HeaderValue::from(token.number()));
+    headers.insert(FENCING_KEY, value(&listed(keys)));
+    headers.insert(FENCING_MODE, HeaderValue::from_static(mode.word()));
     if upstream.fencing == Level::Guard {
         headers.insert(FENCING_HOPS, HeaderValue::from(present::hops(headers)));
     }
-    hold.stamp(dispatch.token, headers);
-    Ok(dispatch)
 }
 
 impl<N: Network> Forward<N> {

@@ -85,9 +85,10 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
     let by_header = once.is_by_header();
-    Ok(named.map(|named| Operation {
-        by_header,
-        ..name::operation(upstream, &named, wanted, once.keep.as_secs())
+    Ok(named.map(|named| {
+        let operation = name::operation(upstream, &named, wanted, once.keep.as_secs());
+        routed.notes.named.get_or_init(|| named);
+        Operation { by_header, ..operation }
     }))
 }
 

@@ -1,7 +1,10 @@
 //! Asks a mapping for its fields: what is asked for exists, and what nobody asks for is an unknown field.
 
+use std::any::type_name_of_val;
+
 use super::{
     Faults,
+    asked::{self, How},
     yaml::{Key, Node, Scalar, Value},
 };
 use crate::diagnose::{Code, Diagnostic, Place};
@@ -40,6 +43,7 @@ impl<'n> Block<'n> {
                 return None;
             }
         };
+        let _within = asked::within();
         let mut block = Self { what, place, entries, asked: Vec::new(), faults };
         let value = read(&mut block);
         block.refuse_the_unknown();
@@ -49,12 +53,14 @@ impl<'n> Block<'n> {
     /// A mapping within this one; an absent one reads like an empty one.
     pub(super) fn inner<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let node = self.find(name);
+        asked::inner(name);
         let place = self.key_place(name);
         Self::read(node, format!("`{name}`"), place, self.faults, read)
     }
 
     /// The names and values of a mapping whose names are the user's own.
     pub(super) fn entries(&mut self, name: &'static str) -> &'n [(Key, Node)] {
+        asked::how(name, || How::Entries);
         match self.find(name).map(|node| &node.value) {
             None => &[],
             Some(Value::Mapping(entries)) => entries,
@@ -70,6 +76,11 @@ impl<'n> Block<'n> {
 
     /// `None` where the field is absent, or no list.
     pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [Node]> {
+        asked::how(name, || How::List);
+        self.items(name)
+    }
+
+    fn items(&mut self, name: &'static str) -> Option<&'n [Node]> {
         match &self.find(name)?.value {
             Value::List(items) => Some(items),
             other => {
@@ -94,6 +105,8 @@ impl<'n> Block<'n> {
         name: &'static str,
         parse: impl Fn(&str) -> Result<T, Diagnostic>,
     ) -> Option<Vec<T>> {
+        asked::how(name, || How::Values(type_name_of_val(&parse)));
+        let items = self.items(name)?;
         let one = |node: &Node| {
             let parsed = match &node.value {
                 Value::Scalar(scalar) => parse(&scalar.text),
@@ -102,11 +115,16 @@ impl<'n> Block<'n> {
             parsed.map_err(|fault| self.faults.push(fault.at(node.place))).ok()
         };
         // All of them are read before the first bad one ends it.
-        let values: Vec<Option<T>> = self.list(name)?.iter().map(one).collect();
+        let values: Vec<Option<T>> = items.iter().map(one).collect();
         values.into_iter().collect()
     }
 
     pub(super) fn scalar(&mut self, name: &'static str) -> Option<&'n Scalar> {
+        asked::how(name, || How::Value("text"));
+        self.single(name)
+    }
+
+    fn single(&mut self, name: &'static str) -> Option<&'n Scalar> {
         match &self.find(name)?.value {
             Value::Scalar(scalar) => Some(scalar),
             _ => {
@@ -122,7 +140,16 @@ impl<'n> Block<'n> {
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
     ) -> Option<T> {
-        let scalar = self.scalar(name)?;
+        asked::how(name, || How::Value(type_name_of_val(&parse)));
+        self.parsed(name, parse)
+    }
+
+    fn parsed<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
+    ) -> Option<T> {
+        let scalar = self.single(name)?;
         match parse(&scalar.text) {
             Ok(value) => Some(value),
             Err(fault) => {
@@ -134,7 +161,8 @@ impl<'n> Block<'n> {
 
     /// One of a few words.
     pub(super) fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
-        self.value(name, |text| {
+        asked::how(name, || How::Word(words.iter().map(|(word, _)| (*word).to_owned()).collect()));
+        self.parsed(name, |text| {
             words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
                 let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
                 let message = format!("`{text}` is not a value of `{name}`");
@@ -145,6 +173,7 @@ impl<'n> Block<'n> {
 
     /// Says so if a required field is absent. `example` is what one could write.
     pub(super) fn require(&mut self, name: &'static str, example: &str) {
+        asked::required(name);
         if self.find(name).is_none() {
             let message = format!("{} has no `{name}`", self.what);
             let fault = Diagnostic::new(Code::MissingField, message);
@@ -186,6 +215,7 @@ impl<'n> Block<'n> {
     }
 
     fn find(&mut self, name: &'static str) -> Option<&'n Node> {
+        asked::field(name);
         if !self.asked.contains(&name) {
             self.asked.push(name);
         }

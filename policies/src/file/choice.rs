@@ -1,11 +1,12 @@
 //! Asks for fields of which exactly one has to be there.
 
-use super::block::Block;
+use super::{asked, block::Block};
 use crate::diagnose::{Code, Diagnostic};
 
 /// The first of `names` that is there; a fault says so where none is, or more than one. `example` is what one could
 /// write.
 pub(super) fn exactly_one(block: &mut Block, names: &[&'static str], example: &str) -> Option<&'static str> {
+    asked::one_of(names);
     // Every name is asked for, so that each of them is known.
     let present: Vec<&'static str> = names.iter().copied().filter(|name| block.is_present(name)).collect();
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();

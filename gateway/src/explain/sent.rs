@@ -1,0 +1,66 @@
+//! What the upstream would get: the target, and which fields are not those of the client.
+
+use fencegate_policies::{
+    plan::{Gateway, Level},
+    token::Token,
+};
+use hyper::{HeaderMap, header::HeaderValue};
+use serde::Serialize;
+
+use crate::{guard::present::FENCING_OPERATION, stage::Keyed, steps::forward, ticket::FENCING_TICKET};
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Sent {
+    pub method: String,
+    pub target: String,
+    /// Names and values, in the order of the names. In angle brackets: only known when it is sent.
+    pub added: Vec<(String, String)>,
+    /// Fields of the client that end here.
+    pub removed: Vec<String>,
+}
+
+impl Sent {
+    /// `given`: the fields as the client sent them.
+    pub(super) fn of(gateway: &Gateway, keyed: Keyed, given: &HeaderMap) -> Self {
+        let mut fields = keyed.http.headers().clone();
+        stamp(gateway, &keyed, &mut fields);
+        let target = keyed.http.uri().path_and_query().map_or("/", |target| target.as_str());
+        let new = |name| fields.get_all(name).iter().ne(given.get_all(name));
+        let mut added: Vec<(String, String)> = fields
+            .iter()
+            .filter(|(name, _)| new(*name))
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect();
+        added.sort();
+        let mut removed: Vec<String> =
+            given.keys().filter(|name| !fields.contains_key(*name)).map(ToString::to_string).collect();
+        removed.sort();
+        Self { method: keyed.http.method().to_string(), target: target.to_owned(), added, removed }
+    }
+}
+
+/// As the gateway does it, with a token that stands for the one to come.
+fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
+    let Some(fenced) = &keyed.fenced else { return };
+    let upstream = gateway.serving.upstream(keyed.upstream);
+    let token = Token::new(1, 0, 1).expect("the first token of all");
+    forward::claim(fields, token, &fenced.keys, fenced.mode, upstream);
+    let (text, number) = (token.to_string(), token.number().to_string());
+    for (name, value) in fields.iter_mut() {
+        // What a client sent under such a name is gone by now.
+        if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == text.as_bytes() {
+            *value = HeaderValue::from_static("<token>");
+        } else if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == number.as_bytes() {
+            *value = HeaderValue::from_static("<number>");
+        }
+    }
+    if upstream.fencing == Level::Guard {
+        if gateway.tickets.is_some() {
+            fields.insert(FENCING_TICKET, HeaderValue::from_static("<ticket>"));
+        }
+        if let Some(operation) = &fenced.operation {
+            let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
+            fields.insert(FENCING_OPERATION, value);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Notes down, in tests, which fields are asked for and how: the JSON Schemas are made of these notes, so they know
+//! what the reader knows. Outside of tests nothing is noted.
+
+/// How a field is asked for.
+#[cfg_attr(not(test), expect(dead_code, reason = "read by the tests that make the schemas"))]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum How {
+    /// A single value, read by the function of this name.
+    Value(&'static str),
+    /// One of these words.
+    Word(Vec<String>),
+    /// A list of single values, each read by the function of this name.
+    Values(&'static str),
+    /// A list of mappings, or of values that are looked at one by one.
+    List,
+    /// A mapping of known fields.
+    Mapping,
+    /// A mapping whose names are the user's own.
+    Entries,
+}
+
+#[cfg(not(test))]
+mod off {
+    use super::How;
+
+    pub(in crate::file) struct Within;
+
+    pub(in crate::file) fn within() -> Within {
+        Within
+    }
+
+    pub(in crate::file) fn inner(_: &'static str) {}
+
+    pub(in crate::file) fn field(_: &'static str) {}
+
+    pub(in crate::file) fn how(_: &'static str, _: impl FnOnce() -> How) {}
+
+    pub(in crate::file) fn required(_: &'static str) {}
+
+    pub(in crate::file) fn one_of(_: &[&'static str]) {}
+}
+
+#[cfg(not(test))]
+pub(super) use off::*;
+#[cfg(test)]
+pub(super) use on::*;
+
+#[cfg(test)]
+mod on {
+    use std::{
+        cell::RefCell,
+        collections::{BTreeMap, BTreeSet},
+        mem,
+    };
+
+    use super::How;
+
+    /// All that was asked for at one place: the fields of a mapping, wherever in the file it stands.
+    #[derive(Debug, Default)]
+    pub(in crate::file) struct Asked {
+        pub(in crate::file) fields: BTreeMap<&'static str, BTreeSet<How>>,
+        pub(in crate::file) required: BTreeMap<&'static str, usize>,
+        pub(in crate::file) one_of: Option<Vec<&'static str>>,
+        /// How often such a mapping was read.
+        pub(in crate::file) reads: usize,
+    }
+
+    #[derive(Default)]
+    struct Notes {
+        /// By path; `*` stands for a name of the user's own and for every item of a list.
+        asked: BTreeMap<String, Asked>,
+        /// The mappings that are being read, outermost first.
+        open: Vec<Open>,
+    }
+
+    struct Open {
+        path: String,
+        /// Where a mapping that is read next belongs.
+        next: String,
+        required: BTreeSet<&'static str>,
+    }
+
+    thread_local! {
+        static NOTES: RefCell<Notes> = RefCell::default();
+    }
+
+    /// All notes of this thread so far.
+    pub(in crate::file) fn take() -> BTreeMap<String, Asked> {
+        NOTES.with_borrow_mut(|notes| mem::take(&mut notes.asked))
+    }
+
+    /// A mapping is being read for as long as this lives.
+    pub(in crate::file) struct Within;
+
+    pub(in crate::file) fn within() -> Within {
+        NOTES.with_borrow_mut(|notes| {
+            let path = notes.open.last().map(|open| open.next.clone()).unwrap_or_default();
+            notes.asked.entry(path.clone()).or_default().reads += 1;
+            notes.open.push(Open { next: path.clone(), path, required: BTreeSet::new() });
+        });
+        Within
+    }
+
+    impl Drop for Within {
+        fn drop(&mut self) {
+            NOTES.with_borrow_mut(|notes| {
+                let open = notes.open.pop().expect("opened before");
+                let asked = notes.asked.entry(open.path).or_default();
+                for name in open.required {
+                    *asked.required.entry(name).or_default() += 1;
+                }
+            });
+        }
+    }
+
+    fn here(note: impl FnOnce(&mut Open, &mut Asked)) {
+        NOTES.with_borrow_mut(|notes| {
+            // A block of its own, in a test of something else, is no part of a file.
+            let Some(open) = notes.open.last_mut() else { return };
+            let asked = notes.asked.entry(open.path.clone()).or_default();
+            note(open, asked);
+        });
+    }
+
+    pub(in crate::file) fn inner(name: &'static str) {
+        how(name, || How::Mapping);
+        here(|open, _| open.next = format!("{}/{name}", open.path));
+    }
+
+    pub(in crate::file) fn field(name: &'static str) {
+        here(|_, asked| {
+            asked.fields.entry(name).or_default();
+        });
+    }
+
+    pub(in crate::file) fn how(name: &'static str, how: impl FnOnce() -> How) {
+        let how = how();
+        here(|open, asked| {
+            if matches!(how, How::List | How::Entries) {
+                open.next = format!("{}/{name}/*", open.path);
+            }
+            asked.fields.entry(name).or_default().insert(how);
+        });
+    }
+
+    pub(in crate::file) fn required(name: &'static str) {
+        here(|open, _| {
+            open.required.insert(name);
+        });
+    }
+
+    pub(in crate::file) fn one_of(names: &[&'static str]) {
+        here(|_, asked| asked.one_of = Some(names.to_vec()));
+    }
+}

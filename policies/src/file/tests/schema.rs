@@ -1,0 +1,177 @@
+//! Makes the JSON Schemas out of what the reader asks for, and keeps the committed ones current.
+//!
+//! After a change of fields: `REWRITE=1 cargo test -p fencegate-policies schema`, then read the difference.
+
+use std::{collections::BTreeMap, collections::BTreeSet, env, fs};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::asked::{Asked, How, take},
+    *,
+};
+
+const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
+
+/// What a function takes that reads a single value. A function that is not here makes the test fail.
+fn single(reader: &str) -> Value {
+    let number = r"^[0-9]+(\.[0-9]+)?";
+    let duration = json!({
+        "type": "string",
+        "pattern": r"^\s*[0-9]+\s*[A-Za-z]+(\s*[0-9]+\s*[A-Za-z]+)*\s*$",
+        "description": "a number and its unit: 250ms, 5s, 2m",
+    });
+    let size = json!({
+        "type": "string",
+        "pattern": format!(r"{number}\s*[A-Za-z]+$"),
+        "description": "a number and its unit: 64KiB, 1MiB",
+    });
+    let count = json!({
+        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]+$"}],
+        "description": "a whole number",
+    });
+    let text = json!({"type": ["string", "number", "boolean"]});
+    let one_of = |statuses: &[u16]| {
+        let words = statuses.iter().map(ToString::to_string);
+        let both = statuses.iter().map(|status| json!(status)).chain(words.map(Value::from));
+        json!({"enum": both.collect::<Vec<_>>()})
+    };
+    match reader {
+        "scalar::duration" | "scalar::time_limit" | "scalar::keep" => duration,
+        "scalar::size" | "scalar::head_size" => size,
+        "scalar::count" | "scalar::limit" | "hold::max_local" | "fence::queue" | "zookeeper::sessions" => {
+            count
+        }
+        "fence::locked_status" => one_of(&[423, 409, 429, 503]),
+        "journal::final_status" | "probe::status" => count,
+        "journal::stored" => json!({"anyOf": [size, {"const": "none"}]}),
+        "version::{{closure}}" => json!({"enum": [1, "1"]}),
+        "fence::fence::{{closure}}" => json!({"const": "none"}),
+        "gateway::unmatched::{{closure}}" => json!({"const": "reject"}),
+        "scalar::endpoint"
+        | "upstream::endpoints::{{closure}}"
+        | "upstream::beside::{{closure}}::{{closure}}" => {
+            json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
+        }
+        "scalar::root" | "scalar::file" | "probe::path" => json!({"type": "string", "pattern": "^/"}),
+        "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
+        "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
+        "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),
+        "text" | "scalar::name" | "upstream::field_name" => text,
+        // The name of an upstream.
+        name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
+        other => panic!("say in `single` what `{other}` takes"),
+    }
+}
+
+fn reader(name: &'static str) -> &'static str {
+    let name = name.strip_prefix("fencegate_policies::file::").unwrap_or(name);
+    // Methods are named with the lifetimes of their types.
+    if name.contains("Upstreams") && name.contains("named") {
+        "upstream::named::named::{{closure}}"
+    } else {
+        name
+    }
+}
+
+struct Schema<'a> {
+    asked: &'a BTreeMap<String, Asked>,
+}
+
+impl Schema<'_> {
+    fn mapping(&self, path: &str) -> Value {
+        let asked = self.asked.get(path).unwrap_or_else(|| panic!("nothing was read at `{path}`"));
+        let required: Vec<&str> = asked
+            .required
+            .iter()
+            .filter(|(_, times)| **times == asked.reads)
+            .map(|(name, _)| *name)
+            .collect();
+        let mut properties = Map::new();
+        for (name, how) in &asked.fields {
+            assert!(!how.is_empty(), "nothing reads `{path}/{name}`: add it to complete.yaml");
+            let mut shapes = self.shapes(&format!("{path}/{name}"), how);
+            if !required.contains(name) {
+                // Written without a value, it counts as absent.
+                shapes.push(json!({"type": "null"}));
+            }
+            let shape = if shapes.len() == 1 { shapes.remove(0) } else { json!({"anyOf": shapes}) };
+            properties.insert((*name).to_owned(), shape);
+        }
+        let mut schema = json!({"type": "object", "additionalProperties": false, "properties": properties});
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        if let Some(names) = &asked.one_of {
+            let present =
+                |name: &&str| json!({"required": [name], "properties": {*name: {"not": {"type": "null"}}}});
+            schema["oneOf"] = names.iter().map(present).collect();
+        }
+        schema
+    }
+
+    fn shapes(&self, path: &str, how: &BTreeSet<How>) -> Vec<Value> {
+        let each = |how: &How| match how {
+            How::Value(name) => single(reader(name)),
+            How::Word(words) => {
+                json!({"enum": words.iter().flat_map(|word| spellings(word)).collect::<Vec<_>>()})
+            }
+            How::Values(name) => json!({"type": "array", "items": single(reader(name))}),
+            How::List => json!({"type": "array", "items": self.item(path)}),
+            How::Entries => {
+                json!({"type": "object", "additionalProperties": self.mapping(&format!("{path}/*"))})
+            }
+            How::Mapping => self.mapping(path),
+        };
+        how.iter().map(each).collect()
+    }
+
+    /// Mappings where they have been read as such; else single values.
+    fn item(&self, path: &str) -> Value {
+        let item = format!("{path}/*");
+        if self.asked.contains_key(&item) { self.mapping(&item) } else { single("text") }
+    }
+}
+
+/// In YAML, `true` is no string.
+fn spellings(word: &str) -> Vec<Value> {
+    let truth = word.parse::<bool>().ok().map(Value::from);
+    [Value::from(word)].into_iter().chain(truth).collect()
+}
+
+fn schema(title: &str, texts: &[&str], kind: Kind) -> String {
+    take();
+    for text in texts {
+        let diagnostics = match kind {
+            Kind::Gateway => load(text).diagnostics,
+            Kind::Guard => load_guard(text).diagnostics,
+        };
+        assert!(diagnostics.iter().all(|one| one.severity == Severity::Warning), "{diagnostics:?}");
+    }
+    let asked = take();
+    let mut schema = Schema { asked: &asked }.mapping("");
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!(title);
+    format!("{schema:#}\n")
+}
+
+fn keep_current(file: &str, made: &str) {
+    let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
+    if env::var_os("REWRITE").is_some() {
+        fs::write(path, made).expect("the folder can be written to");
+    } else {
+        let kept = fs::read_to_string(path).unwrap_or_default();
+        assert!(kept == made, "{file} is not what the reader asks for: see the first lines of this file");
+    }
+}
+
+#[test]
+fn the_schema_of_policies_is_what_the_reader_asks_for() {
+    let texts = [COMPLETE, MINIMAL, PAYMENTS, INVENTORY];
+    keep_current("schema.json", &schema("The policy of a Fencegate gateway", &texts, Kind::Gateway));
+}
+
+#[test]
+fn the_schema_of_guards_is_what_the_reader_asks_for() {
+    keep_current("schema.guard.json", &schema("The file of a Fencegate guard", &[GUARD], Kind::Guard));
+}

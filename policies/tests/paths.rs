@@ -1,0 +1,143 @@
+//! However a path is spelled: what is one resource to the server behind the gateway has one key here, or is refused.
+//!
+//! The routes name every resource, and nothing else is let through. A server that ignores case or a last slash must
+//! not stand behind a wide unfenced route as well: `/orders/42/` would be another route than `/orders/42`.
+
+#[path = "paths/servers.rs"]
+mod servers;
+
+use fencegate_policies::{
+    file::load,
+    key::{Field, Values, json, listed},
+    path::{Bound, CanonicalPath},
+    plan::Plan,
+};
+use proptest::prelude::*;
+
+use servers::SERVERS;
+
+const SPELLINGS: &str = include_str!("paths/spellings.txt");
+
+const POLICY: &str = r#"
+version: 1
+listeners: {public: {address: "127.0.0.1:8080"}}
+zookeeper: {servers: ["127.0.0.1:2181"]}
+upstreams: {orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}}
+routes:
+  - {name: order, upstream: orders, match: {path: "/orders/{id}"}, fence: {key: "order/{path.id}"}}
+  - {name: items, upstream: orders, match: {path: "/orders/{id}/items"}, fence: {key: "items/{path.id}"}}
+"#;
+
+struct FromPath<'a>(Bound<'a>);
+
+impl Values for FromPath<'_> {
+    fn path(&self, name: &str) -> Option<&str> {
+        self.0.get(name)
+    }
+    fn query(&self) -> Option<&str> {
+        None
+    }
+    fn header<'a>(&'a self, _: &str) -> Field<'a> {
+        Field::Absent
+    }
+    fn host(&self) -> Option<&str> {
+        None
+    }
+    fn body(&self) -> Option<&json::Body> {
+        None
+    }
+}
+
+fn plan() -> Plan {
+    let loaded = load(POLICY);
+    loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving
+}
+
+/// What is forwarded, and under which key; `None` for what is refused.
+fn decided(plan: &Plan, target: &str) -> Option<(String, String)> {
+    let raw = target.split(['?', '#']).next().unwrap_or_default();
+    let path = CanonicalPath::parse(raw);
+    let found = plan.routes.find("POST", &path)?;
+    if path.ambiguity().is_some() {
+        return None;
+    }
+    let fence = found.route.fence.as_ref().expect("every route has one");
+    let keys = fence.expand_all(&FromPath(found.bound)).ok()?;
+    Some((path.as_str().to_owned(), listed(&keys)))
+}
+
+/// How many pairs were one resource with one key, and how many were one resource of which something is refused.
+#[derive(Debug, Default)]
+struct Seen {
+    one_key: usize,
+    refused: usize,
+}
+
+fn check(plan: &Plan, targets: &[String]) -> Result<Seen, String> {
+    let mut seen = Seen::default();
+    let decisions: Vec<_> = targets.iter().map(|target| decided(plan, target)).collect();
+    for (server, read) in SERVERS {
+        let read_raw: Vec<_> = targets.iter().map(|target| read(target)).collect();
+        for ((target, decision), raw) in targets.iter().zip(&decisions).zip(&read_raw) {
+            let Some((forwarded, _)) = decision else { continue };
+            // What is forwarded is the resource that the client spelled.
+            if raw.is_some() && read(forwarded) != *raw {
+                return Err(format!("{server}: {target:?} is forwarded as {forwarded:?}, another resource"));
+            }
+        }
+        for (at, one) in read_raw.iter().enumerate() {
+            for other in (at + 1..targets.len()).filter(|other| one.is_some() && read_raw[*other] == *one) {
+                match (&decisions[at], &decisions[other]) {
+                    (Some((_, key)), Some((_, same))) if key == same => seen.one_key += 1,
+                    (Some((_, key)), Some((_, another))) => {
+                        let (first, second) = (&targets[at], &targets[other]);
+                        return Err(format!(
+                            "{server}: {first:?} and {second:?} are {one:?}, but {key} and {another}"
+                        ));
+                    }
+                    _ => seen.refused += 1,
+                }
+            }
+        }
+    }
+    Ok(seen)
+}
+
+#[test]
+fn one_resource_has_one_key_or_is_refused_however_it_is_spelled() {
+    let lines = SPELLINGS.lines().skip(1);
+    let targets: Vec<String> = lines.map(|line| line.replace("\\t", "\t")).collect();
+    assert!(targets.len() >= 200, "{} spellings", targets.len());
+    let seen = check(&plan(), &targets).unwrap_or_else(|why| panic!("{why}"));
+    assert!(seen.one_key >= 50 && seen.refused >= 200, "{seen:?}: the spellings prove little");
+}
+
+#[test]
+fn the_servers_are_as_lax_as_we_think_they_are() {
+    for (server, one, other) in [
+        (0, "/orders/42", "/x/..%2forders//42"),
+        (0, "/orders/42", "/orders/%34%32"),
+        (1, "/orders/42", "/ORDERS/x\\..\\42/"),
+        (1, "/orders/42", "//host/orders/%2e/42"),
+        (2, "/orders/%ff", "/orders/%fe/"),
+    ] {
+        let (name, read) = SERVERS[server];
+        assert!(read(one).is_some() && read(one) == read(other), "{name}: {one} {other}");
+    }
+    for refused in ["/orders/42;v=1", "/orders/%2e%2e/42", "/orders//42", "/orders/a%2fb"] {
+        assert_eq!(SERVERS[2].1(refused), None, "{refused}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_two_random_spellings_of_one_resource_have_two_keys(
+        targets in proptest::collection::vec(
+            "/(orders|ORDERS|%6frders|\\.\\.|\\.)(/|//|%2f|\\\\|/\\./|/x/\\.\\./|;/)(4|%34|a|%61|%C3%A9){1,2}(/|/items|%2Fitems|;v|\\.|%2e|)",
+            2..24,
+        )
+    ) {
+        let seen = check(&plan(), &targets);
+        prop_assert!(seen.is_ok(), "{:?}", seen);
+    }
+}

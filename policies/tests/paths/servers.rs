@@ -1,0 +1,110 @@
+//! How three servers read a request path, as plain functions: what two spellings are one resource to each of them.
+
+/// The resource that a server takes a path for; `None` where it refuses.
+pub(crate) type Read = fn(&str) -> Option<Vec<String>>;
+
+pub(crate) const SERVERS: [(&str, Read); 3] = [("nginx", nginx), ("express", express), ("spring", spring)];
+
+/// `ngx_http_parse_complex_uri` with `merge_slashes on`: escapes are decoded once and before anything else, so `%2F`
+/// is a slash and `%2e%2e` goes up; what would go above the root is 400.
+fn nginx(target: &str) -> Option<Vec<String>> {
+    let bytes = decoded(before(target, "?#"), true)?;
+    let text = latin(&bytes);
+    let mut segments: Vec<String> = Vec::new();
+    let (mut parts, mut directory) = (text.strip_prefix('/')?.split('/').peekable(), false);
+    while let Some(part) = parts.next() {
+        directory = part.is_empty() || part == "." || part == "..";
+        match part {
+            "" | "." => {}
+            ".." => drop(segments.pop()?),
+            name => segments.push(name.to_owned()),
+        }
+    }
+    // `/a/` and `/a` are two locations.
+    segments.extend(directory.then(String::new));
+    Some(segments)
+}
+
+/// `new URL(req.url, base).pathname` (WHATWG URL), then an express route: segments are decoded with
+/// `decodeURIComponent`, the last slash and the case of literals do not count.
+fn express(target: &str) -> Option<Vec<String>> {
+    let cleaned: String = target.trim_matches(|c: char| c <= ' ').replace(['\t', '\n', '\r'], "");
+    let path = before(&cleaned, "?#").replace('\\', "/");
+    let path = match path.strip_prefix("//") {
+        // What follows two slashes is a host.
+        Some(host) => host
+            .trim_start_matches('/')
+            .split_once('/')
+            .map_or("/".to_owned(), |(_, path)| format!("/{path}")),
+        None => path,
+    };
+    let mut segments: Vec<&str> = Vec::new();
+    let parts: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+    for (at, part) in parts.iter().enumerate() {
+        let last = at + 1 == parts.len();
+        match part.to_ascii_lowercase().replace("%2e", ".").as_str() {
+            "." if last => segments.push(""),
+            "." => {}
+            ".." => {
+                segments.pop();
+                segments.extend(last.then_some(""));
+            }
+            _ => segments.push(part),
+        }
+    }
+    if segments.len() > 1 && segments.last() == Some(&"") {
+        segments.pop();
+    }
+    let decode = |segment: &&str| String::from_utf8(decoded(segment, false)?).ok();
+    let mut segments = segments.iter().map(decode).collect::<Option<Vec<_>>>()?;
+    // Literals of the routes in the test.
+    for literal in segments.iter_mut().step_by(2) {
+        literal.make_ascii_lowercase();
+    }
+    Some(segments)
+}
+
+/// `StrictHttpFirewall` as it comes, Tomcat's decoding, then `AntPathMatcher` with a last slash that does not count.
+fn spring(target: &str) -> Option<Vec<String>> {
+    let path = before(target, "?#");
+    let lower = path.to_ascii_lowercase();
+    let forbidden = [";", "%3b", "%2f", "//", "\\", "%5c", "%25", "%2e", "%00", "%0a", "%0d", "%e2%80%a8"];
+    let printable = path.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let normal = !path.split('/').any(|segment| segment == "." || segment == "..");
+    if !printable || !normal || forbidden.iter().any(|part| lower.contains(part)) {
+        return None;
+    }
+    // Bytes that are not UTF-8 become one and the same character.
+    let text = String::from_utf8_lossy(&decoded(path, false)?).into_owned();
+    let path = text.strip_prefix('/')?;
+    Some(path.strip_suffix('/').unwrap_or(path).split('/').map(str::to_owned).collect())
+}
+
+fn before<'t>(text: &'t str, ends: &str) -> &'t str {
+    text.split(|c| ends.contains(c)).next().unwrap_or_default()
+}
+
+/// Every escape decoded once; `None` for a broken one, and for a zero byte where `no_zero`.
+fn decoded(text: &str, no_zero: bool) -> Option<Vec<u8>> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let mut byte = *first;
+        if byte == b'%' {
+            let [high, low, after @ ..] = rest else { return None };
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            byte = u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?;
+            rest = after;
+            if byte == 0 && no_zero {
+                return None;
+            }
+        }
+        bytes.push(byte);
+    }
+    Some(bytes)
+}
+
+/// Bytes as characters, one by one: nginx does not look at encodings.
+fn latin(bytes: &[u8]) -> String {
+    bytes.iter().copied().map(char::from).collect()
+}

@@ -1,0 +1,91 @@
+//! The JSON Schemas take every good file, and refuse the mistakes that a schema can see. The validator knows nothing
+//! of us.
+
+use std::{fs, path::Path};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic},
+    file::{self, Kind},
+};
+use serde_json::Value;
+
+const GATEWAYS: &str = include_str!("../schema.json");
+const GUARDS: &str = include_str!("../schema.guard.json");
+
+/// What is wrong with the form of a file alone. All else needs to know what the words mean.
+const SEEN: [Code; 9] = [
+    Code::UnknownField,
+    Code::UnknownValue,
+    Code::MissingField,
+    Code::WrongShape,
+    Code::BadDuration,
+    Code::BadSize,
+    Code::BadCount,
+    Code::Version,
+    Code::LockedStatus,
+];
+
+/// Mistakes with one of these codes that no schema sees: empty lists, and merge keys, which the YAML reader of this
+/// test has resolved.
+const BEYOND: [&str; 3] = ["empty_lists", "key_and_keys", "merge_key"];
+
+fn validator(schema: &str) -> jsonschema::Validator {
+    let schema: Value = serde_json::from_str(schema).expect("JSON");
+    jsonschema::draft202012::meta::validate(&schema).expect("a schema of draft 2020-12");
+    jsonschema::draft202012::new(&schema).expect("a schema")
+}
+
+fn files(folder: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let paths =
+        fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("readable").path());
+    let yaml = paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let named = |path: &Path| path.file_stem().expect("a file").to_string_lossy().into_owned();
+    yaml.map(|path| (named(&path), fs::read_to_string(&path).expect("readable"))).collect()
+}
+
+#[test]
+fn every_good_file_fits_its_schema() {
+    let (gateways, guards) = (validator(GATEWAYS), validator(GUARDS));
+    let complete = files("tests").into_iter().chain(files("examples"));
+    let mut count = 0;
+    for (name, text) in complete {
+        let validator = if file::kind(&text) == Kind::Guard { &guards } else { &gateways };
+        let value: Value = serde_saphyr::from_str(&text).expect("YAML");
+        let wrong: Vec<String> = validator
+            .iter_errors(&value)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(wrong.is_empty(), "{name}: {wrong:#?}");
+        count += 1;
+    }
+    assert!(count >= 5, "{count} files");
+}
+
+/// Also of the bad ones: what only somebody can see who knows the words must fit.
+#[test]
+fn a_schema_refuses_what_is_wrong_in_its_form() {
+    let (mut refused, mut fit) = (0, Vec::new());
+    for (folder, schema, kind) in
+        [("tests/bad", GATEWAYS, Kind::Gateway), ("tests/bad/guard", GUARDS, Kind::Guard)]
+    {
+        let validator = validator(schema);
+        for (name, text) in files(folder) {
+            let diagnostics: Vec<Diagnostic> = match kind {
+                Kind::Gateway => file::load(&text).diagnostics,
+                Kind::Guard => file::load_guard(&text).diagnostics,
+            };
+            let seen = diagnostics.iter().any(|one| SEEN.contains(&one.code));
+            // Repeated fields and the like end before any schema.
+            let Ok(value) = serde_saphyr::from_str::<Value>(&text) else { continue };
+            match (seen, validator.is_valid(&value)) {
+                (true, true) => fit.push(name),
+                (true, false) => refused += 1,
+                (false, _) => {}
+            }
+        }
+    }
+    fit.sort_unstable();
+    assert_eq!(fit, BEYOND);
+    assert!(refused >= 15, "only {refused} files were refused");
+}

@@ -11,8 +11,8 @@ fn nginx(target: &str) -> Option<Vec<String>> {
     let bytes = decoded(before(target, "?#"), true)?;
     let text = latin(&bytes);
     let mut segments: Vec<String> = Vec::new();
-    let (mut parts, mut directory) = (text.strip_prefix('/')?.split('/').peekable(), false);
-    while let Some(part) = parts.next() {
+    let mut directory = false;
+    for part in text.strip_prefix('/')?.split('/') {
         directory = part.is_empty() || part == "." || part == "..";
         match part {
             "" | "." => {}

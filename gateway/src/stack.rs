@@ -35,12 +35,7 @@ pub fn gateway(
     forward: impl Serve<Held<Hold>>,
 ) -> impl Serve<Arrived> {
     let running = parts.running.clone();
-    let act = ServiceBuilder::new()
-        .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
-        .layer_fn(Rc::new) // detach needs an owned rest
-        .layer(step(fencing, steps::fence::fence)) // below: the keys are ours
-        .service(forward); // stamped last, nothing can strip it
-    decide(parts, routing, act)
+    decide(parts, routing, act(running, fencing, forward))
 }
 
 /// The first half of it: all that is decided by the plan and the request alone. `fencegate explain` asks the same
@@ -54,6 +49,15 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed
         .service(act)
+}
+
+/// The second half: what holds locks and sends.
+fn act(running: TaskTracker, fencing: Fencing, forward: impl Serve<Held<Hold>>) -> impl Serve<Keyed> {
+    ServiceBuilder::new()
+        .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
+        .layer_fn(Rc::new) // detach needs an owned rest
+        .layer(step(fencing, steps::fence::fence)) // below: the keys are ours
+        .service(forward) // stamped last, nothing can strip it
 }
 
 /// The steps of the guard: the same, with the question whether the token is the newest in the place of the lock.

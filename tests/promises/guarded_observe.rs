@@ -40,6 +40,28 @@ async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
     assert_eq!(tokens, [true, true, false]);
 }
 
+/// It may have asked elsewhere since.
+#[tokio::test]
+async fn what_a_client_no_longer_waits_for_is_not_sent_without_a_lock_either() {
+    let site = Site::fresh().await;
+    let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
+        let patient = observing(site.policy("gw-2")).with("/routes/0/fence/wait", "20s");
+        Gateway::start(&patient).await
+    },);
+    let latch = site.origin.holds("/pay/7");
+    let first = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let second = two.begin(Ask::post("/pay/7"));
+    two.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    second.hang_up();
+    two.gauge_becomes("fencegate_lock_waiters", 0.0).await;
+    latch.let_go();
+    first.answer().await;
+    // Whoever comes later is behind what would have been sent.
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
 #[tokio::test]
 async fn what_has_no_key_passes_without_a_token_and_is_reported() {
     let site = Site::fresh().await;

@@ -28,10 +28,6 @@ impl<'c> Patience<'c> {
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
-
-    pub fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
-    }
 }
 
 /// How far an admission came in one step.

@@ -117,10 +117,6 @@ impl Guard {
         self.clock.now()
     }
 
-    pub fn clock(&self) -> &SharedClock {
-        &self.clock
-    }
-
     /// Nothing is admitted before then.
     pub fn quarantine(&self) -> Option<Boot> {
         let until = self.lock().register.quarantine()?;

@@ -55,12 +55,17 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let fence = fenced.fence(&request.plan).clone();
     let deadline = Instant::now() + wait(&request, &fence);
     let mut second = fencing.second(&request, &fence);
+    let mut first: Option<Refusal> = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let held = match fencing.acquire(&request, &fenced, &fence, left, &mut client).await {
             Ok(held) => held,
-            Err(refusal) => return observed(fence.enforce, refusal, request, next).await,
+            Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
+        // Whoever hung up while the second attempt waited may have asked elsewhere since.
+        if let Some(refusal) = first.take_if(|_| client.is_gone()) {
+            return Err(refusal);
+        }
         let once = fencing.once(&request, &fenced, &fence, &held, &mut client).await?;
         let notes = request.notes.clone();
         let refusal = match fencing.exchange(request, &fence, held, once, next).await {
@@ -73,25 +78,27 @@ pub async fn fence<S: Serve<Held<Hold>>>(
             (Reason::Fenced, Some(again)) if !client.is_gone() => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 fencing.keeper.session_for(&fenced.keys[0], left).await;
-                request = again;
+                (request, first) = (again, Some(refusal));
             }
             (Reason::Suspended, Some(again)) if fence.enforce == Enforce::Observe => {
                 notes.token.set(None);
-                return observed(fence.enforce, refusal, again, next).await;
+                return observed(fence.enforce, refusal, again, &mut client, next).await;
             }
             _ => return Err(refusal),
         }
     }
 }
 
-/// Where one only looks on, a request without a lock goes out without a token, and says why it would not have.
+/// Where one only looks on, a request without a lock goes out without a token, and says why it would not have; but not
+/// for a client that has gone away while it waited.
 async fn observed<S: Serve<Held<Hold>>>(
     enforce: Enforce,
     refusal: Refusal,
     request: Keyed,
+    client: &mut Client,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    if enforce == Enforce::Refuse || refusal.reason == Reason::Draining {
+    if enforce == Enforce::Refuse || refusal.reason == Reason::Draining || client.is_gone() {
         return Err(refusal);
     }
     info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");

@@ -27,7 +27,7 @@ use crate::{
         rotate::SEQUENCE_LIMIT,
     },
     network::Network,
-    randomness::SystemRandomness,
+    randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
         era::{FORMAT, Member, Meta},
@@ -37,7 +37,7 @@ use crate::{
     stack,
     stage::Arrived,
     step::Serve,
-    steps::{fence::Fencing, route::Routing},
+    steps::{fence::Fencing, hop::HopName, route::Routing},
     ticket::Ticketing,
     upstream::guards::Guards,
 };
@@ -101,7 +101,9 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &installation)).transpose()?;
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
     let guards = Arc::new(Guards::new(installation));
-    let shared = Shared { plan: plan.clone(), metrics: metrics.clone(), clock, guards, workers, drain, role };
+    let hop = HopName::new(Guid::new(&SystemRandomness));
+    let shared =
+        Shared { plan: plan.clone(), metrics: metrics.clone(), clock, hop, guards, workers, drain, role };
     let drain = shared.drain.clone();
     let threads = process::start_workers(shared)?;
     let jwks = tickets.and_then(|tickets| tickets.jwks());

@@ -23,7 +23,7 @@ use crate::{
     stack,
     stage::Arrived,
     step::Serve,
-    steps::{check::Checking, claim::Claiming},
+    steps::{check::Checking, claim::Claiming, hop::HopName},
     ticket::{BadFile, BadUrl, Pace, Verifier},
     upstream::guards::Guards,
 };
@@ -102,6 +102,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         plan: serving,
         metrics: metrics.clone(),
         clock,
+        hop: HopName::new(Guid::new(&SystemRandomness)),
         guards: Arc::new(Guards::new(Arc::default())),
         workers,
         drain: drain.clone(),

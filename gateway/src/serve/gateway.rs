@@ -26,7 +26,7 @@ use crate::{
         keeper::{Keeper, keeper},
         rotate::SEQUENCE_LIMIT,
     },
-    network::Network,
+    network::{Network, Tcp},
     randomness::SystemRandomness,
     session::{
         clock::{MachineClock, SharedClock},
@@ -39,7 +39,7 @@ use crate::{
     step::Serve,
     steps::{fence::Fencing, route::Routing},
     ticket::Ticketing,
-    upstream::guards::Guards,
+    upstream::{fleet::Fleets, guards::Guards, health},
 };
 
 /// What `fencegate run` is told beside the policy.
@@ -101,7 +101,10 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &installation)).transpose()?;
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
     let guards = Arc::new(Guards::new(installation));
-    let shared = Shared { plan: plan.clone(), metrics: metrics.clone(), clock, guards, workers, drain, role };
+    let fleets = Fleets::of(&plan, metrics.endpoints());
+    health::start(Tcp, &fleets)?;
+    let shared =
+        Shared { plan: plan.clone(), metrics: metrics.clone(), clock, guards, fleets, workers, drain, role };
     let drain = shared.drain.clone();
     let threads = process::start_workers(shared)?;
     let jwks = tickets.and_then(|tickets| tickets.jwks());

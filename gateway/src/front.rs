@@ -15,6 +15,7 @@ use tracing::info;
 use crate::{
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
+    peer::Peer,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
     step::Serve,
@@ -47,20 +48,31 @@ impl<S: Serve<Arrived>> Front<S> {
     pub fn new(stack: S, metrics: Rc<WorkerMetrics>, role: Role) -> Self {
         Self { stack: Rc::new(RefCell::new(Rc::new(stack))), metrics, role }
     }
+
+    pub fn facing(&self, peer: Peer) -> Facing<S> {
+        Facing { front: self.clone(), peer: Rc::new(peer) }
+    }
 }
 
-impl<S: Serve<Arrived>> Service<Request<Incoming>> for Front<S> {
+/// Serves one connection.
+pub struct Facing<S> {
+    front: Front<S>,
+    peer: Rc<Peer>,
+}
+
+impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
     type Response = Reply;
     type Error = Infallible;
     /// The one box per request. Not `Send`, on purpose.
     type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (stack, metrics, role) = (self.stack.borrow().clone(), self.metrics.clone(), self.role);
+        let Front { stack, metrics, role } = self.front.clone();
+        let (stack, peer) = (stack.borrow().clone(), self.peer.clone());
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
             let visit = Visit::begin(metrics, notes.clone(), role);
-            let arrived = Arrived { http: request.map(Body::from_client), notes };
+            let arrived = Arrived { http: request.map(Body::from_client), notes, peer };
             let answer = stack.serve(arrived).await;
             Ok(visit.end(answer))
         })

@@ -19,6 +19,7 @@ pub mod listen;
 pub mod lock;
 pub mod network;
 pub mod once;
+pub mod peer;
 pub mod pieces;
 pub mod randomness;
 pub mod refusal;

@@ -8,6 +8,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
+use crate::peer::Peer;
+
 /// Dials and listens.
 pub trait Network: Clone + 'static {
     type Stream: AsyncRead + AsyncWrite + Reset + Unpin + 'static;
@@ -24,7 +26,8 @@ pub trait Network: Clone + 'static {
 pub trait Accept: 'static {
     type Stream;
 
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>>;
+    /// The next connection, and its two ends.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>>;
     fn address(&self) -> io::Result<SocketAddr>;
 }
 
@@ -65,10 +68,11 @@ const BACKLOG: i32 = 1024;
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (stream, peer) = TcpListener::accept(self).await?;
+    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, address) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
-        Ok((stream, peer))
+        let local = stream.local_addr()?;
+        Ok((stream, Peer { address, local }))
     }
 
     fn address(&self) -> io::Result<SocketAddr> {

@@ -23,6 +23,7 @@ use crate::{
     body::Body,
     guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
     lock::tenure::{Dispatch, Tenure},
+    peer::Peer,
     refusal::Reason,
     steps::limit::Permit,
     ticket::{FENCING_TICKET, Ticketing},
@@ -33,6 +34,7 @@ use crate::{
 pub struct Arrived {
     pub http: Request<Body>,
     pub notes: Rc<Notes>,
+    pub peer: Rc<Peer>,
 }
 
 /// Can be forwarded without two parties reading it differently, but for its path on unfenced upstreams.

@@ -5,7 +5,13 @@ mod ask;
 mod sent;
 mod text;
 
-use std::{cell::RefCell, io, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+};
 
 use fencegate_policies::plan::{Caching, Enforce, Fence, Gateway, Hold, OnceStore, Upstream};
 use hyper::{Request, StatusCode};
@@ -19,6 +25,7 @@ pub use self::{
 use crate::{
     admin::metrics::{Metrics, WorkerMetrics},
     body::{Body, Reply},
+    peer::Peer,
     refusal::{Outcome, Refusal},
     session::paths::Paths,
     stack::{self, Parts},
@@ -157,11 +164,17 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let kerb = Kerb::default();
     let steps = stack::decide(parts, Routing { plan, metrics }, kerb.clone());
     let notes = Rc::<Notes>::default();
-    let arrived = Arrived { http: request, notes: notes.clone() };
+    let arrived = Arrived { http: request, notes: notes.clone(), peer: Rc::new(nobody()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let answer = runtime.block_on(steps.serve(arrived));
     let keyed = kerb.0.take();
     Ok((answer, notes, keyed))
+}
+
+/// Whoever asks for an explanation has not connected.
+fn nobody() -> Peer {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Peer { address: local, local }
 }
 
 fn destination(upstream: &Upstream) -> Destination {

@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use crate::{
-    front::Front,
+    front::{Facing, Front},
     network::{Accept, Network},
     stage::Arrived,
     step::Serve,
@@ -56,8 +56,13 @@ impl Door {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let connection =
-                        connection(self.http.clone(), stream, peer, front.clone(), self.drain.clone());
+                    let connection = connection(
+                        self.http.clone(),
+                        stream,
+                        peer.address,
+                        front.facing(peer),
+                        self.drain.clone(),
+                    );
                     open.spawn_local(async move {
                         connection.await;
                         drop(place);
@@ -82,13 +87,13 @@ async fn connection<I, S>(
     http: http1::Builder,
     stream: I,
     peer: SocketAddr,
-    front: Front<S>,
+    facing: Facing<S>,
     drain: CancellationToken,
 ) where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
     S: Serve<Arrived>,
 {
-    let connection = http.serve_connection(TokioIo::new(stream), front);
+    let connection = http.serve_connection(TokioIo::new(stream), facing);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

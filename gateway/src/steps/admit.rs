@@ -20,7 +20,7 @@ pub async fn admit<S: Serve<Admitted>>(
     request: Arrived,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Arrived { http, notes } = request;
+    let Arrived { http, notes, .. } = request;
     if http.headers().len() > plan.listener.limits.max_fields {
         return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
     }

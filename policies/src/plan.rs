@@ -3,12 +3,14 @@
 mod fence;
 mod guard;
 mod once;
+mod sharing;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use once::{Once, OnceStore, Operation};
+pub use sharing::{Eject, Health, PoolLimits, Sharing};
 
 use crate::{
     host::Hosts,
@@ -161,6 +163,7 @@ pub struct Upstream {
     pub response_body_idle: Duration,
     /// A pooled connection is not used again after this long. Default 30 s.
     pub idle: Duration,
+    pub sharing: Sharing,
     /// Some route fences requests to this upstream, so a path that could be read in two ways never reaches it.
     pub has_fenced_routes: bool,
 }

@@ -26,7 +26,7 @@ use crate::{
         keeper::{Keeper, keeper},
         rotate::SEQUENCE_LIMIT,
     },
-    network::Network,
+    network::{Network, Tcp},
     randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
@@ -39,7 +39,7 @@ use crate::{
     step::Serve,
     steps::{fence::Fencing, hop::HopName, route::Routing},
     ticket::Ticketing,
-    upstream::guards::Guards,
+    upstream::{fleet::Fleets, guards::Guards, health},
 };
 
 /// What `fencegate run` is told beside the policy.
@@ -102,8 +102,10 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
     let guards = Arc::new(Guards::new(installation));
     let hop = HopName::new(Guid::new(&SystemRandomness));
-    let shared =
-        Shared { plan: plan.clone(), metrics: metrics.clone(), clock, hop, guards, workers, drain, role };
+    let fleets = Fleets::of(&plan, metrics.endpoints());
+    health::start(Tcp, &fleets)?;
+    let (seen, serving) = (metrics.clone(), plan.clone());
+    let shared = Shared { plan: serving, metrics: seen, clock, hop, guards, fleets, workers, drain, role };
     let drain = shared.drain.clone();
     let threads = process::start_workers(shared)?;
     let jwks = tickets.and_then(|tickets| tickets.jwks());

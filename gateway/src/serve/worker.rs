@@ -1,6 +1,6 @@
 //! A worker: one thread, one current-thread runtime, its own share of the listener and its own upstream connections.
 
-use std::{io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
+use std::{io, net::SocketAddr, rc::Rc, sync::Arc, thread};
 
 use fencegate_policies::plan::Plan;
 use tokio::{sync::oneshot, task::LocalSet, time::timeout};
@@ -16,7 +16,7 @@ use crate::{
     stage::Arrived,
     step::Serve,
     steps::{forward::Forward, hop::HopName, limit::InFlight},
-    upstream::{guards::Guards, pool::Pool},
+    upstream::{fleet::Fleets, guards::Guards, pool::Pool},
 };
 
 /// What all workers share.
@@ -29,6 +29,8 @@ pub struct Shared<R> {
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
+    /// The endpoints of the upstreams.
+    pub fleets: Arc<Fleets>,
     /// How many they are.
     pub workers: usize,
     pub drain: CancellationToken,
@@ -107,7 +109,8 @@ async fn run<N: Network, R: Staffed<N>>(
     };
     drop(listening.send(listener.address()));
     let pool = Rc::new(Pool::new(network, shared.clock.clone(), shared.guards.clone()));
-    tokio::task::spawn_local(sweep(pool.clone()));
+    let (tended, bell) = (pool.clone(), shared.fleets.bell());
+    tokio::task::spawn_local(async move { tended.tend(bell).await });
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let front = front(&shared, pool, running.clone());
     let limits = &shared.plan.listener.limits;
@@ -130,6 +133,7 @@ fn front<N: Network, R: Staffed<N>>(
         clock: shared.clock.clone(),
         metrics: metrics.clone(),
         guards: shared.guards.clone(),
+        fleets: shared.fleets.clone(),
     };
     let bench = Bench { parts, metrics: metrics.clone(), pool, forward };
     Front::new(R::stack(shared, bench), metrics, R::ROLE)
@@ -148,13 +152,3 @@ async fn drain(plan: &Plan, open: &TaskTracker, running: &TaskTracker) -> Draine
         Err(_elapsed) => Drained::Left { exchanges: running.len() },
     }
 }
-
-async fn sweep<N: Network>(pool: Rc<Pool<N>>) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        pool.sweep();
-    }
-}
-
-/// How often idle upstream connections are looked through.
-const SWEEP: Duration = Duration::from_secs(5);

@@ -50,3 +50,4 @@ mod stamp;
 mod start;
 mod storm;
 mod waiting;
+mod wire;

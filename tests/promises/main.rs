@@ -2,6 +2,7 @@
 
 mod alerts;
 mod cached;
+mod differential;
 mod door;
 mod drain;
 mod ensemble;

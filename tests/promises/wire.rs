@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// One gateway for the cases of a file: `/fenced/{key}` holds a lock, `/mixed/` leads to the same upstream without one,
 /// and `/open/` to an upstream that has no fenced route.
-async fn gateway(site: &Site, service: &Service) -> Gateway {
+pub(crate) async fn gateway(site: &Site, service: &Service) -> Gateway {
     let upstream = |fencing: &str| {
         json!({
             "endpoints": [format!("http://{}", service.address)],

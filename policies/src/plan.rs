@@ -61,8 +61,18 @@ impl Plan {
 pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
+    pub protocols: Protocols,
     pub limits: Limits,
     pub timeouts: Timeouts,
+}
+
+/// What is spoken on a listener; told apart by the first bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocols {
+    Both,
+    Http1,
+    /// By prior knowledge: without TLS nobody agrees on it before.
+    Http2,
 }
 
 /// What one listener takes at most.
@@ -72,6 +82,8 @@ pub struct Limits {
     pub connections: usize,
     /// Requests in flight over all workers.
     pub in_flight: usize,
+    /// Requests at once on one HTTP/2 connection. Default 100.
+    pub streams: usize,
     /// Bytes of request head. Default 64 KiB.
     pub max_header: usize,
     /// Header fields in a request. Default 100.
@@ -83,6 +95,8 @@ pub struct Limits {
 /// How long a listener waits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
+    /// From the connection to the bytes that tell its protocol. Default 5 s.
+    pub detect: Duration,
     /// From the first byte wanted to the end of the request head. Default 10 s.
     pub request_headers: Duration,
     /// For the whole body on fenced routes. Default 10 s.

@@ -18,7 +18,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{steps::hygiene::Trailers, steps::limit::Permit, upstream::pool::Lend};
+use crate::{steps::hygiene::Trailers, steps::limit::Permit, upstream::link::Lend};
 
 /// An answer on its way to a client.
 pub type Reply = Response<Body>;
@@ -220,6 +220,9 @@ impl HttpBody for Body {
                 other => break other,
             }
         };
+        if let (Some(Err(_)), Some(lend)) = (&frame, &this.lend) {
+            lend.failed();
+        }
         if frame.is_none() || this.source.is_end() {
             this.finish();
         }

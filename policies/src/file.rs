@@ -17,6 +17,7 @@ mod probe;
 mod reach;
 mod route;
 mod scalar;
+mod sharing;
 mod tickets;
 mod upstream;
 mod yaml;

@@ -1,36 +1,127 @@
 //! Picks the endpoint that a request goes to, and those to try after it.
 
-/// Round robin: every request starts one endpoint further than the one before.
-#[derive(Debug, Clone, Default)]
-pub struct RoundRobin {
-    next: usize,
+use crate::fnv::fnv1a;
+
+/// How requests are shared out among endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Balance {
+    /// Each request begins one endpoint further than the one before.
+    #[default]
+    RoundRobin,
+    /// With the endpoint that has the fewest requests in flight.
+    LeastBusy,
+    /// Requests of one key go to one endpoint, as long as it is usable (rendezvous hashing).
+    ByKey,
 }
 
-impl RoundRobin {
-    /// The order in which one request tries `endpoints` endpoints: each index below it exactly once.
-    pub fn order(&mut self, endpoints: usize) -> impl Iterator<Item = usize> + use<> {
-        let first = self.next.checked_rem(endpoints).unwrap_or(0);
-        self.next = first + 1;
-        (first..endpoints).chain(0..first)
+/// An endpoint, when a request picks one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// [`hash`] of its name.
+    pub name: u64,
+    /// Requests in flight.
+    pub busy: usize,
+    /// Neither unhealthy nor ejected.
+    pub usable: bool,
+}
+
+/// The same number in every gateway of every version.
+pub fn hash(text: &str) -> u64 {
+    mixed(fnv1a(text.as_bytes()))
+}
+
+/// The order in which one request tries the candidates: each exactly once. Those that are not usable come last, so
+/// that where none is usable all of them are.
+///
+/// `turn`: how many requests came before it. `key`: [`hash`] of what [`Balance::ByKey`] goes by.
+pub fn order(balance: Balance, turn: usize, key: u64, candidates: &[Candidate]) -> Vec<usize> {
+    let (usable, out): (Vec<usize>, Vec<usize>) =
+        (0..candidates.len()).partition(|at| candidates[*at].usable);
+    let mut order = arranged(balance, turn, key, candidates, usable);
+    order.extend(arranged(balance, turn, key, candidates, out));
+    order
+}
+
+fn arranged(
+    balance: Balance,
+    turn: usize,
+    key: u64,
+    candidates: &[Candidate],
+    mut part: Vec<usize>,
+) -> Vec<usize> {
+    let first = turn.checked_rem(part.len()).unwrap_or(0);
+    part.rotate_left(first);
+    match balance {
+        Balance::RoundRobin => {}
+        // Stable: among equals the turn decides, or an idle upstream would only know its first endpoint.
+        Balance::LeastBusy => part.sort_by_key(|at| candidates[*at].busy),
+        Balance::ByKey => {
+            part.sort_by_key(|at| {
+                (std::cmp::Reverse(mixed(key ^ candidates[*at].name)), candidates[*at].name)
+            });
+        }
     }
+    part
+}
+
+/// Every bit depends on every bit (the finaliser of splitmix64): the names of endpoints differ in a digit.
+fn mixed(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_request_tries_every_endpoint_once_and_starts_one_further() {
-        let mut turn = RoundRobin::default();
-        let orders: Vec<Vec<usize>> = (0..4).map(|_| turn.order(3).collect()).collect();
-        assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+    fn candidates(names: &[&str]) -> Vec<Candidate> {
+        names.iter().map(|name| Candidate { name: hash(name), busy: 0, usable: true }).collect()
     }
 
     #[test]
-    fn the_number_of_endpoints_may_change_between_requests() {
-        let mut turn = RoundRobin { next: usize::MAX };
-        assert_eq!(turn.order(2).count(), 2);
-        assert_eq!(turn.order(0).count(), 0);
-        assert_eq!(turn.order(1).collect::<Vec<_>>(), [0]);
+    fn each_request_tries_every_endpoint_once_and_starts_one_further() {
+        let three = candidates(&["a:1", "b:1", "c:1"]);
+        let orders: Vec<Vec<usize>> =
+            (0..4).map(|turn| order(Balance::RoundRobin, turn, 0, &three)).collect();
+        assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+        assert_eq!(order(Balance::RoundRobin, usize::MAX, 0, &[]), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_not_usable_comes_last_and_its_share_goes_to_all_others() {
+        let mut three = candidates(&["a:1", "b:1", "c:1"]);
+        three[1].usable = false;
+        let firsts: Vec<usize> = (0..4).map(|turn| order(Balance::RoundRobin, turn, 0, &three)[0]).collect();
+        assert_eq!(firsts, [0, 2, 0, 2]);
+        assert_eq!(order(Balance::RoundRobin, 0, 0, &three), [0, 2, 1]);
+        for candidate in &mut three {
+            candidate.usable = false;
+        }
+        assert_eq!(order(Balance::RoundRobin, 1, 0, &three), [1, 2, 0], "all are out: all are used");
+    }
+
+    #[test]
+    fn the_least_busy_is_first_and_among_equals_it_is_their_turn() {
+        let mut three = candidates(&["a:1", "b:1", "c:1"]);
+        three[0].busy = 2;
+        assert_eq!(order(Balance::LeastBusy, 0, 0, &three), [1, 2, 0]);
+        assert_eq!(order(Balance::LeastBusy, 2, 0, &three), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_key_keeps_its_endpoint_when_another_one_comes_or_goes() {
+        let names: Vec<String> = (0..5).map(|n| format!("10.0.0.{n}:80")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (all, fewer) = (candidates(&names), candidates(&names[..4]));
+        let mut shares = [0; 5];
+        for key in (0..1000).map(|n| hash(&format!("account/{n}"))) {
+            let (before, after) =
+                (order(Balance::ByKey, 0, key, &all), order(Balance::ByKey, 9, key, &fewer));
+            shares[before[0]] += 1;
+            let stays: Vec<usize> = before.into_iter().filter(|at| *at != 4).collect();
+            assert_eq!(after, stays);
+        }
+        assert!(shares.iter().all(|share| (120..=280).contains(share)), "{shares:?}");
     }
 }

@@ -3,16 +3,20 @@
 mod fence;
 mod guard;
 mod once;
+mod sharing;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use once::{Once, OnceStore, Operation};
+pub use sharing::{Eject, Health, PoolLimits, Sharing};
 
 use crate::{
+    host::Hosts,
     path::{Bound, CanonicalPath, PathTemplate},
     route::RouteTable,
+    trust::Trust,
 };
 
 /// Everything a gateway does, decided. Made by [`crate::file::load`] only.
@@ -62,6 +66,10 @@ pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
     pub protocols: Protocols,
+    /// Whose word on the client is believed.
+    pub trusted: Trust,
+    /// What is served here.
+    pub hosts: Hosts,
     pub limits: Limits,
     pub timeouts: Timeouts,
 }
@@ -169,6 +177,7 @@ pub struct Upstream {
     pub response_body_idle: Duration,
     /// A pooled connection is not used again after this long. Default 30 s.
     pub idle: Duration,
+    pub sharing: Sharing,
     /// Some route fences requests to this upstream, so a path that could be read in two ways never reaches it.
     pub has_fenced_routes: bool,
 }
@@ -240,7 +249,7 @@ fn fold(byte: u8) -> u8 {
 }
 
 /// One spelling for all that [`ReservedFields`] takes for one name.
-pub(crate) fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.bytes().map(|byte| char::from(fold(byte))).collect()
 }
 

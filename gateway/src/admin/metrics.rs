@@ -2,6 +2,7 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
+mod endpoints;
 mod guard;
 mod session;
 mod waits;
@@ -17,6 +18,7 @@ use prometheus::{
 
 use self::waits::Waits;
 pub use self::{
+    endpoints::{EndpointMetrics, Waited},
     guard::GuardMetrics,
     session::SessionMetrics,
     waits::Waiting,
@@ -46,6 +48,7 @@ pub struct Metrics {
     guard_refusals: IntCounterVec,
     session: SessionMetrics,
     guard: GuardMetrics,
+    endpoints: EndpointMetrics,
 }
 
 /// Seconds; up to the longest wait and answer that a policy is likely to allow.
@@ -146,6 +149,7 @@ impl Metrics {
                 "Dispatches that a guard did not let in, or whose outcome it does not know, by its word.",
                 &["route", "reason"],
             ),
+            endpoints: EndpointMetrics::register(&registry),
             session,
             guard,
             registry,
@@ -176,6 +180,10 @@ impl Metrics {
         self.session.numbered(number)
     }
 
+    pub fn endpoints(&self) -> &EndpointMetrics {
+        &self.endpoints
+    }
+
     pub fn guard(&self) -> GuardMetrics {
         self.guard.clone()
     }
@@ -185,6 +193,7 @@ impl Metrics {
         for (route, waits) in &self.waits {
             self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest().as_secs_f64());
         }
+        self.endpoints.refresh();
         let mut text = Vec::new();
         TextEncoder::new()
             .encode(&self.registry.gather(), &mut text)

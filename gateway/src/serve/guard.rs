@@ -2,7 +2,7 @@
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
-use fencegate_policies::plan;
+use fencegate_policies::plan::{self, UpstreamId};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -17,15 +17,15 @@ use crate::{
         Guard,
         store::{Committer, FORMAT, Identity, NotDurable, Redb, Store, StoreError},
     },
-    network::Network,
+    network::{Network, Tcp},
     randomness::{Guid, SystemRandomness},
     session::clock::{MachineClock, SharedClock},
     stack,
     stage::Arrived,
     step::Serve,
-    steps::{check::Checking, claim::Claiming},
+    steps::{check::Checking, claim::Claiming, hop::HopName},
     ticket::{BadFile, BadUrl, Pace, Verifier},
-    upstream::guards::Guards,
+    upstream::{fleet::Fleets, guards::Guards, health},
 };
 
 /// What `fencegate guard` is told beside its file.
@@ -78,8 +78,8 @@ impl<N: Network> Staffed<N> for Guarding {
         let Bench { parts, pool, forward, .. } = bench;
         let Guarding { guard, tickets } = shared.role.clone();
         let claiming = Claiming { guard: guard.clone(), plan: shared.plan.clone(), tickets };
-        let upstream = Arc::new(shared.plan.upstreams[0].clone());
-        let checking = Checking { guard, running: parts.running.clone(), pool, upstream };
+        let fleet = shared.fleets.fleet(UpstreamId(0)).clone();
+        let checking = Checking { guard, running: parts.running.clone(), pool, fleet };
         stack::guard(parts, claiming, checking, forward)
     }
 }
@@ -98,10 +98,14 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let role = Guarding { guard: guard.clone(), tickets: tickets.clone() };
     let serving = Arc::new(plan.serving.clone());
     let workers = options.workers.max(1);
+    let fleets = Fleets::of(&serving, metrics.endpoints());
+    health::start(Tcp, &fleets)?;
     let threads = process::start_workers(Shared {
         plan: serving,
         metrics: metrics.clone(),
+        fleets,
         clock,
+        hop: HopName::new(Guid::new(&SystemRandomness)),
         guards: Arc::new(Guards::new(Arc::default())),
         workers,
         drain: drain.clone(),

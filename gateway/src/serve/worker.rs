@@ -1,6 +1,6 @@
 //! A worker: one thread, one current-thread runtime, its own share of the listener and its own upstream connections.
 
-use std::{io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
+use std::{io, net::SocketAddr, rc::Rc, sync::Arc, thread};
 
 use fencegate_policies::plan::Plan;
 use tokio::{sync::oneshot, task::LocalSet, time::timeout};
@@ -15,8 +15,8 @@ use crate::{
     stack::Parts,
     stage::Arrived,
     step::Serve,
-    steps::{forward::Forward, limit::InFlight},
-    upstream::{guards::Guards, pool::Pool},
+    steps::{forward::Forward, hop::HopName, limit::InFlight},
+    upstream::{fleet::Fleets, guards::Guards, pool::Pool},
 };
 
 /// What all workers share.
@@ -25,8 +25,12 @@ pub struct Shared<R> {
     pub plan: Arc<Plan>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
+    /// What this process is called by other hops.
+    pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
+    /// The endpoints of the upstreams.
+    pub fleets: Arc<Fleets>,
     /// How many they are.
     pub workers: usize,
     pub drain: CancellationToken,
@@ -105,7 +109,8 @@ async fn run<N: Network, R: Staffed<N>>(
     };
     drop(listening.send(listener.address()));
     let pool = Rc::new(Pool::new(network, shared.clock.clone(), shared.guards.clone()));
-    tokio::task::spawn_local(sweep(pool.clone()));
+    let (tended, bell) = (pool.clone(), shared.fleets.bell());
+    tokio::task::spawn_local(async move { tended.tend(bell).await });
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let front = front(&shared, pool, running.clone());
     let limits = &shared.plan.listener.limits;
@@ -121,12 +126,14 @@ fn front<N: Network, R: Staffed<N>>(
 ) -> Front<impl Serve<Arrived>> {
     let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone()));
     let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);
-    let parts = Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), running };
+    let (hop, plan) = (shared.hop.clone(), shared.plan.clone());
+    let parts = Parts { in_flight: InFlight::at_most(share), hop, plan, running };
     let forward = Forward {
         pool: pool.clone(),
         clock: shared.clock.clone(),
         metrics: metrics.clone(),
         guards: shared.guards.clone(),
+        fleets: shared.fleets.clone(),
     };
     let bench = Bench { parts, metrics: metrics.clone(), pool, forward };
     Front::new(R::stack(shared, bench), metrics, R::ROLE)
@@ -145,13 +152,3 @@ async fn drain(plan: &Plan, open: &TaskTracker, running: &TaskTracker) -> Draine
         Err(_elapsed) => Drained::Left { exchanges: running.len() },
     }
 }
-
-async fn sweep<N: Network>(pool: Rc<Pool<N>>) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        pool.sweep();
-    }
-}
-
-/// How often idle upstream connections are looked through.
-const SWEEP: Duration = Duration::from_secs(5);

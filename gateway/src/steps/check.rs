@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc};
 use bytes::Bytes;
 use fencegate_policies::{
     key::{ResourceKey, listed},
-    plan::{Enforce, Mode, Upstream},
+    plan::{Enforce, Mode},
     token::Token,
 };
 use hyper::{
@@ -37,7 +37,7 @@ use crate::{
     stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
     step::Serve,
     ticket::FENCING_TICKET,
-    upstream::pool::Pool,
+    upstream::{fleet::Fleet, pool::Pool},
 };
 
 /// What the step works with.
@@ -46,18 +46,13 @@ pub struct Checking<N> {
     /// Answers too large to be taken in full, still on their way; and questions to the upstream.
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
-    pub upstream: Arc<Upstream>,
+    pub fleet: Arc<Fleet>,
 }
 
 impl<N> Clone for Checking<N> {
     fn clone(&self) -> Self {
-        let Self { guard, running, pool, upstream } = self;
-        Self {
-            guard: guard.clone(),
-            running: running.clone(),
-            pool: pool.clone(),
-            upstream: upstream.clone(),
-        }
+        let Self { guard, running, pool, fleet } = self;
+        Self { guard: guard.clone(), running: running.clone(), pool: pool.clone(), fleet: fleet.clone() }
     }
 }
 
@@ -140,7 +135,7 @@ impl<N: Network> Checking<N> {
                 Found::New(reserved) => Some(reserved),
                 Found::Done(kept) => return Ok(Decided::Answer(kept)),
                 Found::DoneUnseen => return Ok(Decided::Answer(unseen())),
-                Found::Unknown(reserved, entry) => match self.ask(reserved, &entry, request).await? {
+                Found::Unknown(reserved, entry) => match self.ask(reserved, &entry).await? {
                     Some(reserved) => Some(reserved),
                     None => return Ok(Decided::Answer(unseen())),
                 },
@@ -151,18 +146,12 @@ impl<N: Network> Checking<N> {
     }
 
     /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.
-    async fn ask(
-        &self,
-        reserved: Reserved,
-        entry: &Entry,
-        request: &Presented,
-    ) -> Result<Option<Reserved>, Refused> {
+    async fn ask(&self, reserved: Reserved, entry: &Entry) -> Result<Option<Reserved>, Refused> {
         let unknown = Refused::OutcomeUnknown { reference: reserved.reference() };
         let Some(question) = &self.guard.rules.journal.probe else { return Err(unknown) };
         // Looked at before the question: an execution that ends in between could still have begun after the answer.
         let may_still_run = self.guard.may_still_run(entry);
-        let upstream = request.plan.upstream(request.upstream);
-        match probe::ask(&self.pool, upstream, question, entry).await {
+        match probe::ask(&self.pool, &self.fleet, question, entry).await {
             Verdict::Done => {
                 self.guard.over(entry.token, "probe");
                 reserved.resolve_done(entry, Resolution::Probe).await?;
@@ -186,7 +175,7 @@ impl<N: Network> Checking<N> {
             tokio::time::sleep(pause).await;
             // Somebody else has it in hand, or it is known by now.
             let Ok(Some((reserved, entry))) = self.guard.take_unfinished(&reference) else { return };
-            if probe::ask(&self.pool, &self.upstream, &question, &entry).await != Verdict::Done {
+            if probe::ask(&self.pool, &self.fleet, &question, &entry).await != Verdict::Done {
                 continue;
             }
             self.guard.over(entry.token, "probe");

@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use fencegate_policies::{
     key::{ResourceKey, listed},
+    pick,
     plan::{Level, Mode, Plan, TokenFields, Upstream},
     retry::{self, Again, Cause, Sent},
     token::Token,
@@ -36,9 +37,11 @@ use crate::{
     stage::{Held, Notes, Right},
     step::Serve,
     upstream::{
+        fleet::Fleets,
         gate::{Gate, Why},
         guards::{Distrust, Guards},
-        pool::{Lend, NotConnected, Pool},
+        link::Lend,
+        pool::{NotConnected, Pool},
         verdict::Account,
     },
 };
@@ -49,6 +52,7 @@ pub struct Forward<N> {
     pub clock: SharedClock,
     pub metrics: Rc<WorkerMetrics>,
     pub guards: Arc<Guards>,
+    pub fleets: Arc<Fleets>,
 }
 
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
@@ -59,24 +63,24 @@ pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal
 
 /// An attempt that got no answer.
 enum Failed {
-    /// Not one byte was written, and the request is still here.
-    Unsent(Box<Request<Body>>),
+    /// Not one byte was written, and the request is still here. `reused`: the connection had carried others before.
+    Unsent {
+        back: Box<Request<Body>>,
+        reused: bool,
+    },
     Refused(Refusal),
 }
-
-/// How often a request that was not sent may meet a connection that had died in the pool.
-const FRESH_CONNECTIONS: usize = 2;
 
 impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
     async fn serve(&self, request: Held<H>) -> Result<Reply, Refusal> {
         let Held { mut http, notes, plan, upstream, hold } = request;
+        let mut tour = self.fleets.fleet(upstream).tour(|| affinity(&http, hold.as_ref()));
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
         frame(&mut http);
-        for attempt in 0..FRESH_CONNECTIONS {
-            // After a dead idle connection the others are likely to be dead, too.
-            let lend = self.pool.checkout(upstream, attempt > 0).await.map_err(|error| {
-                self.metrics.upstream_error(&upstream.name, "connect");
+        loop {
+            let lend = self.pool.checkout(&mut tour).await.map_err(|error| {
+                self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
                 not_connected(&error)
             })?;
             let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
@@ -84,14 +88,19 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
             match self.exchange(lend, http, dispatch, upstream, &plan, &notes).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failed::Refused(refusal)) => return Err(refusal),
-                Err(Failed::Unsent(back)) => {
+                Err(Failed::Unsent { back, reused }) => {
                     self.metrics.retried(&upstream.name);
+                    tour.died(reused);
                     http = *back;
                 }
             }
         }
-        Err(Refusal::new(Reason::UpstreamConnect, "every pooled connection had died"))
     }
+}
+
+/// What requests that belong to one endpoint have in common.
+fn affinity(http: &Request<Body>, hold: Option<&impl Right>) -> u64 {
+    pick::hash(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| listed(hold.keys())))
 }
 
 /// The HTTP library sends no body with a GET unless a field announces one.
@@ -149,6 +158,7 @@ impl<N: Network> Forward<N> {
             answered = answer => answered,
             () = too_late(lend.gate(), limit, evidence.is_some()) => {
                 self.metrics.upstream_error(&upstream.name, "timeout");
+                lend.failed();
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, format!("no answer within {limit:?}"))));
             }
             () = evidence_needed(evidence.as_deref(), upstream.fencing, &self.clock) => {
@@ -165,6 +175,7 @@ impl<N: Network> Forward<N> {
             }
             Ok(response) => {
                 self.metrics.upstream_answered(&upstream.name, response.status(), began.elapsed());
+                judge_endpoint(&lend, &response);
                 let answer = Answer { response, lend, upstream, plan };
                 match dispatch {
                     Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
@@ -218,9 +229,13 @@ impl<N: Network> Forward<N> {
         let cause = if lend.gate().lost_its_proof() { Cause::ProofLost } else { Cause::Closed };
         let detail = format!("{}: {}", lend.endpoint(), error.error());
         self.metrics.upstream_error(&upstream.name, if sent == Sent::Nothing { "unsent" } else { "broken" });
+        let reused = lend.link().reused;
+        if cause == Cause::Closed && !(reused && sent == Sent::Nothing) {
+            lend.failed();
+        }
         match (retry::again(cause, sent), sent, error.take_message()) {
-            (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) if lend.link().reused => {
-                Failed::Unsent(Box::new(back))
+            (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) => {
+                Failed::Unsent { back: Box::new(back), reused }
             }
             (_, Sent::Something, _) => Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail)),
             (_, Sent::Nothing, _) if cause == Cause::ProofLost => {
@@ -329,9 +344,23 @@ fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
     }
 }
 
+/// An endpoint that says that it, or what it speaks for, is out of order. A guard's refusal is no such word.
+fn judge_endpoint(lend: &Lend, response: &Response<Incoming>) {
+    let sick = matches!(response.status().as_u16(), 502..=504);
+    if sick && !Account::read(response.headers()).is_of_a_guard() { lend.failed() } else { lend.worked() }
+}
+
+fn not_connected_kind(error: &NotConnected) -> &'static str {
+    match error {
+        NotConnected::Full => "full",
+        NotConnected::Io { .. } | NotConnected::Distrusted { .. } | NotConnected::Everywhere => "connect",
+    }
+}
+
 fn not_connected(error: &NotConnected) -> Refusal {
     let reason = match error {
-        NotConnected::Io { .. } => Reason::UpstreamConnect,
+        NotConnected::Io { .. } | NotConnected::Everywhere => Reason::UpstreamConnect,
+        NotConnected::Full => Reason::Overloaded,
         NotConnected::Distrusted { why: Distrust::Split, .. } => Reason::GuardSplit,
         NotConnected::Distrusted { .. } => Reason::Guard,
     };

@@ -1,8 +1,8 @@
 //! Asks the upstream what became of an operation whose answer nobody saw.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use fencegate_policies::plan::{Probe, Upstream};
+use fencegate_policies::{pick, plan::Probe};
 use hyper::{
     Method, Request,
     header::{HOST, HeaderName, HeaderValue},
@@ -10,7 +10,12 @@ use hyper::{
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::{body::Body, guard::operation::Entry, network::Network, upstream::pool::Pool};
+use crate::{
+    body::Body,
+    guard::operation::Entry,
+    network::Network,
+    upstream::{fleet::Fleet, pool::Pool},
+};
 
 /// What the upstream says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +32,8 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 ///
 /// # Cancellation
 /// Dropping the future ends the connection.
-pub async fn ask<N: Network>(pool: &Pool<N>, upstream: &Upstream, probe: &Probe, entry: &Entry) -> Verdict {
-    let answered = timeout(probe.timeout, status(pool, upstream, probe, entry)).await;
+pub async fn ask<N: Network>(pool: &Pool<N>, fleet: &Arc<Fleet>, probe: &Probe, entry: &Entry) -> Verdict {
+    let answered = timeout(probe.timeout, status(pool, fleet, probe, entry)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(status) if probe.done.contains(&status) => Verdict::Done,
         Ok(status) if probe.not_done.contains(&status) => Verdict::NotDone,
@@ -47,14 +52,16 @@ pub async fn ask<N: Network>(pool: &Pool<N>, upstream: &Upstream, probe: &Probe,
 
 async fn status<N: Network>(
     pool: &Pool<N>,
-    upstream: &Upstream,
+    fleet: &Arc<Fleet>,
     probe: &Probe,
     entry: &Entry,
 ) -> Result<u16, String> {
     // Without a name the question would be about something else, such as the list of all operations.
     let name =
         entry.name.as_deref().filter(|name| !unquoted(name).is_empty()).ok_or("it has no Idempotency-Key")?;
-    let mut lend = pool.checkout(upstream, true).await.map_err(|error| error.to_string())?;
+    let mut tour = fleet.tour(|| pick::hash(name));
+    tour.fresh = true;
+    let mut lend = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
     let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
     let host = HeaderValue::from_str(lend.endpoint()).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);

@@ -1,6 +1,12 @@
-//! The way to the upstreams: [`pool`] keeps connections, [`gate`] guards what is written to them.
+//! The way to the upstreams: [`fleet`] knows the endpoints and [`health`] asks how they are, [`pool`] keeps connections,
+//! [`gate`] guards what is written to them.
 
+pub mod endpoint;
+pub mod fleet;
 pub mod gate;
 pub mod guards;
+pub mod health;
+pub mod idle;
+pub mod link;
 pub mod pool;
 pub mod verdict;

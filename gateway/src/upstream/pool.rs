@@ -1,26 +1,32 @@
-//! Connections to upstreams: one pool per worker, so that nothing is shared and nothing waits for a lock.
+//! Connections to upstreams: one pool per worker, so that a request waits for nobody while there are connections.
 
-use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+use std::{io, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::{pick::RoundRobin, plan};
+use fencegate_policies::plan;
+use futures_util::{FutureExt, future::select_all};
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Request, StatusCode,
-    client::conn::http1::{Builder, SendRequest},
+    client::conn::http1::Builder,
     header::{HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
-    task::AbortHandle,
-    time::{Instant, timeout},
+    sync::watch,
+    time::{sleep, timeout},
 };
 use tracing::{debug, error};
 
 use super::{
+    endpoint::{Endpoint, Place},
+    fleet::Tour,
     gate::{Gate, Gated},
     guards::{Distrust, Guards},
+    idle::Idle,
+    link::{Lend, Link},
 };
 use crate::{
+    admin::metrics::Waited,
     body::Body,
     guard::announce::{ANNOUNCEMENT, Announcement},
     network::Network,
@@ -33,38 +39,10 @@ pub struct Pool<N> {
     clock: SharedClock,
     /// What is known of the guards among the upstreams.
     guards: Arc<Guards>,
-    idle: Rc<IdleLinks>,
-    picks: RefCell<HashMap<Arc<str>, RoundRobin>>,
+    idle: Rc<Idle>,
 }
 
-/// By endpoint.
-type IdleLinks = RefCell<HashMap<Arc<str>, Vec<Idle>>>;
-
-struct Idle {
-    link: Link,
-    until: Instant,
-}
-
-impl Idle {
-    fn is_usable(&self, now: Instant) -> bool {
-        !self.link.sender.is_closed() && now < self.until
-    }
-}
-
-/// A connection that may carry one exchange at a time. Dropping it ends it at once: what is queued on it is never sent,
-/// and an exchange that was not complete ends with a reset.
-pub struct Link {
-    pub sender: SendRequest<Body>,
-    pub gate: Rc<Gate>,
-    task: AbortHandle,
-    endpoint: Arc<str>,
-    /// Of a guard: the name of its store.
-    store: Option<Arc<str>>,
-    /// It has carried an exchange before, so the other side may have closed it meanwhile.
-    pub reused: bool,
-}
-
-/// No endpoint could be reached. Nothing was sent.
+/// There is no connection. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum NotConnected {
     #[error("connect to {endpoint}: {source}")]
@@ -72,6 +50,10 @@ pub enum NotConnected {
     /// There is a guard, or something in its place, that must not be believed.
     #[error("{endpoint}: {why}")]
     Distrusted { endpoint: Arc<str>, why: Distrust },
+    #[error("every endpoint has as many connections as it may have")]
+    Full,
+    #[error("nothing could be sent to any endpoint")]
+    Everywhere,
 }
 
 enum Failed {
@@ -85,81 +67,126 @@ impl From<io::Error> for Failed {
     }
 }
 
+/// What a request has waited for.
+enum Freed {
+    Link(Link),
+    Place(Arc<Endpoint>, Place),
+}
+
 impl<N: Network> Pool<N> {
     pub fn new(network: N, clock: SharedClock, guards: Arc<Guards>) -> Self {
-        Self { network, clock, guards, idle: Rc::default(), picks: RefCell::default() }
+        Self { network, clock, guards, idle: Rc::default() }
     }
 
-    /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint that answers,
-    /// beginning one further each time.
+    /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the tour that
+    /// answers. Where all that answer have their most connections, waits for one that is given back.
     ///
-    /// `fresh`: not an idle one.
-    pub async fn checkout(&self, upstream: &plan::Upstream, fresh: bool) -> Result<Lend, NotConnected> {
-        let order: Vec<usize> = {
-            let mut picks = self.picks.borrow_mut();
-            picks.entry(upstream.name.clone()).or_default().order(upstream.endpoints.len()).collect()
-        };
-        for endpoint in self.guards.unasked(upstream) {
-            match self.connect(upstream, &endpoint).await {
-                Ok(link) => keep(&self.idle, link, upstream.idle),
+    /// # Cancellation
+    /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
+    pub async fn checkout(&self, tour: &mut Tour) -> Result<Lend, NotConnected> {
+        let fleet = tour.fleet.clone();
+        self.ask_guards(tour).await;
+        // Guards that do not agree are all asked again before anything is sent to one of them.
+        let upstream = &fleet.upstream;
+        if upstream.fencing == plan::Level::Guard && self.guards.agree(upstream).is_err() {
+            tour.fresh = true;
+        }
+        let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
+        while let Some(endpoint) = tour.stop().cloned() {
+            if !tour.fresh
+                && let Some(link) = self.idle.take(&endpoint)
+            {
+                return Ok(self.lend(link, tour));
+            }
+            match endpoint.place() {
+                None => full.push(endpoint),
+                Some(place) => match self.reach(tour, &endpoint, place).await {
+                    Ok(link) => return Ok(self.lend(link, tour)),
+                    Err(error) => failed = error,
+                },
+            }
+            tour.pass();
+        }
+        if full.is_empty() {
+            return Err(failed);
+        }
+        let waited = timeout(upstream.connect_timeout, self.freed(&full)).await;
+        let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
+        fleet.metrics.waited(&upstream.name, result);
+        match waited.map_err(|_| NotConnected::Full)? {
+            Freed::Link(link) => {
+                tour.settle_for(link.endpoint.clone());
+                Ok(self.lend(link, tour))
+            }
+            Freed::Place(endpoint, place) => {
+                tour.settle_for(endpoint.clone());
+                let reached = self.reach(tour, &endpoint, place).await;
+                reached.map(|link| self.lend(link, tour))
+            }
+        }
+    }
+
+    fn lend(&self, link: Link, tour: &Tour) -> Lend {
+        Lend::new(link, tour.fleet.clone(), self.idle.clone())
+    }
+
+    /// Waits until a request at this worker gives a connection back, or until a further one may be made.
+    async fn freed(&self, endpoints: &[Arc<Endpoint>]) -> Freed {
+        let given_back = self.idle.wait(endpoints);
+        let places = endpoints.iter().map(|endpoint| {
+            let place = endpoint.clone().next_place();
+            async move { (endpoint.clone(), place.await) }.boxed_local()
+        });
+        tokio::select! {
+            Ok(link) = given_back => Freed::Link(link),
+            ((endpoint, place), ..) = select_all(places) => Freed::Place(endpoint, place),
+        }
+    }
+
+    /// A new connection, where there is a place for it.
+    async fn reach(&self, tour: &Tour, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, NotConnected> {
+        let upstream = &tour.fleet.upstream;
+        let name = endpoint.name.clone();
+        match self.connect(upstream, endpoint, place).await {
+            Ok(link) => Ok(link),
+            Err(Failed::Io(source)) => {
+                debug!(endpoint = %name, error = %source, "endpoint not reached");
+                tour.fleet.failed(endpoint);
+                self.guards.lost(upstream, &name);
+                Err(NotConnected::Io { endpoint: name, source })
+            }
+            Err(Failed::Distrusted(why)) => Err(NotConnected::Distrusted { endpoint: name, why }),
+        }
+    }
+
+    /// Nothing is sent to one guard of several before all have been met.
+    async fn ask_guards(&self, tour: &Tour) {
+        let upstream = &tour.fleet.upstream;
+        for name in self.guards.unasked(upstream) {
+            let endpoint = tour.fleet.endpoints().iter().find(|endpoint| endpoint.name == name);
+            let Some((endpoint, place)) = endpoint.and_then(|one| Some((one, one.place()?))) else {
+                continue;
+            };
+            match self.connect(upstream, endpoint, place).await {
+                Ok(link) => self.idle.keep(link, upstream.idle),
                 Err(Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) => {
-                    self.guards.lost(upstream, &endpoint);
+                    self.guards.lost(upstream, &name);
                 }
                 // It has been met, and that counts.
                 Err(Failed::Distrusted(_)) => {}
             }
         }
-        let mut failed = None;
-        // Guards that do not agree are all asked again before anything is sent to one of them.
-        let guarded = upstream.fencing == plan::Level::Guard;
-        let fresh = fresh || (guarded && self.guards.agree(upstream).is_err());
-        for endpoint in order.into_iter().map(|at| &upstream.endpoints[at]) {
-            if !fresh && let Some(link) = self.take_idle(endpoint) {
-                return Ok(self.lend(link, upstream.idle));
-            }
-            let endpoint = endpoint.clone();
-            match self.connect(upstream, &endpoint).await {
-                Ok(link) => return Ok(self.lend(link, upstream.idle)),
-                Err(Failed::Io(source)) => {
-                    debug!(%endpoint, error = %source, "endpoint not reached");
-                    self.guards.lost(upstream, &endpoint);
-                    failed = Some(NotConnected::Io { endpoint, source });
-                }
-                Err(Failed::Distrusted(why)) => failed = Some(NotConnected::Distrusted { endpoint, why }),
-            }
-        }
-        Err(failed.expect("an upstream has at least one endpoint"))
     }
 
-    /// Closes what the other side has closed, and what has been idle for too long.
-    pub fn sweep(&self) {
-        let now = Instant::now();
-        self.idle.borrow_mut().retain(|_, links| {
-            links.retain(|idle| idle.is_usable(now));
-            !links.is_empty()
-        });
-    }
-
-    fn lend(&self, link: Link, keep: Duration) -> Lend {
-        Lend { link: Some(link), idle: self.idle.clone(), keep }
-    }
-
-    /// The youngest idle connection that has finished its last exchange in both directions. One that has not is left
-    /// where it is: queueing on a busy connection would send at a time that nobody chose.
-    fn take_idle(&self, endpoint: &Arc<str>) -> Option<Link> {
-        let mut idle = self.idle.borrow_mut();
-        let links = idle.get_mut(endpoint)?;
-        let now = Instant::now();
-        links.retain(|idle| idle.is_usable(now));
-        let ready = links.iter().rposition(|idle| idle.link.sender.is_ready())?;
-        let Idle { link, .. } = links.swap_remove(ready);
-        Some(link)
-    }
-
-    async fn connect(&self, upstream: &plan::Upstream, endpoint: &Arc<str>) -> Result<Link, Failed> {
+    async fn connect(
+        &self,
+        upstream: &plan::Upstream,
+        endpoint: &Arc<Endpoint>,
+        place: Place,
+    ) -> Result<Link, Failed> {
         let late = || Failed::Io(io::ErrorKind::TimedOut.into());
         let limit = upstream.connect_timeout;
-        let mut link = timeout(limit, self.dial(endpoint)).await.map_err(|_| late())??;
+        let mut link = timeout(limit, self.dial(endpoint, place)).await.map_err(|_| late())??;
         if upstream.fencing == plan::Level::Guard {
             link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(|_| late())??);
         }
@@ -169,15 +196,15 @@ impl<N: Network> Pool<N> {
     /// A guard says who it is before anything else is said on the connection.
     async fn meet(&self, link: &mut Link, upstream: &plan::Upstream) -> Result<Arc<str>, Failed> {
         let announced = announcement(link).await.map_err(|why| {
-            let (endpoint, why) = (&link.endpoint, Distrust::NoGuard(why));
+            let (endpoint, why) = (&link.endpoint.name, Distrust::NoGuard(why));
             error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
             Failed::Distrusted(why)
         })?;
-        self.guards.meet(upstream, &link.endpoint, &announced).map_err(Failed::Distrusted)
+        self.guards.meet(upstream, &link.endpoint.name, &announced).map_err(Failed::Distrusted)
     }
 
-    async fn dial(&self, endpoint: &Arc<str>) -> io::Result<Link> {
-        let stream = self.network.dial(endpoint).await?;
+    async fn dial(&self, endpoint: &Arc<Endpoint>, place: Place) -> io::Result<Link> {
+        let stream = self.network.dial(&endpoint.name).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
         let io = TokioIo::new(Gated::new(stream, gate.clone()));
         let (sender, connection) = Builder::new().handshake(io).await.map_err(io::Error::other)?;
@@ -187,18 +214,28 @@ impl<N: Network> Pool<N> {
             }
         });
         let (task, endpoint) = (task.abort_handle(), endpoint.clone());
-        Ok(Link { sender, gate, task, endpoint, store: None, reused: false })
+        Ok(Link { sender, gate, task, endpoint, store: None, reused: false, handed_on: 0, _place: place })
+    }
+
+    /// Looks through what lies idle, now and then and whenever somebody waits for a connection.
+    pub async fn tend(&self, mut bell: watch::Receiver<()>) {
+        loop {
+            tokio::select! {
+                () = sleep(SWEEP) => {}
+                // The other end lives in every endpoint.
+                Ok(()) = bell.changed() => {}
+            }
+            self.idle.sweep();
+        }
     }
 }
 
-fn keep(idle: &IdleLinks, link: Link, keep: Duration) {
-    let until = Instant::now() + keep;
-    idle.borrow_mut().entry(link.endpoint.clone()).or_default().push(Idle { link, until });
-}
+/// How often idle connections are looked through.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// Asks for the announcement, and leaves the connection ready for another exchange.
 async fn announcement(link: &mut Link) -> Result<Announcement, String> {
-    let host = HeaderValue::from_str(&link.endpoint).map_err(|error| error.to_string())?;
+    let host = HeaderValue::from_str(&link.endpoint.name).map_err(|error| error.to_string())?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| error.to_string())?;
     let answer = link.sender.try_send_request(request).await.map_err(|failed| failed.error().to_string())?;
@@ -213,61 +250,3 @@ async fn announcement(link: &mut Link) -> Result<Announcement, String> {
 }
 
 const LONGEST_ANNOUNCEMENT: usize = 16 << 10;
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // Not left to the task's own end: it would go on writing, with nobody to answer for it.
-        self.gate.end();
-        self.task.abort();
-    }
-}
-
-/// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
-pub struct Lend {
-    link: Option<Link>,
-    idle: Rc<IdleLinks>,
-    /// How long the connection may lie idle afterwards.
-    keep: Duration,
-}
-
-impl Lend {
-    pub fn link(&mut self) -> &mut Link {
-        self.link.as_mut().expect("taken only when the lend ends")
-    }
-
-    pub fn gate(&self) -> &Rc<Gate> {
-        &self.link.as_ref().expect("taken only when the lend ends").gate
-    }
-
-    /// Of a guard: the name of its store.
-    pub fn store(&self) -> Option<&Arc<str>> {
-        self.link.as_ref().expect("taken only when the lend ends").store.as_ref()
-    }
-
-    pub fn endpoint(&self) -> &Arc<str> {
-        &self.link.as_ref().expect("taken only when the lend ends").endpoint
-    }
-
-    /// Waits until the exchange is over in both directions, and keeps the connection for another one. An upstream may
-    /// answer before it has read the whole request: then the rest of the request is not worth the connection, and after
-    /// `patience` no byte of it leaves any more.
-    pub async fn give_back(mut self, patience: Duration) {
-        let Some(mut link) = self.link.take() else { return };
-        let ready = timeout(patience, link.sender.ready()).await;
-        if !matches!(ready, Ok(Ok(()))) || !link.gate.is_flushed() {
-            return;
-        }
-        link.gate.disarm();
-        link.reused = true;
-        keep(&self.idle, link, self.keep);
-    }
-
-    /// The upstream says how long it keeps an idle connection: never longer than that, or the next request would meet
-    /// its end on the way.
-    pub fn keep_at_most(&mut self, longest: Duration) {
-        self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
-    }
-}
-
-/// Before the other side would close an idle connection, we do.
-const KEEP_MARGIN: Duration = Duration::from_secs(1);

@@ -9,12 +9,13 @@ use super::{
     key::HOP_BY_HOP,
     route::Written,
     scalar,
+    sharing::sharing,
     yaml::{Key, Node},
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     key::is_token,
-    plan::{Level, ReservedFields, TokenFields, Upstream, UpstreamId, plain},
+    plan::{Level, ReservedFields, Sharing, TokenFields, Upstream, UpstreamId, plain},
 };
 
 /// All upstreams of the file, under the number that they have in the plan.
@@ -166,6 +167,7 @@ struct Terms {
     response_timeout: Duration,
     response_body_idle: Duration,
     idle: Duration,
+    sharing: Sharing,
 }
 
 impl Terms {
@@ -178,7 +180,8 @@ impl Terms {
         let response_timeout = limit("response_timeout", patience);
         let response_body_idle = limit("response_body_idle", 30);
         let idle = limit("idle", 30);
-        Some(Self { fields: fields?, connect_timeout, response_timeout, response_body_idle, idle })
+        let sharing = sharing(block)?;
+        Some(Self { fields: fields?, connect_timeout, response_timeout, response_body_idle, idle, sharing })
     }
 
     fn upstream(self, name: Arc<str>, endpoints: Vec<Arc<str>>, fencing: Level, direct: bool) -> Upstream {
@@ -192,6 +195,7 @@ impl Terms {
             response_timeout: self.response_timeout,
             response_body_idle: self.response_body_idle,
             idle: self.idle,
+            sharing: self.sharing,
             has_fenced_routes: false,
         }
     }

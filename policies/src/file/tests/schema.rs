@@ -12,6 +12,7 @@ use super::{
 };
 
 const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
+const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 
 /// What a function takes that reads a single value. A function that is not here makes the test fail.
 fn single(reader: &str) -> Value {
@@ -45,6 +46,10 @@ fn single(reader: &str) -> Value {
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
         "journal::final_status" | "probe::status" => count,
+        "sharing::statuses" => json!({
+            "anyOf": [count, {"type": "string", "pattern": "^[0-9]{3}-[0-9]{3}$"}],
+            "description": "a status, or the first and last of several: 200-399",
+        }),
         "journal::stored" => json!({"anyOf": [size, {"const": "none"}]}),
         "version::{{closure}}" => json!({"enum": [1, "1"]}),
         "fence::fence::{{closure}}" => json!({"const": "none"}),
@@ -54,10 +59,14 @@ fn single(reader: &str) -> Value {
         | "upstream::beside::{{closure}}::{{closure}}" => {
             json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
         }
-        "scalar::root" | "scalar::file" | "probe::path" => json!({"type": "string", "pattern": "^/"}),
+        "scalar::root" | "scalar::file" | "probe::path" | "sharing::path" => {
+            json!({"type": "string", "pattern": "^/"})
+        }
         "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
         "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),
+        "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
+        "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
         "text" | "scalar::name" | "upstream::field_name" => text,
         // The name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
@@ -174,5 +183,8 @@ fn the_schema_of_policies_is_what_the_reader_asks_for() {
 
 #[test]
 fn the_schema_of_guards_is_what_the_reader_asks_for() {
-    keep_current("schema.guard.json", &schema("The file of a Fencegate guard", &[GUARD], Kind::Guard));
+    keep_current(
+        "schema.guard.json",
+        &schema("The file of a Fencegate guard", &[GUARD, COMPLETE_GUARD], Kind::Guard),
+    );
 }

@@ -1,0 +1,108 @@
+//! What is counted about the endpoints of upstreams. Their names come from the configuration.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use super::registered;
+use crate::upstream::{endpoint::State, fleet::Fleets};
+
+/// The families of the endpoints; clones count into the same ones.
+#[derive(Debug, Clone)]
+pub struct EndpointMetrics {
+    endpoints: IntGaugeVec,
+    connections: IntGaugeVec,
+    ejections: IntCounterVec,
+    waits: IntCounterVec,
+    checks: IntCounterVec,
+    /// Of the plan in force.
+    shown: Arc<Mutex<Weak<Fleets>>>,
+}
+
+/// What came of waiting for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    Got,
+    InVain,
+}
+
+impl EndpointMetrics {
+    pub(super) fn register(registry: &Registry) -> Self {
+        let counters = |name, help, labels: &[&str]| {
+            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let gauges = |name, help, labels: &[&str]| {
+            registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+        };
+        Self {
+            endpoints: gauges(
+                "upstream_endpoints",
+                "Endpoints, by what is thought of them.",
+                &["upstream", "state"],
+            ),
+            connections: gauges(
+                "upstream_connections",
+                "Connections to an upstream, in use or idle.",
+                &["upstream"],
+            ),
+            ejections: counters(
+                "upstream_ejections_total",
+                "Endpoints that were left alone for a while, because they kept failing.",
+                &["upstream", "endpoint"],
+            ),
+            waits: counters(
+                "upstream_pool_waits_total",
+                "Requests that waited for a connection, because every endpoint had as many as it may have.",
+                &["upstream", "result"],
+            ),
+            checks: counters(
+                "upstream_health_checks_total",
+                "Health checks, by what came of them.",
+                &["upstream", "endpoint", "result"],
+            ),
+            shown: Arc::default(),
+        }
+    }
+
+    /// From now on these are the endpoints that are told of.
+    pub fn show(&self, fleets: &Arc<Fleets>) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(fleets);
+    }
+
+    pub fn ejected(&self, upstream: &str, endpoint: &str) {
+        self.ejections.with_label_values(&[upstream, endpoint]).inc();
+    }
+
+    pub fn waited(&self, upstream: &str, waited: Waited) {
+        let result = match waited {
+            Waited::Got => "got",
+            Waited::InVain => "in-vain",
+        };
+        self.waits.with_label_values(&[upstream, result]).inc();
+    }
+
+    pub fn checked(&self, upstream: &str, endpoint: &str, good: bool) {
+        let result = if good { "good" } else { "bad" };
+        self.checks.with_label_values(&[upstream, endpoint, result]).inc();
+    }
+
+    /// An ejection ends by itself, so states are counted when somebody asks.
+    pub(super) fn refresh(&self) {
+        let Some(fleets) = self.shown.lock().unwrap_or_else(PoisonError::into_inner).upgrade() else {
+            return;
+        };
+        self.endpoints.reset();
+        self.connections.reset();
+        for fleet in fleets.all() {
+            let upstream: &str = &fleet.upstream.name;
+            for state in State::ALL {
+                let count = fleet.endpoints().iter().filter(|endpoint| endpoint.state() == state).count();
+                self.endpoints
+                    .with_label_values(&[upstream, state.word()])
+                    .set(count.try_into().unwrap_or(0));
+            }
+            let open: usize = fleet.endpoints().iter().map(|endpoint| endpoint.connections()).sum();
+            self.connections.with_label_values(&[upstream]).set(open.try_into().unwrap_or(0));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! One endpoint as all workers see it: how busy it is, how well, and how many connections it has.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use fencegate_policies::{
+    pick::{self, Candidate},
+    plan::{Eject, PoolLimits},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// Shared by all workers, and by the plans that have it.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// No other endpoint has it, nor will have.
+    pub id: u64,
+    /// `host:port`.
+    pub name: Arc<str>,
+    hash: u64,
+    limits: PoolLimits,
+    /// Requests in flight.
+    busy: AtomicUsize,
+    /// Connections that wait for a request.
+    idle: AtomicUsize,
+    /// Requests that wait for a connection.
+    waiting: AtomicUsize,
+    /// One permit per connection.
+    places: Arc<Semaphore>,
+    bell: Bell,
+    health: Health,
+}
+
+/// Rung when a request waits for a connection: workers then close what lies idle with them.
+pub type Bell = watch::Sender<()>;
+
+#[derive(Debug)]
+struct Health {
+    /// What the active checks say.
+    unwell: AtomicBool,
+    /// In a row.
+    failures: AtomicUsize,
+    /// Milliseconds after `born`; in the past: not ejected.
+    ejected_until: AtomicU64,
+    /// Ejections that followed each other closely.
+    ejections: AtomicU64,
+    born: Instant,
+}
+
+/// Why an endpoint is avoided, or that it is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Usable,
+    Unhealthy,
+    Ejected,
+}
+
+impl State {
+    pub const ALL: [Self; 3] = [Self::Usable, Self::Unhealthy, Self::Ejected];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Usable => "usable",
+            Self::Unhealthy => "unhealthy",
+            Self::Ejected => "ejected",
+        }
+    }
+}
+
+/// Counts something at an endpoint for as long as it lives.
+#[derive(Debug)]
+pub struct Counted {
+    endpoint: Arc<Endpoint>,
+    what: fn(&Endpoint) -> &AtomicUsize,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.what)(&self.endpoint).fetch_sub(1, Relaxed);
+    }
+}
+
+/// The right to one connection.
+pub type Place = OwnedSemaphorePermit;
+
+impl Endpoint {
+    pub fn new(name: Arc<str>, limits: PoolLimits, bell: Bell) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let places = limits.max_connections.min(Semaphore::MAX_PERMITS);
+        Self {
+            id: NEXT.fetch_add(1, Relaxed),
+            hash: pick::hash(&name),
+            name,
+            limits,
+            busy: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            places: Arc::new(Semaphore::new(places)),
+            bell,
+            health: Health {
+                unwell: AtomicBool::new(false),
+                failures: AtomicUsize::new(0),
+                ejected_until: AtomicU64::new(0),
+                ejections: AtomicU64::new(0),
+                born: Instant::now(),
+            },
+        }
+    }
+
+    pub fn has(&self, limits: &PoolLimits) -> bool {
+        self.limits == *limits
+    }
+
+    pub fn candidate(&self) -> Candidate {
+        let usable = self.state() == State::Usable;
+        Candidate { name: self.hash, busy: self.busy.load(Relaxed), usable }
+    }
+
+    pub fn state(&self) -> State {
+        if self.health.unwell.load(Relaxed) {
+            State::Unhealthy
+        } else if self.health.ejected_until.load(Relaxed) > self.age() {
+            State::Ejected
+        } else {
+            State::Usable
+        }
+    }
+
+    fn age(&self) -> u64 {
+        millis(self.health.born.elapsed())
+    }
+
+    /// A request is under way.
+    pub fn busy(self: &Arc<Self>) -> Counted {
+        self.counted(|endpoint| &endpoint.busy)
+    }
+
+    /// A connection lies idle; `None` where enough of them do.
+    pub fn idle(self: &Arc<Self>) -> Option<Counted> {
+        let counted = self.counted(|endpoint| &endpoint.idle);
+        (self.idle.load(Relaxed) <= self.limits.max_idle).then_some(counted)
+    }
+
+    fn counted(self: &Arc<Self>, what: fn(&Self) -> &AtomicUsize) -> Counted {
+        what(self).fetch_add(1, Relaxed);
+        Counted { endpoint: self.clone(), what }
+    }
+
+    /// Connections, in use or idle.
+    pub fn connections(&self) -> usize {
+        self.limits.max_connections.saturating_sub(self.places.available_permits())
+    }
+
+    /// The right to a further connection; `None` when there are as many as there may be.
+    pub fn place(&self) -> Option<Place> {
+        self.places.clone().try_acquire_owned().ok()
+    }
+
+    /// Waits for the right to a further connection, first come, first served.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the place in the queue.
+    pub async fn next_place(self: Arc<Self>) -> Place {
+        let _waiting = self.counted(|endpoint| &endpoint.waiting);
+        // After it is counted: whoever looks now sees that somebody waits.
+        self.bell.send_replace(());
+        self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// Requests that wait for a connection, at any worker.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// An exchange has worked.
+    pub fn worked(&self) {
+        if self.health.failures.load(Relaxed) > 0 {
+            self.health.failures.store(0, Relaxed);
+        }
+    }
+
+    /// Something has failed that is the endpoint's own fault. True: that was once too often.
+    pub fn failed(&self, eject: &Eject) -> bool {
+        self.health.failures.fetch_add(1, Relaxed) + 1 >= eject.failures && self.state() == State::Usable
+    }
+
+    /// Leaves it alone for a while, for longer if it was left alone a short while ago. For how long.
+    pub fn eject(&self, eject: &Eject) -> Duration {
+        let health = &self.health;
+        health.failures.store(0, Relaxed);
+        let now = self.age();
+        let earlier = health.ejections.load(Relaxed);
+        let since_last = now.saturating_sub(health.ejected_until.load(Relaxed));
+        let earlier = if since_last > millis(eject.base) { 0 } else { earlier };
+        let lasts = eject.lasts(u32::try_from(earlier).unwrap_or(u32::MAX));
+        health.ejections.store(earlier + 1, Relaxed);
+        health.ejected_until.store(now.saturating_add(millis(lasts)), Relaxed);
+        lasts
+    }
+
+    /// What the active checks say now. True: that is news.
+    pub fn is_well(&self, well: bool) -> bool {
+        self.health.unwell.swap(!well, Relaxed) == well
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(max_connections: usize, max_idle: usize) -> Arc<Endpoint> {
+        let limits = PoolLimits { max_connections, max_idle };
+        Arc::new(Endpoint::new("a:80".into(), limits, watch::Sender::new(())))
+    }
+
+    #[test]
+    fn it_is_left_alone_after_so_many_failures_in_a_row_and_for_longer_each_time() {
+        let (endpoint, eject) = (endpoint(1, 1), Eject { failures: 3, base: Duration::from_secs(30) });
+        assert!(!endpoint.failed(&eject) && !endpoint.failed(&eject));
+        endpoint.worked();
+        assert!(!endpoint.failed(&eject) && !endpoint.failed(&eject) && endpoint.failed(&eject));
+        assert_eq!(endpoint.eject(&eject), Duration::from_secs(30));
+        assert_eq!(endpoint.state(), State::Ejected);
+        assert_eq!(endpoint.eject(&eject), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_was_ejected_comes_back_by_itself() {
+        let (endpoint, eject) = (endpoint(1, 1), Eject { failures: 1, base: Duration::ZERO });
+        assert!(endpoint.failed(&eject));
+        endpoint.eject(&eject);
+        assert_eq!(endpoint.state(), State::Usable);
+    }
+
+    #[test]
+    fn checks_are_news_only_when_they_say_something_else() {
+        let endpoint = endpoint(1, 1);
+        assert!(!endpoint.is_well(true));
+        assert!(endpoint.is_well(false) && !endpoint.is_well(false));
+        assert_eq!(endpoint.state(), State::Unhealthy);
+        assert!(endpoint.is_well(true));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_place_that_is_given_back_goes_to_who_waits() {
+        let endpoint = endpoint(1, 0);
+        let place = endpoint.place().expect("the first");
+        assert!(endpoint.place().is_none());
+        assert_eq!(endpoint.connections(), 1);
+        let next = tokio::spawn(endpoint.clone().next_place());
+        tokio::task::yield_now().await;
+        assert_eq!(endpoint.waiting(), 1);
+        drop(place);
+        let _place = next.await.expect("no panic");
+        assert_eq!(endpoint.waiting(), 0);
+        assert!(endpoint.idle().is_none(), "none may lie idle");
+    }
+}

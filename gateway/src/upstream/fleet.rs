@@ -1,0 +1,174 @@
+//! The endpoints of each upstream, and which of them a request tries.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use fencegate_policies::{
+    pick::{self, Candidate},
+    plan::{Plan, Upstream, UpstreamId},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::endpoint::{Bell, Endpoint, State};
+use crate::admin::metrics::EndpointMetrics;
+
+/// The upstreams of one plan, shared by all workers.
+#[derive(Debug)]
+pub struct Fleets {
+    all: Vec<Arc<Fleet>>,
+    bell: Bell,
+    /// Ends what looks after the endpoints, when another plan takes over.
+    over: CancellationToken,
+}
+
+/// The endpoints of one upstream.
+#[derive(Debug)]
+pub struct Fleet {
+    pub upstream: Upstream,
+    endpoints: Vec<Arc<Endpoint>>,
+    turn: AtomicUsize,
+    /// Two endpoints that fail at the same moment must not both be taken out as the last but one.
+    ejecting: Mutex<()>,
+    pub metrics: EndpointMetrics,
+}
+
+impl Fleets {
+    pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
+        Self::made(plan, metrics, watch::Sender::new(()), |_, _| None)
+    }
+
+    /// For a plan that comes after: endpoints that are in both keep what is known of them.
+    pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
+        Self::made(plan, metrics, self.bell.clone(), |upstream, name| {
+            let fleet = self.all.iter().find(|fleet| fleet.upstream.name == upstream.name)?;
+            let same = |one: &&Arc<Endpoint>| one.name == *name && one.has(&upstream.sharing.pool);
+            fleet.endpoints.iter().find(same).cloned()
+        })
+    }
+
+    fn made(
+        plan: &Plan,
+        metrics: &EndpointMetrics,
+        bell: Bell,
+        known: impl Fn(&Upstream, &Arc<str>) -> Option<Arc<Endpoint>>,
+    ) -> Arc<Self> {
+        let fleet = |upstream: &Upstream| {
+            let made = |name: &Arc<str>| {
+                let new = || Endpoint::new(name.clone(), upstream.sharing.pool.clone(), bell.clone());
+                known(upstream, name).unwrap_or_else(|| Arc::new(new()))
+            };
+            Arc::new(Fleet {
+                upstream: upstream.clone(),
+                endpoints: upstream.endpoints.iter().map(made).collect(),
+                turn: AtomicUsize::new(0),
+                ejecting: Mutex::default(),
+                metrics: metrics.clone(),
+            })
+        };
+        let all = plan.upstreams.iter().map(fleet).collect();
+        let fleets = Arc::new(Self { all, bell: bell.clone(), over: CancellationToken::new() });
+        metrics.show(&fleets);
+        fleets
+    }
+
+    /// Of the plan that this was made for.
+    pub fn fleet(&self, id: UpstreamId) -> &Arc<Fleet> {
+        &self.all[id.0]
+    }
+
+    pub fn all(&self) -> &[Arc<Fleet>] {
+        &self.all
+    }
+
+    pub fn bell(&self) -> watch::Receiver<()> {
+        self.bell.subscribe()
+    }
+
+    /// Another plan has taken over.
+    pub fn retire(&self) {
+        self.over.cancel();
+    }
+
+    pub fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+}
+
+impl Fleet {
+    pub fn endpoints(&self) -> &[Arc<Endpoint>] {
+        &self.endpoints
+    }
+
+    /// Where a request goes. `key`: what [`pick::Balance::ByKey`] goes by.
+    pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour {
+        let sharing = &self.upstream.sharing;
+        let key = if sharing.balance == pick::Balance::ByKey { key() } else { 0 };
+        let candidates: Vec<Candidate> = self.endpoints.iter().map(|endpoint| endpoint.candidate()).collect();
+        let order = pick::order(sharing.balance, self.turn.fetch_add(1, Relaxed), key, &candidates);
+        let most = sharing.retries.map_or(usize::MAX, |retries| retries.saturating_add(1));
+        let stops = order.into_iter().take(most).map(|at| self.endpoints[at].clone()).collect();
+        Tour { fleet: self.clone(), stops, at: 0, fresh: false }
+    }
+
+    /// Something has failed that is the endpoint's own fault.
+    pub fn failed(&self, endpoint: &Endpoint) {
+        let eject = &self.upstream.sharing.eject;
+        if !endpoint.failed(eject) {
+            return;
+        }
+        let _one_at_a_time = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = |other: &&Arc<Endpoint>| other.state() == State::Usable;
+        // A sick endpoint is better than none.
+        if endpoint.state() != State::Usable || self.endpoints.iter().filter(usable).count() < 2 {
+            return;
+        }
+        let lasts = endpoint.eject(eject);
+        self.metrics.ejected(&self.upstream.name, &endpoint.name);
+        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, ?lasts, "endpoint.ejected");
+    }
+
+    /// What the active checks say of it.
+    pub fn checked(&self, endpoint: &Endpoint, well: bool) {
+        if endpoint.is_well(well) {
+            let state = if well { State::Usable } else { State::Unhealthy };
+            let (upstream, endpoint) = (&self.upstream.name, &endpoint.name);
+            info!(%upstream, %endpoint, state = state.word(), "endpoint.checked");
+        }
+    }
+}
+
+/// One request's way through the endpoints: each at most once, and once more where a pooled connection had died.
+#[derive(Debug)]
+pub struct Tour {
+    pub fleet: Arc<Fleet>,
+    stops: Vec<Arc<Endpoint>>,
+    at: usize,
+    /// No idle connection: after a dead one the others are likely to be dead, too.
+    pub fresh: bool,
+}
+
+impl Tour {
+    /// Where the request may go now; `None` when it has been everywhere.
+    pub fn stop(&self) -> Option<&Arc<Endpoint>> {
+        self.stops.get(self.at)
+    }
+
+    /// Nothing could be sent there.
+    pub fn pass(&mut self) {
+        self.at += 1;
+    }
+
+    /// What is left is this one endpoint.
+    pub fn settle_for(&mut self, endpoint: Arc<Endpoint>) {
+        (self.stops, self.at) = (vec![endpoint], 0);
+    }
+
+    /// Nothing could be sent over the connection. `reused`: because it had died while it was idle, most likely.
+    pub fn died(&mut self, reused: bool) {
+        if reused && !self.fresh { self.fresh = true } else { self.pass() }
+    }
+}

@@ -1,0 +1,135 @@
+//! Asks the endpoints how they are, on connections of its own: a question never waits behind a request, and never goes
+//! out under a lock.
+
+use std::{io, sync::Arc, thread};
+
+use bytes::Bytes;
+use fencegate_policies::plan::Health;
+use futures_util::future::{Either, join_all, select};
+use http_body_util::Empty;
+use hyper::{Request, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    task::LocalSet,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tracing::debug;
+
+use super::{
+    endpoint::Endpoint,
+    fleet::{Fleet, Fleets},
+};
+use crate::network::Network;
+
+/// Looks after the endpoints of a plan until another one takes over: one thread per process, because a worker that
+/// computes for long must not make endpoints look sick.
+pub fn start<N: Network + Send>(network: N, fleets: &Arc<Fleets>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let fleets = fleets.clone();
+    thread::Builder::new().name("endpoints".into()).spawn(move || {
+        LocalSet::new().block_on(&runtime, tend(&network, &fleets));
+    })?;
+    Ok(())
+}
+
+async fn tend<N: Network>(network: &N, fleets: &Fleets) {
+    let all = fleets.all().iter().filter_map(|fleet| {
+        let health = fleet.upstream.sharing.health.as_ref()?;
+        Some(join_all(fleet.endpoints().iter().map(move |endpoint| watch(network, fleet, endpoint, health))))
+    });
+    tokio::select! {
+        _ = join_all(all) => {}
+        () = fleets.over().cancelled() => {}
+    }
+}
+
+/// One endpoint, for ever.
+async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) {
+    let mut ticks = interval(health.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Until something else is known, it is well.
+    let mut run = Run { well: true, against: 0 };
+    loop {
+        ticks.tick().await;
+        let good = check(network, endpoint, health).await;
+        fleet.metrics.checked(&fleet.upstream.name, &endpoint.name, good);
+        fleet.checked(endpoint, run.after(good, health));
+    }
+}
+
+/// What the answers so far say.
+#[derive(Debug)]
+struct Run {
+    well: bool,
+    /// Answers in a row that say otherwise.
+    against: usize,
+}
+
+impl Run {
+    fn after(&mut self, good: bool, health: &Health) -> bool {
+        if good == self.well {
+            self.against = 0;
+            return self.well;
+        }
+        self.against += 1;
+        let enough = if good { health.healthy } else { health.unhealthy };
+        if self.against >= enough {
+            (self.well, self.against) = (good, 0);
+        }
+        self.well
+    }
+}
+
+/// One question.
+async fn check<N: Network>(network: &N, endpoint: &Endpoint, health: &Health) -> bool {
+    match timeout(health.timeout, status(network, endpoint, &health.path)).await {
+        Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
+        Ok(Err(error)) => {
+            debug!(endpoint = %endpoint.name, %error, "health check failed");
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+async fn status<N: Network>(network: &N, endpoint: &Endpoint, path: &str) -> io::Result<u16> {
+    let stream = network.dial(&endpoint.name).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let question = Request::get(path)
+        .header(header::HOST, &*endpoint.name)
+        .header(header::USER_AGENT, "fencegate-health")
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(io::Error::other)?;
+    let answer = std::pin::pin!(sender.send_request(question));
+    // A connection that has ended may have brought the answer before.
+    let answered = match select(answer, std::pin::pin!(connection)).await {
+        Either::Left((answered, _)) => answered,
+        Either::Right((_, answer)) => answer.await,
+    };
+    Ok(answered.map_err(io::Error::other)?.status().as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_so_many_answers_in_a_row_change_what_is_thought() {
+        let health = Health {
+            path: "/".into(),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+            healthy: 2,
+            unhealthy: 3,
+            statuses: vec![200..=399],
+        };
+        let mut run = Run { well: true, against: 0 };
+        let told: Vec<bool> = [false, false, true, false, false, false, true, false, true, true]
+            .map(|good| run.after(good, &health))
+            .into();
+        assert_eq!(told, [true, true, true, true, true, false, false, false, false, true]);
+    }
+}

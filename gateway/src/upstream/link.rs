@@ -1,0 +1,110 @@
+//! One connection to an endpoint, and the exchange that it is lent to.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use hyper::client::conn::http1::SendRequest;
+use tokio::{task::AbortHandle, time::timeout};
+
+use super::{
+    endpoint::{Counted, Endpoint, Place},
+    fleet::Fleet,
+    gate::Gate,
+    idle::Idle,
+};
+use crate::body::Body;
+
+/// A connection that may carry one exchange at a time. Dropping it ends it at once: what is queued on it is never sent,
+/// and an exchange that was not complete ends with a reset.
+pub struct Link {
+    pub sender: SendRequest<Body>,
+    pub gate: Rc<Gate>,
+    pub(super) task: AbortHandle,
+    pub(super) endpoint: Arc<Endpoint>,
+    /// Of a guard: the name of its store.
+    pub(super) store: Option<Arc<str>>,
+    /// It has carried an exchange before, so the other side may have closed it meanwhile.
+    pub reused: bool,
+    /// How often it went from one request straight to the next that waited for it.
+    pub(super) handed_on: u32,
+    /// Free for another connection when this one has ended.
+    pub(super) _place: Place,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Not left to the task's own end: it would go on writing, with nobody to answer for it.
+        self.gate.end();
+        self.task.abort();
+    }
+}
+
+/// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
+pub struct Lend {
+    link: Option<Link>,
+    fleet: Arc<Fleet>,
+    idle: Rc<Idle>,
+    /// How long the connection may lie idle afterwards.
+    keep: Duration,
+    _busy: Counted,
+}
+
+impl Lend {
+    pub(super) fn new(link: Link, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
+        let (keep, busy) = (fleet.upstream.idle, link.endpoint.busy());
+        Self { link: Some(link), fleet, idle, keep, _busy: busy }
+    }
+
+    pub fn link(&mut self) -> &mut Link {
+        self.link.as_mut().expect("taken only when the lend ends")
+    }
+
+    fn lent(&self) -> &Link {
+        self.link.as_ref().expect("taken only when the lend ends")
+    }
+
+    pub fn gate(&self) -> &Rc<Gate> {
+        &self.lent().gate
+    }
+
+    /// Of a guard: the name of its store.
+    pub fn store(&self) -> Option<&Arc<str>> {
+        self.lent().store.as_ref()
+    }
+
+    pub fn endpoint(&self) -> &Arc<str> {
+        &self.lent().endpoint.name
+    }
+
+    /// The endpoint has answered.
+    pub fn worked(&self) {
+        self.lent().endpoint.worked();
+    }
+
+    /// The exchange failed, and that was the endpoint's own fault.
+    pub fn failed(&self) {
+        self.fleet.failed(&self.lent().endpoint);
+    }
+
+    /// Waits until the exchange is over in both directions, and keeps the connection for another one. An upstream may
+    /// answer before it has read the whole request: then the rest of the request is not worth the connection, and after
+    /// `patience` no byte of it leaves any more.
+    pub async fn give_back(mut self, patience: Duration) {
+        let Some(mut link) = self.link.take() else { return };
+        let ready = timeout(patience, link.sender.ready()).await;
+        if !matches!(ready, Ok(Ok(()))) || !link.gate.is_flushed() {
+            return;
+        }
+        link.gate.disarm();
+        link.reused = true;
+        self.idle.keep(link, self.keep);
+    }
+
+    /// The upstream says how long it keeps an idle connection: never longer than that, or the next request would meet
+    /// its end on the way.
+    pub fn keep_at_most(&mut self, longest: Duration) {
+        self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
+    }
+}
+
+/// Before the other side would close an idle connection, we do.
+const KEEP_MARGIN: Duration = Duration::from_secs(1);

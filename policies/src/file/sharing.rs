@@ -1,0 +1,81 @@
+//! Reads how requests are shared out among the endpoints of an upstream.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    pick::Balance,
+    plan::{Eject, Health, PoolLimits, Sharing},
+};
+
+const BALANCES: [(&str, Balance); 3] =
+    [("round-robin", Balance::RoundRobin), ("least-busy", Balance::LeastBusy), ("by-key", Balance::ByKey)];
+
+/// `None` where the health check is bad; a fault then says so.
+pub(super) fn sharing(block: &mut Block) -> Option<Sharing> {
+    let balance = block.word("balance", &BALANCES).unwrap_or_default();
+    let retries = block.value("retries", scalar::count);
+    let asked = block.is_present("health");
+    let health = block.inner("health", |block| asked.then(|| health(block)).flatten()).flatten();
+    let eject = block.inner("eject", eject).unwrap_or_default();
+    let pool = block.inner("pool", pool).unwrap_or_default();
+    (asked == health.is_some()).then_some(Sharing { balance, retries, health, eject, pool })
+}
+
+fn health(block: &mut Block) -> Option<Health> {
+    block.require("path", "path: /health");
+    let path = block.value("path", path);
+    let mut limit =
+        |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
+    let (interval, timeout) = (limit("interval", 5), limit("timeout", 2));
+    let healthy = block.value("healthy", scalar::limit).unwrap_or(2);
+    let unhealthy = block.value("unhealthy", scalar::limit).unwrap_or(3);
+    let present = block.is_present("status");
+    let statuses = block.values("status", statuses);
+    let statuses = if present { statuses? } else { vec![200..=399] };
+    if statuses.is_empty() {
+        let fault = Diagnostic::new(Code::BadStatus, "no status would mean that an endpoint is well");
+        block.fault("status", fault.remedy("leave it out, or write `status: [200-399]`"));
+    }
+    Some(Health { path: path?, interval, timeout, healthy, unhealthy, statuses })
+}
+
+/// A path and its query, at the endpoint.
+fn path(text: &str) -> Result<String, Diagnostic> {
+    let fits = |byte: u8| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
+    if text.starts_with('/') && !text.starts_with("//") && text.bytes().all(fits) {
+        return Ok(text.to_owned());
+    }
+    let fault = Diagnostic::new(Code::BadHealthPath, format!("`{text}` is not the path of a health check"));
+    Err(fault.remedy("write a path such as `/health`, beginning with one `/`"))
+}
+
+/// `204`, or `200-399`.
+fn statuses(text: &str) -> Result<RangeInclusive<u16>, Diagnostic> {
+    let status = |part: &str| {
+        scalar::status(part, 100..=599, "write a status such as `204`, or a range such as `200-399`")
+    };
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (status(first)?, status(last)?);
+    if first > last {
+        return Err(scalar::out_of_range(text, "the smaller status comes first"));
+    }
+    Ok(first..=last)
+}
+
+fn eject(block: &mut Block) -> Eject {
+    let default = Eject::default();
+    Eject {
+        failures: block.value("failures", scalar::limit).unwrap_or(default.failures),
+        base: block.value("for", scalar::time_limit).unwrap_or(default.base),
+    }
+}
+
+fn pool(block: &mut Block) -> PoolLimits {
+    let default = PoolLimits::default();
+    PoolLimits {
+        max_connections: block.value("max_connections", scalar::limit).unwrap_or(default.max_connections),
+        max_idle: block.value("max_idle", scalar::count).unwrap_or(default.max_idle),
+    }
+}

@@ -1,0 +1,86 @@
+//! How the requests to an upstream are shared out among its endpoints, and which of them get none.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::pick::Balance;
+
+/// Everything about the endpoints of an upstream beside where they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sharing {
+    /// Default round robin.
+    pub balance: Balance,
+    /// Endpoints that are tried after the first, while nothing has been sent. Default all.
+    pub retries: Option<usize>,
+    /// Default none is asked.
+    pub health: Option<Health>,
+    pub eject: Eject,
+    pub pool: PoolLimits,
+}
+
+/// How endpoints are asked whether they are well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// Path and query.
+    pub path: String,
+    /// Between two questions. Default 5 s.
+    pub interval: Duration,
+    /// For an answer. Default 2 s.
+    pub timeout: Duration,
+    /// Good answers in a row that make an endpoint healthy. Default 2.
+    pub healthy: usize,
+    /// Bad or missing ones in a row that make it unhealthy. Default 3.
+    pub unhealthy: usize,
+    /// What a good answer is. Default 200 to 399.
+    pub statuses: Vec<RangeInclusive<u16>>,
+}
+
+/// When an endpoint that fails is left alone for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eject {
+    /// Failures in a row. Default 5.
+    pub failures: usize,
+    /// For how long; twice as long each time in a row, up to [`Eject::LONGEST`] times. Default 30 s.
+    pub base: Duration,
+}
+
+impl Eject {
+    pub const LONGEST: u32 = 16;
+
+    /// How long an ejection lasts that follows `earlier` others.
+    pub fn lasts(&self, earlier: u32) -> Duration {
+        self.base.saturating_mul(1_u32.checked_shl(earlier).unwrap_or(Self::LONGEST).min(Self::LONGEST))
+    }
+}
+
+impl Default for Eject {
+    fn default() -> Self {
+        Self { failures: 5, base: Duration::from_secs(30) }
+    }
+}
+
+/// Connections to one endpoint, over all workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Default 1024.
+    pub max_connections: usize,
+    /// Those that wait for a request. Default 256.
+    pub max_idle: usize,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self { max_connections: 1024, max_idle: 256 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ejection_grows_and_stays_bounded() {
+        let eject = Eject::default();
+        let seconds: Vec<u64> = [0, 1, 2, 4, 5, 31, 40].map(|n| eject.lasts(n).as_secs()).into();
+        assert_eq!(seconds, [30, 60, 120, 480, 480, 480, 480]);
+    }
+}

@@ -65,12 +65,22 @@ impl Plan {
 pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
+    pub protocols: Protocols,
     /// Whose word on the client is believed.
     pub trusted: Trust,
     /// What is served here.
     pub hosts: Hosts,
     pub limits: Limits,
     pub timeouts: Timeouts,
+}
+
+/// What is spoken on a listener; told apart by the first bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocols {
+    Both,
+    Http1,
+    /// By prior knowledge: without TLS nobody agrees on it before.
+    Http2,
 }
 
 /// What one listener takes at most.
@@ -80,6 +90,8 @@ pub struct Limits {
     pub connections: usize,
     /// Requests in flight over all workers.
     pub in_flight: usize,
+    /// Requests at once on one HTTP/2 connection. Default 100.
+    pub streams: usize,
     /// Bytes of request head. Default 64 KiB.
     pub max_header: usize,
     /// Header fields in a request. Default 100.
@@ -91,6 +103,8 @@ pub struct Limits {
 /// How long a listener waits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
+    /// From the connection to the bytes that tell its protocol. Default 5 s.
+    pub detect: Duration,
     /// From the first byte wanted to the end of the request head. Default 10 s.
     pub request_headers: Duration,
     /// For the whole body on fenced routes. Default 10 s.

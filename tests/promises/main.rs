@@ -28,6 +28,7 @@ mod guarded_observe;
 mod guarded_tickets;
 mod guarded_trust;
 mod hang_up;
+mod http2;
 mod interrupted;
 mod keys;
 mod killed;

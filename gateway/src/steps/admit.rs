@@ -9,7 +9,7 @@ use fencegate_policies::{
 };
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ALLOW, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
+    header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 
 use crate::{
@@ -24,11 +24,15 @@ pub async fn admit<S: Serve<Admitted>>(
     request: Arrived,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Arrived { http, notes, peer } = request;
+    let Arrived { mut http, notes, peer } = request;
     size(&http, &plan.listener.limits)?;
     method(http.method())?;
     framing(&http)?;
     expectation(http.headers())?;
+    if http.version() == Version::HTTP_2 {
+        header_size(&http, plan.listener.limits.max_header)?;
+        join_cookies(http.headers_mut())?;
+    }
     let host = host(http.uri(), http.headers())?;
     if !plan.listener.hosts.contains(&host) {
         return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())));
@@ -108,6 +112,34 @@ fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
+}
+
+/// In HTTP/1.1 the library counts the bytes of a head; here it only refuses what is far beyond, in its own words.
+fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
+    let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_A_FIELD);
+    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if target > most {
+        return Err(Refusal::new(Reason::TargetTooLarge, format!("a target of {target} bytes")));
+    }
+    let size = target + fields.sum::<usize>();
+    if size > most {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("a head of {size} bytes")));
+    }
+    Ok(())
+}
+
+/// What a field is counted for beside its bytes (RFC 9113, 6.5.2).
+const OF_A_FIELD: usize = 32;
+
+/// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
+fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if pieces.len() > 1 {
+        let joined = HeaderValue::from_bytes(&pieces.join(&b"; "[..]));
+        let joined = joined.map_err(|_| malformed("a cookie that no field can hold"))?;
+        headers.insert(COOKIE, joined);
+    }
+    Ok(())
 }
 
 /// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict.

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod cached;
+mod differential;
 mod door;
 mod drain;
 mod ensemble;
@@ -27,6 +28,7 @@ mod guarded_observe;
 mod guarded_tickets;
 mod guarded_trust;
 mod hang_up;
+mod http2;
 mod interrupted;
 mod keys;
 mod killed;
@@ -51,3 +53,4 @@ mod stamp;
 mod start;
 mod storm;
 mod waiting;
+mod wire;

@@ -4,6 +4,7 @@ mod alerts;
 mod cached;
 mod door;
 mod drain;
+mod endpoints;
 mod ensemble;
 mod era;
 mod exclusion;

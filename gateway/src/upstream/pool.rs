@@ -110,7 +110,9 @@ impl<N: Network> Pool<N> {
         if full.is_empty() {
             return Err(failed);
         }
+        let counted = fleet.metrics.waiting(&upstream.name);
         let waited = timeout(upstream.connect_timeout, self.freed(&full)).await;
+        drop(counted);
         let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
         fleet.metrics.waited(&upstream.name, result);
         match waited.map_err(|_| NotConnected::Full)? {

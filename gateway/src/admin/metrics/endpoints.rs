@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::registered;
+use super::{Counted, registered};
 use crate::upstream::{endpoint::State, fleet::Fleets};
 
 /// The families of the endpoints; clones count into the same ones.
@@ -14,6 +14,7 @@ pub struct EndpointMetrics {
     connections: IntGaugeVec,
     ejections: IntCounterVec,
     waits: IntCounterVec,
+    waiting: IntGaugeVec,
     checks: IntCounterVec,
     /// Of the plan in force.
     shown: Arc<Mutex<Weak<Fleets>>>,
@@ -55,6 +56,7 @@ impl EndpointMetrics {
                 "Requests that waited for a connection, because every endpoint had as many as it may have.",
                 &["upstream", "result"],
             ),
+            waiting: gauges("upstream_pool_waiting", "Requests that wait for a connection.", &["upstream"]),
             checks: counters(
                 "upstream_health_checks_total",
                 "Health checks, by what came of them.",
@@ -79,6 +81,10 @@ impl EndpointMetrics {
             Waited::InVain => "in-vain",
         };
         self.waits.with_label_values(&[upstream, result]).inc();
+    }
+
+    pub fn waiting(&self, upstream: &str) -> Counted {
+        Counted::up(&self.waiting.with_label_values(&[upstream]))
     }
 
     pub fn checked(&self, upstream: &str, endpoint: &str, good: bool) {

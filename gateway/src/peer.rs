@@ -11,3 +11,10 @@ pub struct Peer {
     /// The address of ours that it was made to.
     pub local: SocketAddr,
 }
+
+impl Peer {
+    /// What the client speaks to us.
+    pub fn scheme(&self) -> &'static str {
+        "http"
+    }
+}

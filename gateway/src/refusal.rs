@@ -102,6 +102,7 @@ reasons! {
     BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
     TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large";
     Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
+    Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
     IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request";
     Locked = "locked", 423, NotDispatched, "the resource is busy";
     EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";

@@ -15,6 +15,7 @@ use crate::{
         check::{Admission, Checking},
         claim::Claiming,
         fence::Fencing,
+        hop::{Hop, HopName},
         limit::InFlight,
         route::Routing,
     },
@@ -23,6 +24,7 @@ use crate::{
 /// What the steps of both roles are made of, for one worker and one plan.
 pub struct Parts {
     pub in_flight: InFlight,
+    pub hop: HopName,
     pub plan: Arc<Plan>,
     pub running: TaskTracker,
 }
@@ -41,10 +43,12 @@ pub fn gateway(
 /// The first half of it: all that is decided by the plan and the request alone. `fencegate explain` asks the same
 /// steps, with nothing behind them.
 pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Serve<Arrived> {
+    let hop = Hop { plan: parts.plan.clone(), name: parts.hop };
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
+        .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed
@@ -67,10 +71,12 @@ pub fn guard<N: Network>(
     checking: Checking<N>,
     forward: impl Serve<Held<Admission>>,
 ) -> impl Serve<Arrived> {
+    let hop = Hop { plan: parts.plan.clone(), name: parts.hop };
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit))
         .layer(step(parts.plan.clone(), steps::admit::admit))
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
+        .layer(step(hop, steps::hop::hop))
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
         .layer(step(parts.plan, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
         .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing

@@ -3,6 +3,7 @@
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
+    net::IpAddr,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -41,6 +42,7 @@ pub struct Arrived {
 pub struct Admitted {
     pub http: Request<Body>,
     pub notes: Rc<Notes>,
+    pub peer: Rc<Peer>,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
 }
@@ -282,6 +284,10 @@ pub struct Notes {
     /// Counts the request as in flight on its route, once that is known.
     pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
+    /// How many processes forwarded the request before this one.
+    pub hops: Cell<u32>,
+    /// On whose behalf it came, as far as we believe.
+    pub client: Cell<Option<IpAddr>>,
     pub keys: OnceCell<Rc<[ResourceKey]>>,
     /// What the client calls what is to happen at most once. Shown to who asks for it, and never stored.
     pub named: OnceCell<plan::Operation>,

@@ -1,6 +1,10 @@
 //! The one canonical spelling of the host that a request names, or why there is none.
 
+mod served;
+
 use std::net::Ipv6Addr;
+
+pub use served::{BadServed, Hosts, Served};
 
 /// A `Host` field or authority: lower case, no trailing dot, IPv6 in its shortest form and in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 //! tokens is newer. No clock, no socket, no async, no HTTP library; whoever acts on a decision lives elsewhere.
 //!
 //! Reading order: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left after
-//! all checks. Per request: [`path`], [`host`], [`route`], [`key`], [`prefer`]. On the way up: [`pick`], [`retry`], [`token`].
+//! all checks. Per request: [`trust`], [`path`], [`host`], [`route`], [`key`], [`prefer`]. On the way up: [`pick`], [`retry`], [`token`].
 
 pub mod diagnose;
 pub mod file;
@@ -16,3 +16,4 @@ pub mod prefer;
 pub mod retry;
 pub mod route;
 pub mod token;
+pub mod trust;

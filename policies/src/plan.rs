@@ -13,8 +13,10 @@ pub use once::{Once, OnceStore, Operation};
 pub use sharing::{Eject, Health, PoolLimits, Sharing};
 
 use crate::{
+    host::Hosts,
     path::{Bound, CanonicalPath, PathTemplate},
     route::RouteTable,
+    trust::Trust,
 };
 
 /// Everything a gateway does, decided. Made by [`crate::file::load`] only.
@@ -63,6 +65,10 @@ impl Plan {
 pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
+    /// Whose word on the client is believed.
+    pub trusted: Trust,
+    /// What is served here.
+    pub hosts: Hosts,
     pub limits: Limits,
     pub timeouts: Timeouts,
 }
@@ -229,7 +235,7 @@ fn fold(byte: u8) -> u8 {
 }
 
 /// One spelling for all that [`ReservedFields`] takes for one name.
-pub(crate) fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.bytes().map(|byte| char::from(fold(byte))).collect()
 }
 

@@ -189,6 +189,8 @@ fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
     let plain = |(name, value): &(String, String)| match name.to_lowercase().as_str() {
         name @ "fencing-token" => (name.to_owned(), "<token>".to_owned()),
         name @ "fencing-number" => (name.to_owned(), "<number>".to_owned()),
+        name @ "via" => (name.to_owned(), "<via>".to_owned()),
+        name @ "x-forwarded-for" => (name.to_owned(), "<client>".to_owned()),
         name => (name.to_owned(), value.clone()),
     };
     record.request.fields.iter().map(plain).collect()

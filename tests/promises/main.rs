@@ -10,6 +10,7 @@ mod era;
 mod exclusion;
 mod explain;
 mod fields;
+mod forwarded;
 mod guard_admission;
 mod guard_answers;
 mod guard_journal;

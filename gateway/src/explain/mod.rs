@@ -26,12 +26,13 @@ use crate::{
     admin::metrics::{Metrics, WorkerMetrics},
     body::{Body, Reply},
     peer::Peer,
+    randomness::{Guid, SystemRandomness},
     refusal::{Outcome, Refusal},
     session::paths::Paths,
     stack::{self, Parts},
     stage::{Arrived, Keyed, Notes},
     step::Serve,
-    steps::{fence, limit::InFlight, route::Routing},
+    steps::{fence, hop::HopName, limit::InFlight, route::Routing},
 };
 
 /// What a request meets. Absent parts are not known at the point where it is refused.
@@ -160,7 +161,9 @@ type Walked = (Result<Reply, Refusal>, Rc<Notes>, Option<Keyed>);
 fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let plan = Arc::new(gateway.serving.clone());
     let metrics = Rc::new(WorkerMetrics::new(Metrics::of_gateway(gateway)));
-    let parts = Parts { in_flight: InFlight::at_most(1), plan: plan.clone(), running: TaskTracker::new() };
+    let hop = HopName::new(Guid::new(&SystemRandomness));
+    let parts =
+        Parts { in_flight: InFlight::at_most(1), hop, plan: plan.clone(), running: TaskTracker::new() };
     let kerb = Kerb::default();
     let steps = stack::decide(parts, Routing { plan, metrics }, kerb.clone());
     let notes = Rc::<Notes>::default();

@@ -24,6 +24,7 @@ impl Sent {
     pub(super) fn of(gateway: &Gateway, keyed: Keyed, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();
         stamp(gateway, &keyed, &mut fields);
+        of_the_moment(&mut fields);
         let target = keyed.http.uri().path_and_query().map_or("/", |target| target.as_str());
         let new = |name| fields.get_all(name).iter().ne(given.get_all(name));
         let mut added: Vec<(String, String)> = fields
@@ -36,6 +37,15 @@ impl Sent {
             given.keys().filter(|name| !fields.contains_key(*name)).map(ToString::to_string).collect();
         removed.sort();
         Self { method: keyed.http.method().to_string(), target: target.to_owned(), added, removed }
+    }
+}
+
+/// What depends on the process that sends, and on who asks it.
+fn of_the_moment(fields: &mut HeaderMap) {
+    for (name, value) in [("via", "<via>"), ("x-forwarded-for", "<client>")] {
+        if let Some(field) = fields.get_mut(name) {
+            *field = HeaderValue::from_static(value);
+        }
     }
 }
 

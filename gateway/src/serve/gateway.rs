@@ -27,7 +27,7 @@ use crate::{
         rotate::SEQUENCE_LIMIT,
     },
     network::{Network, Tcp},
-    randomness::SystemRandomness,
+    randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
         era::{FORMAT, Member, Meta},
@@ -37,7 +37,7 @@ use crate::{
     stack,
     stage::Arrived,
     step::Serve,
-    steps::{fence::Fencing, route::Routing},
+    steps::{fence::Fencing, hop::HopName, route::Routing},
     ticket::Ticketing,
     upstream::{fleet::Fleets, guards::Guards, health},
 };
@@ -101,10 +101,11 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &installation)).transpose()?;
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
     let guards = Arc::new(Guards::new(installation));
+    let hop = HopName::new(Guid::new(&SystemRandomness));
     let fleets = Fleets::of(&plan, metrics.endpoints());
     health::start(Tcp, &fleets)?;
-    let shared =
-        Shared { plan: plan.clone(), metrics: metrics.clone(), clock, guards, fleets, workers, drain, role };
+    let (seen, serving) = (metrics.clone(), plan.clone());
+    let shared = Shared { plan: serving, metrics: seen, clock, hop, guards, fleets, workers, drain, role };
     let drain = shared.drain.clone();
     let threads = process::start_workers(shared)?;
     let jwks = tickets.and_then(|tickets| tickets.jwks());

@@ -23,7 +23,7 @@ use crate::{
     stack,
     stage::Arrived,
     step::Serve,
-    steps::{check::Checking, claim::Claiming},
+    steps::{check::Checking, claim::Claiming, hop::HopName},
     ticket::{BadFile, BadUrl, Pace, Verifier},
     upstream::{fleet::Fleets, guards::Guards, health},
 };
@@ -105,6 +105,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         metrics: metrics.clone(),
         fleets,
         clock,
+        hop: HopName::new(Guid::new(&SystemRandomness)),
         guards: Arc::new(Guards::new(Arc::default())),
         workers,
         drain: drain.clone(),

@@ -15,7 +15,7 @@ use crate::{
     stack::Parts,
     stage::Arrived,
     step::Serve,
-    steps::{forward::Forward, limit::InFlight},
+    steps::{forward::Forward, hop::HopName, limit::InFlight},
     upstream::{fleet::Fleets, guards::Guards, pool::Pool},
 };
 
@@ -25,6 +25,8 @@ pub struct Shared<R> {
     pub plan: Arc<Plan>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
+    /// What this process is called by other hops.
+    pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
     /// The endpoints of the upstreams.
@@ -124,7 +126,8 @@ fn front<N: Network, R: Staffed<N>>(
 ) -> Front<impl Serve<Arrived>> {
     let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone()));
     let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);
-    let parts = Parts { in_flight: InFlight::at_most(share), plan: shared.plan.clone(), running };
+    let (hop, plan) = (shared.hop.clone(), shared.plan.clone());
+    let parts = Parts { in_flight: InFlight::at_most(share), hop, plan, running };
     let forward = Forward {
         pool: pool.clone(),
         clock: shared.clock.clone(),

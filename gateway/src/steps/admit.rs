@@ -20,7 +20,7 @@ pub async fn admit<S: Serve<Admitted>>(
     request: Arrived,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Arrived { http, notes, .. } = request;
+    let Arrived { http, notes, peer } = request;
     if http.headers().len() > plan.listener.limits.max_fields {
         return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
     }
@@ -28,6 +28,9 @@ pub async fn admit<S: Serve<Admitted>>(
     framing(&http)?;
     expectation(http.headers())?;
     let host = host(http.uri(), http.headers())?;
+    if !plan.listener.hosts.contains(&host) {
+        return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())));
+    }
     if http.uri().path() == "*" {
         return asterisk(http.method());
     }
@@ -35,7 +38,7 @@ pub async fn admit<S: Serve<Admitted>>(
         return Err(malformed("a target that is not a path"));
     }
     let path = CanonicalPath::parse(http.uri().path());
-    next.serve(Admitted { http, notes, host, path }).await
+    next.serve(Admitted { http, notes, peer, host, path }).await
 }
 
 fn malformed(why: &'static str) -> Refusal {

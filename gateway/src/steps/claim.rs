@@ -50,7 +50,7 @@ pub async fn claim<S: Serve<Presented>>(
     if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(Refusal::new(Reason::Method, "a method in lower case"));
     }
-    notes.hop_seen.set(is_relayed(http.headers(), &presented));
+    notes.hop_seen.set(is_relayed(notes.hops.get(), &presented));
     let claimed = match claiming.claimed(&presented) {
         Ok(claimed) => Some(claimed),
         Err(refused) => claiming.unclaimed(http.method(), refused, &notes)?,
@@ -131,9 +131,9 @@ impl Claiming {
 }
 
 /// Who forwarded this says how many hops it came through before; one more stands between.
-fn is_relayed(headers: &HeaderMap, presented: &HeaderMap) -> bool {
+fn is_relayed(hops: u32, presented: &HeaderMap) -> bool {
     let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
-    present::hops(headers) > before.unwrap_or(0)
+    hops > before.unwrap_or(0)
 }
 
 fn json(value: &impl serde::Serialize) -> Reply {

@@ -2,9 +2,10 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::plan::{Plan, Unmatched, Upstream};
+use fencegate_policies::plan::{Plan, Unmatched, Upstream, plain};
 use hyper::{
-    Request, Uri,
+    HeaderMap, Request, Uri,
+    header::HeaderName,
     http::uri::{Parts, PathAndQuery},
 };
 
@@ -25,7 +26,7 @@ pub struct Routing {
 
 pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
     let Routing { plan, metrics } = routing;
-    let Admitted { mut http, notes, host, path } = request.request;
+    let Admitted { mut http, notes, host, path, .. } = request.request;
     let found = plan.routes.find(http.method().as_str(), &path);
     let upstream = match (&found, plan.unmatched) {
         (Some(found), _) => found.route.upstream,
@@ -43,6 +44,9 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
         // No route names it, but the service may take `post` for `POST`.
         unfenced_only(plan.upstream(upstream), Reason::Method, || "a method in lower case".to_owned())?;
     }
+    if let Some((reason, name)) = overridden(http.headers()) {
+        unfenced_only(plan.upstream(upstream), reason, || format!("the field `{name}`"))?;
+    }
     let route = found.map(|found| found.route.id);
     notes.fenced.set(route.is_some_and(|route| plan.routes.get(route).fence.is_some()));
     origin_form(&mut http, path.as_str());
@@ -56,6 +60,18 @@ fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> Stri
         return Err(Refusal::new(reason, why()));
     }
     Ok(())
+}
+
+/// Some services take another method or path from such a field, which is then not the one that the route was found for.
+fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
+    const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+    const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+    let names = headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x'));
+    names.map(plain).find_map(|name| {
+        let named = |known: &&&str| **known == name;
+        let method = METHOD.iter().find(named).map(|known| (Reason::Method, *known));
+        method.or_else(|| PATH.iter().find(named).map(|known| (Reason::AmbiguousPath, *known)))
+    })
 }
 
 /// Exactly the path that the key was derived from is forwarded.

@@ -66,6 +66,8 @@ codes! {
     BadUrl            "FG0123" Error "the address of a key set is not `http://host:port/path`"
     BadStatus         "FG0124" Error "a status cannot mean what it stands for"
     BadProbe          "FG0125" Error "a probe cannot find out what became of an operation"
+    BadNetwork        "FG0126" Error "a network is not written as an address and a prefix length"
+    BadHosts          "FG0127" Error "a list of hosts has what is no host, or nothing"
     BadHealthPath     "FG0131" Error "the path of a health check is not one"
 
     BadPath           "FG0201" Error "a path template is malformed"

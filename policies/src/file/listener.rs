@@ -5,10 +5,14 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
+
 use super::{block::Block, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
+    host::{Hosts, Served},
     plan::{Admin, Limits, Listener, Timeouts},
+    trust::{self, Trust},
 };
 
 /// The one entry of `listeners`.
@@ -19,7 +23,7 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
     let mut listeners = entries.iter().map(|(key, node)| {
         let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
         let what = format!("listener `{}`", key.text);
-        Block::read(Some(node), what, key.place, faults, |block| one(block, name, BRISK))?
+        Block::read(Some(node), what, key.place, faults, |block| one(block, name, BRISK, Trust::default()))?
     });
     let first = listeners.next().flatten();
     // Read the others, too: their mistakes belong into the same report.
@@ -31,11 +35,11 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
     first
 }
 
-/// The one listener of a process that has no others to tell it from.
+/// The one listener of a process that has no others to tell it from. Its clients are gateways, which speak for theirs.
 pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<Listener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
-        .then(|| file.inner("listener", |block| one(block, Some(name.into()), PATIENT)))
+        .then(|| file.inner("listener", |block| one(block, Some(name.into()), PATIENT, Trust::everybody())))
         .flatten()?
 }
 
@@ -44,12 +48,37 @@ const PATIENT: u64 = 60;
 /// A client that sends its head slowly keeps a connection busy.
 const BRISK: u64 = 10;
 
-fn one(block: &mut Block, name: Option<String>, heads: u64) -> Option<Listener> {
+fn one(block: &mut Block, name: Option<String>, heads: u64, speaking: Trust) -> Option<Listener> {
     block.require("address", "address: 0.0.0.0:8080");
     let address = block.value("address", scalar::address);
     let limits = block.inner("limits", limits);
     let timeouts = block.inner("timeouts", |block| timeouts(block, heads));
-    Some(Listener { name: name?, address: address?, limits: limits?, timeouts: timeouts? })
+    let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
+    let hosts = hosts(block);
+    Some(Listener { name: name?, address: address?, trusted, hosts, limits: limits?, timeouts: timeouts? })
+}
+
+fn network(text: &str) -> Result<IpNet, Diagnostic> {
+    trust::network(text).map_err(|bad| {
+        let remedy = "write `10.0.0.0/8`, `2001:db8::/32`, or one address";
+        Diagnostic::new(Code::BadNetwork, format!("`{text}` is {bad}")).remedy(remedy)
+    })
+}
+
+fn served(text: &str) -> Result<Served, Diagnostic> {
+    Served::parse(text).map_err(|bad| {
+        let remedy = "write `pay.example`, or `*.pay.example` for all below it; ports do not count";
+        Diagnostic::new(Code::BadHosts, format!("`{text}` is {bad}")).remedy(remedy)
+    })
+}
+
+fn hosts(block: &mut Block) -> Hosts {
+    let served = block.values("hosts", served);
+    if served.as_ref().is_some_and(Vec::is_empty) {
+        let fault = Diagnostic::new(Code::BadHosts, "an empty list of hosts refuses everything");
+        block.fault("hosts", fault.remedy("leave the field out, and every host is served"));
+    }
+    served.map_or(Hosts::Any, Hosts::Only)
 }
 
 fn limits(block: &mut Block) -> Limits {

@@ -64,6 +64,8 @@ fn single(reader: &str) -> Value {
         "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
         "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),
+        "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
+        "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
         "text" | "scalar::name" | "upstream::field_name" => text,
         // The name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,

@@ -1,0 +1,231 @@
+//! Says that we stood in between: who asked us, how, and through whom. What others say of it counts only from peers
+//! that are trusted.
+
+use std::{net::IpAddr, sync::Arc};
+
+use fencegate_policies::{
+    plan::{Plan, plain},
+    trust::Trust,
+};
+use hyper::{
+    HeaderMap, Version,
+    header::{FORWARDED, HeaderName, HeaderValue, VIA},
+};
+
+use crate::{
+    body::Reply,
+    peer::Peer,
+    randomness::Guid,
+    refusal::{Reason, Refusal},
+    stage::Clean,
+    step::Serve,
+};
+
+/// One process on a request's way.
+#[derive(Clone)]
+pub struct Hop {
+    pub plan: Arc<Plan>,
+    /// What the process is called in `Via`, and what no other process is called.
+    pub name: HopName,
+}
+
+/// A pseudonym (RFC 9110, 7.6.3): it says nothing of the machine, and is another one after each start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HopName(Arc<str>);
+
+pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Result<Reply, Refusal> {
+    let received = request.request.http.version();
+    let admitted = &mut request.request;
+    let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);
+    notes.hops.set(hop.name.hops(headers)?);
+    notes.client.set(Some(introduce(headers, peer, &hop.plan.listener.trusted)));
+    append(headers, VIA, &hop.name.entry(received));
+    let mut reply = next.serve(request).await?;
+    let version = reply.version();
+    append(reply.headers_mut(), VIA, &hop.name.entry(version));
+    Ok(reply)
+}
+
+impl HopName {
+    pub fn new(guid: Guid) -> Self {
+        Self(format!("fencegate-{}", &guid.to_string()[..12]).into())
+    }
+
+    fn entry(&self, version: Version) -> String {
+        let version = match version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            _ => "1.1",
+        };
+        format!("{version} {}", self.0)
+    }
+
+    /// How many hops the request came through.
+    ///
+    /// # Errors
+    /// One of them was this one: it would go round until somebody's limit ends it, and hold a lock each time.
+    fn hops(&self, headers: &HeaderMap) -> Result<u32, Refusal> {
+        let mut hops = 0;
+        for entry in entries(headers, &VIA) {
+            if entry.split_ascii_whitespace().nth(1) == Some(&*self.0) {
+                return Err(Refusal::new(Reason::Loop, "the request has been here before"));
+            }
+            hops += 1;
+        }
+        Ok(hops)
+    }
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Names the client to the upstream, and returns it.
+fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust) -> IpAddr {
+    let address = peer.address.ip().to_canonical();
+    let client = if trusted.contains(address) {
+        let client = trusted.client(address, entries(headers, &X_FORWARDED_FOR));
+        if headers.contains_key(FORWARDED) {
+            append(headers, FORWARDED, &format!("for={}", node(address)));
+        }
+        client
+    } else {
+        disown(headers);
+        address
+    };
+    append(headers, X_FORWARDED_FOR, &address.to_string());
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
+    client
+}
+
+/// An address in `Forwarded` (RFC 7239, 6).
+fn node(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    }
+}
+
+/// Takes off what names a client, in every spelling that some server takes for such a field.
+fn disown(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| names_a_client(name.as_str())).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+fn names_a_client(name: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "forwarded",
+        "x-real-ip",
+        "x-client-ip",
+        "client-ip",
+        "true-client-ip",
+        "x-cluster-client-ip",
+        "x-original-forwarded-for",
+    ];
+    // Most fields begin otherwise.
+    if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
+        return false;
+    }
+    let name = plain(name);
+    name.starts_with("x-forwarded") || NAMES.contains(&name.as_str())
+}
+
+/// The entries of a list that may stand in several fields, in order.
+fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEndedIterator<Item = &'a str> {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    let entries = lines.flat_map(|line| line.split(',')).map(str::trim);
+    entries.filter(|entry| !entry.is_empty())
+}
+
+/// Appends an entry to a list, and makes one field of all.
+fn append(headers: &mut HeaderMap, name: HeaderName, entry: &str) {
+    let Some(first) = headers.get(&name) else {
+        headers.insert(name, HeaderValue::from_str(entry).expect("made of addresses and names"));
+        return;
+    };
+    let mut list = first.as_bytes().to_vec();
+    for more in headers.get_all(&name).iter().skip(1) {
+        list.extend_from_slice(b", ");
+        list.extend_from_slice(more.as_bytes());
+    }
+    list.extend_from_slice(b", ");
+    list.extend_from_slice(entry.as_bytes());
+    headers.insert(name, HeaderValue::from_bytes(&list).expect("made of field values"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::randomness::SystemRandomness;
+
+    fn fields(fields: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            let name: HeaderName = name.parse().expect("a name");
+            map.append(name, HeaderValue::from_str(value).expect("a value"));
+        }
+        map
+    }
+
+    fn text(headers: &HeaderMap, name: &str) -> String {
+        let values = headers.get_all(name).iter().map(|value| value.to_str().expect("text"));
+        values.collect::<Vec<_>>().join(" | ")
+    }
+
+    fn peer(address: &str) -> Peer {
+        let local = "127.0.0.1:80".parse().expect("an address");
+        Peer { address: format!("{address}:4711").parse().expect("an address"), local }
+    }
+
+    #[test]
+    fn a_stranger_names_nobody() {
+        let mut headers = fields(&[
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("x_forwarded_for", "198.51.100.7"),
+            ("X-Forwarded-Proto", "https"),
+            ("X-Forwarded-Anything", "1"),
+            ("Forwarded", "for=198.51.100.7"),
+            ("X-Real_IP", "198.51.100.7"),
+            ("X-Request-Id", "stays"),
+            ("From", "stays"),
+        ]);
+        let client = introduce(&mut headers, &peer("192.0.2.1"), &Trust::default());
+        assert_eq!(client, "192.0.2.1".parse::<IpAddr>().expect("an address"));
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["from", "x-forwarded-for", "x-forwarded-proto", "x-request-id"]);
+        assert_eq!(
+            (text(&headers, "x-forwarded-for"), text(&headers, "x-forwarded-proto")),
+            ("192.0.2.1".into(), "http".into())
+        );
+    }
+
+    #[test]
+    fn a_trusted_peer_names_its_client_and_is_named_itself() {
+        let mut headers = fields(&[
+            ("X-Forwarded-For", "203.0.113.9"),
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("X-Forwarded-Proto", "https"),
+            ("Forwarded", "for=198.51.100.7;proto=https"),
+        ]);
+        let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let client = introduce(&mut headers, &peer("192.0.2.1"), &trusted);
+        assert_eq!(client, "198.51.100.7".parse::<IpAddr>().expect("an address"));
+        assert_eq!(text(&headers, "x-forwarded-for"), "203.0.113.9, 198.51.100.7, 192.0.2.1");
+        assert_eq!(text(&headers, "x-forwarded-proto"), "https");
+        assert_eq!(text(&headers, "forwarded"), "for=198.51.100.7;proto=https, for=192.0.2.1");
+    }
+
+    #[test]
+    fn a_hop_knows_its_own_name_only() {
+        let name = |_| HopName::new(Guid::new(&SystemRandomness));
+        let [ours, other] = [1, 2].map(name);
+        let mut headers = fields(&[("Via", "1.0 fred, 1.1 example.com (Apache)"), ("via", "2 p")]);
+        append(&mut headers, VIA, &other.entry(Version::HTTP_11));
+        assert_eq!(ours.hops(&headers).expect("not seen"), 4);
+        append(&mut headers, VIA, &ours.entry(Version::HTTP_2));
+        assert_eq!(ours.hops(&headers).expect_err("seen").reason, Reason::Loop);
+    }
+}

@@ -1,0 +1,86 @@
+//! Decides whether a host is one that is served here.
+
+use super::CanonicalHost;
+
+/// The hosts that a listener serves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Hosts {
+    #[default]
+    Any,
+    Only(Vec<Served>),
+}
+
+/// One entry of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Served {
+    Host(String),
+    /// With its leading dot: every host below a name, at any depth, and not the name itself.
+    Below(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("neither a host nor `*.` and a host")]
+pub struct BadServed;
+
+impl Hosts {
+    /// Whatever its port: behind a load balancer it is not ours.
+    pub fn contains(&self, host: &CanonicalHost) -> bool {
+        let Self::Only(served) = self else { return true };
+        served.iter().any(|served| match served {
+            Served::Host(name) => host.name() == name,
+            Served::Below(tail) => host.name().len() > tail.len() && host.name().ends_with(tail),
+        })
+    }
+}
+
+impl Served {
+    /// Reads `pay.example`, an address, or `*.pay.example`.
+    ///
+    /// # Errors
+    /// Anything else, such as a port or a star in another place.
+    pub fn parse(text: &str) -> Result<Self, BadServed> {
+        let (below, name) = text.strip_prefix("*.").map_or((false, text), |name| (true, name));
+        let host = CanonicalHost::parse(name).map_err(|_| BadServed)?;
+        match (host.port(), below) {
+            (Some(_), _) => Err(BadServed),
+            (None, true) => Ok(Self::Below(format!(".{}", host.name()))),
+            (None, false) => Ok(Self::Host(host.name().to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(list: &[&str]) -> Hosts {
+        Hosts::Only(list.iter().map(|text| Served::parse(text).expect(text)).collect())
+    }
+
+    #[test]
+    fn a_host_is_served_when_the_list_has_it_in_any_spelling() {
+        let hosts = hosts(&["Pay.Example.", "*.shop.example", "[::1]"]);
+        for (host, served) in [
+            ("pay.example", true),
+            ("PAY.example:8443", true),
+            ("a.shop.example", true),
+            ("b.a.shop.example", true),
+            ("[0::1]", true),
+            ("shop.example", false),
+            ("evilshop.example", false),
+            (".shop.example", false),
+            ("pay.example.evil", false),
+            ("127.0.0.1", false),
+        ] {
+            let contained = CanonicalHost::parse(host).is_ok_and(|host| hosts.contains(&host));
+            assert_eq!(contained, served, "{host}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_not_served() {
+        for bad in ["", "*", "a.*.example", "*.", "pay.example:80", "http://pay.example", "*.*.example"] {
+            assert_eq!(Served::parse(bad), Err(BadServed), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Decides which peers are believed when they name the client that they speak for.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// Networks of proxies whose word on the client counts. Empty: nobody's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trust(Vec<IpNet>);
+
+/// A network is an address, or an address and the length of its prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("neither an IP address nor a network")]
+pub struct BadNetwork;
+
+impl Trust {
+    pub fn of(networks: Vec<IpNet>) -> Self {
+        Self(networks)
+    }
+
+    pub fn everybody() -> Self {
+        let all = ["0.0.0.0/0", "::/0"].into_iter();
+        Self(all.map(|network| network.parse().expect("a network")).collect())
+    }
+
+    /// An IPv4 address that a dual-stack socket shows as IPv6 is the same address.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(&address))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The client: walking back from our peer, the first that is not believed to speak for another.
+    ///
+    /// `named`: entries of `X-Forwarded-For`, as they were written. One that is no address ends the walk, because
+    /// nobody says who was before it.
+    pub fn client<'a>(&self, peer: IpAddr, named: impl DoubleEndedIterator<Item = &'a str>) -> IpAddr {
+        let mut client = peer.to_canonical();
+        for entry in named.rev() {
+            match entry_address(entry) {
+                Some(before) if self.contains(client) => client = before.to_canonical(),
+                _ => break,
+            }
+        }
+        client
+    }
+}
+
+/// An entry is an address; some proxies add the port.
+fn entry_address(entry: &str) -> Option<IpAddr> {
+    let entry = entry.trim();
+    if let Ok(address) = entry.parse() {
+        return Some(address);
+    }
+    entry.parse().map(|socket: std::net::SocketAddr| socket.ip()).ok()
+}
+
+/// Reads `10.0.0.0/8`, `2001:db8::/32`, or a single address.
+///
+/// # Errors
+/// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a slip than a wish.
+pub fn network(text: &str) -> Result<IpNet, BadNetwork> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.into());
+    }
+    let network: IpNet = text.parse().map_err(|_| BadNetwork)?;
+    if network.addr() == network.network() { Ok(network) } else { Err(BadNetwork) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trust(networks: &[&str]) -> Trust {
+        Trust::of(networks.iter().map(|text| network(text).expect(text)).collect())
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn the_client_is_the_last_one_that_nobody_trusted_speaks_for() {
+        let trust = trust(&["10.0.0.0/8", "2001:db8::/32"]);
+        for (peer, named, client) in [
+            ("192.0.2.1", vec!["198.51.100.7"], "192.0.2.1"),
+            ("10.0.0.1", vec!["198.51.100.7"], "198.51.100.7"),
+            ("10.0.0.1", vec!["203.0.113.9", "198.51.100.7"], "198.51.100.7"),
+            ("10.0.0.1", vec!["198.51.100.7", " 10.9.9.9 "], "198.51.100.7"),
+            ("10.0.0.1", vec!["198.51.100.7", "unknown"], "10.0.0.1"),
+            ("10.0.0.1", vec!["unknown", "198.51.100.7"], "198.51.100.7"),
+            ("10.0.0.1", vec![], "10.0.0.1"),
+            ("10.0.0.1", vec!["198.51.100.7:4711"], "198.51.100.7"),
+            ("2001:db8::1", vec!["[2001:db9::1]:80"], "2001:db9::1"),
+            ("::ffff:10.0.0.1", vec!["198.51.100.7"], "198.51.100.7"),
+        ] {
+            assert_eq!(trust.client(ip(peer), named.iter().copied()), ip(client), "{peer} {named:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_believed_unless_named() {
+        assert!(!Trust::default().contains(ip("127.0.0.1")));
+        assert!(
+            Trust::everybody().contains(ip("2001:db8::1")) && Trust::everybody().contains(ip("10.0.0.1"))
+        );
+    }
+
+    #[test]
+    fn a_network_with_bits_beyond_its_prefix_is_a_slip() {
+        for bad in ["10.1.0.0/8", "10.0.0.0/33", "10.0.0", "localhost", "", "10.0.0.0/"] {
+            assert_eq!(network(bad), Err(BadNetwork), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The service learns who the client is, through whom it came, and never by the word of somebody who is not trusted.
+
+use fencegate_tests::{
+    client::{Ask, Outcome, Raw},
+    gateway::Gateway,
+    origin::Record,
+    site::Site,
+};
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+
+const CLAIMS: [(&str, &str); 4] = [
+    ("X-Forwarded-For", "203.0.113.9, 198.51.100.7"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Forwarded-Host", "shop.example"),
+    ("Forwarded", "for=198.51.100.7;proto=https"),
+];
+
+fn claiming(path: &str) -> Ask {
+    CLAIMS.iter().fold(Ask::get(path), |ask, (name, value)| ask.field(name, value))
+}
+
+async fn arrived(site: &Site, path: &str) -> Record {
+    let log = site.origin.log();
+    log.records.iter().find(|record| record.path() == path).cloned().expect("it arrived")
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_trusted_cannot_name_another_one() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1")).await;
+    assert_eq!(gateway.send(&claiming("/stranger")).await.status, 200);
+    let request = arrived(&site, "/stranger").await.request;
+    assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1"), "{request:?}");
+    assert_eq!(request.field("x-forwarded-proto"), Some("http"), "{request:?}");
+    assert_eq!((request.field("x-forwarded-host"), request.field("forwarded")), (None, None), "{request:?}");
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_names_its_client_and_is_named_after_it() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&claiming("/proxy")).await.status, 200);
+    let request = arrived(&site, "/proxy").await.request;
+    for (name, value) in [
+        ("x-forwarded-for", "203.0.113.9, 198.51.100.7, 127.0.0.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "shop.example"),
+        ("forwarded", "for=198.51.100.7;proto=https, for=127.0.0.1"),
+    ] {
+        assert_eq!(request.field(name), Some(value), "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn both_sides_see_in_via_that_we_stood_in_between() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1")).await;
+    let answer = gateway.send(&Ask::get("/via").field("Via", "1.0 fred")).await;
+    let request = arrived(&site, "/via").await.request;
+    let entries: Vec<&str> = request.field("via").expect("a Via field").split(", ").collect();
+    assert_eq!((entries.len(), entries[0]), (2, "1.0 fred"), "{entries:?}");
+    assert!(entries[1].starts_with("1.1 fencegate-"), "{entries:?}");
+    assert_eq!(answer.field("via"), Some(entries[1]));
+}
+
+/// A listener whose connections end at a gateway that is started later.
+async fn round_trip(site: &Site) -> Gateway {
+    let back = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let endpoint = format!("http://{}", back.local_addr().expect("bound"));
+    let gateway =
+        Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([endpoint]))).await;
+    let public = gateway.public;
+    tokio::spawn(async move {
+        while let Ok((mut came, _)) = back.accept().await {
+            tokio::spawn(async move {
+                let mut on = TcpStream::connect(public).await.expect("listens");
+                tokio::io::copy_bidirectional(&mut came, &mut on).await.ok();
+            });
+        }
+    });
+    gateway
+}
+
+#[tokio::test]
+async fn a_request_that_comes_back_to_its_gateway_goes_round_once() {
+    let site = Site::fresh().await;
+    let gateway = round_trip(&site).await;
+    let answer = gateway.send(&Ask::get("/round")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (508, "loop"), "{answer:?}");
+    // On the fenced route it ends before it waits for the key that the first round holds.
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("sent");
+    let answer = client.answer().await.expect("an answer");
+    assert_eq!(answer.word(1), "508", "{answer:?}");
+    // What its upstream answered, that is itself.
+    assert!(answer.field("fencing-outcome").is_some_and(|outcome| outcome.starts_with("done")), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_served_is_refused() {
+    let site = Site::fresh().await;
+    let policy =
+        site.policy("gw-1").with("/listeners/public/hosts", json!(["pay.example", "*.shop.example"]));
+    let gateway = Gateway::start(&policy).await;
+    for (host, status) in [
+        ("pay.example", 200),
+        ("PAY.example.:8443", 200),
+        ("a.shop.example", 200),
+        ("shop.example", 421),
+        ("evil.example", 421),
+    ] {
+        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        client.say(format!("GET /host HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.expect("sent");
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!(answer.word(1), status.to_string(), "{host}: {answer:?}");
+        assert_eq!(answer.field("fencing-outcome").is_some(), status == 421, "{answer:?}");
+    }
+    assert_eq!(site.origin.count("/host"), 3);
+}
+
+/// Some frameworks take the method or path from such a field: the request would be another one than the one that the
+/// route was found for.
+#[tokio::test]
+async fn a_field_that_overrides_method_or_path_does_not_pass_a_fenced_upstream() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.policy("gw-1")).await;
+    for (name, status, reason) in [
+        ("X-HTTP-Method-Override", 405, "method"),
+        ("X_Http_Method_Override", 405, "method"),
+        ("x-http-method", 405, "method"),
+        ("X-Method-Override", 405, "method"),
+        ("X-Original-URL", 400, "ambiguous-path"),
+        ("X-Rewrite-URL", 400, "ambiguous-path"),
+    ] {
+        let answer = gateway.send(&Ask::get("/override").field(name, "POST")).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{name}");
+        assert_eq!(answer.outcome().unwrap_or(Outcome::NotDispatched), Outcome::NotDispatched, "{name}");
+    }
+    assert_eq!(site.origin.count("/override"), 0);
+}

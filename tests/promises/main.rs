@@ -50,4 +50,5 @@ mod shared;
 mod stamp;
 mod start;
 mod storm;
+mod upstream_tls;
 mod waiting;

@@ -183,7 +183,11 @@ fn nobody() -> Peer {
 fn destination(upstream: &Upstream) -> Destination {
     Destination {
         name: upstream.name.to_string(),
-        endpoints: upstream.endpoints.iter().map(|endpoint| format!("http://{endpoint}")).collect(),
+        endpoints: upstream
+            .endpoints
+            .iter()
+            .map(|endpoint| format!("{}://{endpoint}", upstream.scheme()))
+            .collect(),
         fencing: upstream.fencing.word(),
     }
 }

@@ -102,7 +102,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
     let guards = Arc::new(Guards::new(installation));
     let hop = HopName::new(Guid::new(&SystemRandomness));
-    let fleets = Fleets::of(&plan, metrics.endpoints());
+    let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
     health::start(Tcp, &fleets)?;
     let (seen, serving) = (metrics.clone(), plan.clone());
     let shared = Shared { plan: serving, metrics: seen, clock, hop, guards, fleets, workers, drain, role };

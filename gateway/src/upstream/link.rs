@@ -10,6 +10,7 @@ use super::{
     fleet::Fleet,
     gate::Gate,
     idle::Idle,
+    tls::Generation,
 };
 use crate::body::Body;
 
@@ -19,6 +20,8 @@ pub struct Link {
     pub sender: SendRequest<Body>,
     pub gate: Rc<Gate>,
     pub(super) task: AbortHandle,
+    /// Of the files for TLS that it was made with.
+    pub(super) generation: Option<Generation>,
     pub(super) endpoint: Arc<Endpoint>,
     /// Of a guard: the name of its store.
     pub(super) store: Option<Arc<str>>,
@@ -28,6 +31,13 @@ pub struct Link {
     pub(super) handed_on: u32,
     /// Free for another connection when this one has ended.
     pub(super) _place: Place,
+}
+
+impl Link {
+    /// May it carry another exchange?
+    pub(super) fn is_usable(&self) -> bool {
+        !self.sender.is_closed() && self.generation.as_ref().is_none_or(Generation::is_current)
+    }
 }
 
 impl Drop for Link {

@@ -9,4 +9,5 @@ pub mod health;
 pub mod idle;
 pub mod link;
 pub mod pool;
+pub mod tls;
 pub mod verdict;

@@ -7,19 +7,21 @@ use futures_util::{FutureExt, future::select_all};
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Request, StatusCode,
-    client::conn::http1::Builder,
+    client::conn::http1::{Builder, SendRequest},
     header::{HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     sync::watch,
+    task::AbortHandle,
     time::{sleep, timeout},
 };
 use tracing::{debug, error};
 
 use super::{
     endpoint::{Endpoint, Place},
-    fleet::Tour,
+    fleet::{Fleet, Tour},
     gate::{Gate, Gated},
     guards::{Distrust, Guards},
     idle::Idle,
@@ -149,7 +151,7 @@ impl<N: Network> Pool<N> {
     async fn reach(&self, tour: &Tour, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, NotConnected> {
         let upstream = &tour.fleet.upstream;
         let name = endpoint.name.clone();
-        match self.connect(upstream, endpoint, place).await {
+        match self.connect(&tour.fleet, endpoint, place).await {
             Ok(link) => Ok(link),
             Err(Failed::Io(source)) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
@@ -169,7 +171,7 @@ impl<N: Network> Pool<N> {
             let Some((endpoint, place)) = endpoint.and_then(|one| Some((one, one.place()?))) else {
                 continue;
             };
-            match self.connect(upstream, endpoint, place).await {
+            match self.connect(&tour.fleet, endpoint, place).await {
                 Ok(link) => self.idle.keep(link, upstream.idle),
                 Err(Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) => {
                     self.guards.lost(upstream, &name);
@@ -180,15 +182,11 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    async fn connect(
-        &self,
-        upstream: &plan::Upstream,
-        endpoint: &Arc<Endpoint>,
-        place: Place,
-    ) -> Result<Link, Failed> {
+    async fn connect(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, Failed> {
+        let upstream = &fleet.upstream;
         let late = || Failed::Io(io::ErrorKind::TimedOut.into());
         let limit = upstream.connect_timeout;
-        let mut link = timeout(limit, self.dial(endpoint, place)).await.map_err(|_| late())??;
+        let mut link = timeout(limit, self.dial(fleet, endpoint, place)).await.map_err(|_| late())??;
         if upstream.fencing == plan::Level::Guard {
             link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(|_| late())??);
         }
@@ -205,18 +203,25 @@ impl<N: Network> Pool<N> {
         self.guards.meet(upstream, &link.endpoint.name, &announced).map_err(Failed::Distrusted)
     }
 
-    async fn dial(&self, endpoint: &Arc<Endpoint>, place: Place) -> io::Result<Link> {
+    async fn dial(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, place: Place) -> io::Result<Link> {
         let stream = self.network.dial(&endpoint.name).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
-        let io = TokioIo::new(Gated::new(stream, gate.clone()));
-        let (sender, connection) = Builder::new().handshake(io).await.map_err(io::Error::other)?;
-        let task = tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "upstream connection ended");
+        // On the socket itself: what is encrypted here may be written much later.
+        let gated = Gated::new(stream, gate.clone());
+        let (sender, task, generation) = match &fleet.secured {
+            None => {
+                let (sender, task) = speak(gated).await?;
+                (sender, task, None)
             }
-        });
-        let (task, endpoint) = (task.abort_handle(), endpoint.clone());
-        Ok(Link { sender, gate, task, endpoint, store: None, reused: false, handed_on: 0, _place: place })
+            Some(secured) => {
+                let (stream, generation) = secured.connect(&endpoint.name, gated, &[HTTP1]).await?;
+                let (sender, task) = speak(stream).await?;
+                (sender, task, Some(generation))
+            }
+        };
+        let endpoint = endpoint.clone();
+        let (store, reused, handed_on, _place) = (None, false, 0, place);
+        Ok(Link { sender, gate, task, generation, endpoint, store, reused, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.
@@ -230,6 +235,23 @@ impl<N: Network> Pool<N> {
             self.idle.sweep();
         }
     }
+}
+
+/// HTTP/1.1, as ALPN names it (RFC 7301).
+pub const HTTP1: &str = "http/1.1";
+
+async fn speak<S>(stream: S) -> io::Result<(SendRequest<Body>, AbortHandle)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let (sender, connection) =
+        Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let task = tokio::task::spawn_local(async move {
+        if let Err(error) = connection.await {
+            debug!(%error, "upstream connection ended");
+        }
+    });
+    Ok((sender, task.abort_handle()))
 }
 
 /// How often idle connections are looked through.

@@ -16,6 +16,7 @@ pub struct EndpointMetrics {
     waits: IntCounterVec,
     waiting: IntGaugeVec,
     checks: IntCounterVec,
+    tls_files: IntCounterVec,
     /// Of the plan in force.
     shown: Arc<Mutex<Weak<Fleets>>>,
 }
@@ -62,6 +63,11 @@ impl EndpointMetrics {
                 "Health checks, by what came of them.",
                 &["upstream", "endpoint", "result"],
             ),
+            tls_files: counters(
+                "upstream_tls_files_total",
+                "Files for TLS that have changed, by whether they could be used.",
+                &["upstream", "result"],
+            ),
             shown: Arc::default(),
         }
     }
@@ -90,6 +96,11 @@ impl EndpointMetrics {
     pub fn checked(&self, upstream: &str, endpoint: &str, good: bool) {
         let result = if good { "good" } else { "bad" };
         self.checks.with_label_values(&[upstream, endpoint, result]).inc();
+    }
+
+    pub fn tls_files(&self, upstream: &str, good: bool) {
+        let result = if good { "good" } else { "bad" };
+        self.tls_files.with_label_values(&[upstream, result]).inc();
     }
 
     /// An ejection ends by itself, so states are counted when somebody asks.

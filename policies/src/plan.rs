@@ -155,6 +155,7 @@ pub struct Upstream {
     pub endpoints: Vec<Arc<str>>,
     /// How TLS is spoken with all of them; `None` for plain text.
     pub tls: Option<Tls>,
+    pub protocol: Protocol,
     pub fencing: Level,
     /// No hop between here and there sends a request twice, so a guard that refuses has not seen it before. Default no.
     pub direct: bool,
@@ -181,6 +182,16 @@ pub enum Level {
     Guard,
     /// The upstream, in the transaction of the effect.
     Upstream,
+}
+
+/// What is spoken with an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    #[default]
+    Http1,
+    Http2,
+    /// What the upstream chooses; HTTP/1.1 without TLS.
+    Auto,
 }
 
 impl Upstream {

@@ -19,7 +19,7 @@ use tracing::debug;
 use super::{
     endpoint::Endpoint,
     fleet::{Fleet, Fleets},
-    pool::HTTP1,
+    speak::HTTP1,
 };
 use crate::network::Network;
 

@@ -2,19 +2,16 @@
 
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::plan;
+use fencegate_policies::plan::{self, Protocol};
 use futures_util::{FutureExt, future::select_all};
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Request, StatusCode,
-    client::conn::http1::{Builder, SendRequest},
     header::{HOST, HeaderValue},
+    http::uri::Scheme,
 };
-use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     sync::watch,
-    task::AbortHandle,
     time::{sleep, timeout},
 };
 use tracing::{debug, error};
@@ -26,6 +23,7 @@ use super::{
     guards::{Distrust, Guards},
     idle::Idle,
     link::{Lend, Link},
+    speak::{self, HTTP1, HTTP2},
 };
 use crate::{
     admin::metrics::Waited,
@@ -208,20 +206,25 @@ impl<N: Network> Pool<N> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // On the socket itself: what is encrypted here may be written much later.
         let gated = Gated::new(stream, gate.clone());
-        let (sender, task, generation) = match &fleet.secured {
-            None => {
-                let (sender, task) = speak(gated).await?;
-                (sender, task, None)
-            }
+        let protocol = fleet.upstream.protocol;
+        let ((sender, running), generation) = match &fleet.secured {
+            None if protocol == Protocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
+            None => (speak::http1(gated).await?, None),
             Some(secured) => {
-                let (stream, generation) = secured.connect(&endpoint.name, gated, &[HTTP1]).await?;
-                let (sender, task) = speak(stream).await?;
-                (sender, task, Some(generation))
+                let (stream, generation) = secured.connect(&endpoint.name, gated, offered(protocol)).await?;
+                let speaks = match stream.get_ref().1.alpn_protocol() {
+                    Some(chosen) if chosen == HTTP2.as_bytes() => speak::http2(stream, Scheme::HTTPS).await?,
+                    _ if protocol == Protocol::Http2 => {
+                        return Err(io::Error::other("it does not choose HTTP/2"));
+                    }
+                    _ => speak::http1(stream).await?,
+                };
+                (speaks, Some(generation))
             }
         };
         let endpoint = endpoint.clone();
         let (store, reused, handed_on, _place) = (None, false, 0, place);
-        Ok(Link { sender, gate, task, generation, endpoint, store, reused, handed_on, _place })
+        Ok(Link { sender, gate, running, generation, endpoint, store, reused, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.
@@ -237,21 +240,13 @@ impl<N: Network> Pool<N> {
     }
 }
 
-/// HTTP/1.1, as ALPN names it (RFC 7301).
-pub const HTTP1: &str = "http/1.1";
-
-async fn speak<S>(stream: S) -> io::Result<(SendRequest<Body>, AbortHandle)>
-where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let (sender, connection) =
-        Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    let task = tokio::task::spawn_local(async move {
-        if let Err(error) = connection.await {
-            debug!(%error, "upstream connection ended");
-        }
-    });
-    Ok((sender, task.abort_handle()))
+/// What we ask an endpoint to speak, in the order of preference.
+fn offered(protocol: Protocol) -> &'static [&'static str] {
+    match protocol {
+        Protocol::Http1 => &[HTTP1],
+        Protocol::Http2 => &[HTTP2],
+        Protocol::Auto => &[HTTP2, HTTP1],
+    }
 }
 
 /// How often idle connections are looked through.
@@ -262,14 +257,16 @@ async fn announcement(link: &mut Link) -> Result<Announcement, String> {
     let host = HeaderValue::from_str(&link.endpoint.name).map_err(|error| error.to_string())?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| error.to_string())?;
-    let answer = link.sender.try_send_request(request).await.map_err(|failed| failed.error().to_string())?;
+    let answer = link.send(request).await.map_err(|failed| failed.why.to_string())?;
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
     let body = Limited::new(answer.into_body(), LONGEST_ANNOUNCEMENT).collect().await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
     let announced = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-    link.sender.ready().await.map_err(|error| error.to_string())?;
+    if !link.settled().await {
+        return Err("the connection ended behind the announcement".into());
+    }
     Ok(announced)
 }
 

@@ -1,4 +1,4 @@
-//! Reads how TLS is spoken with the endpoints of an upstream.
+//! Reads where an upstream is, and how it is spoken with.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
-    plan::{ClientCertificate, Tls},
+    plan::{ClientCertificate, Protocol, Tls},
 };
 
 /// Where an upstream is, and how it is spoken with.
 pub(super) struct Reached {
     pub(super) endpoints: Vec<Arc<str>>,
     pub(super) tls: Option<Tls>,
+    pub(super) protocol: Protocol,
 }
 
 /// `endpoints` as written, and the field that they stand in.
@@ -37,9 +38,13 @@ pub(super) fn reached(
         block.fault("tls", fault.remedy("write `https://` in the endpoints, or leave `tls` out"));
     }
     let tls = block.inner("tls", tls)?;
+    let protocol = block.word("protocol", &PROTOCOLS).unwrap_or_default();
     let endpoints = endpoints.into_iter().map(|(_, authority)| authority.into()).collect();
-    Some(Reached { endpoints, tls: secured.then_some(tls) })
+    Some(Reached { endpoints, tls: secured.then_some(tls), protocol })
 }
+
+const PROTOCOLS: [(&str, Protocol); 3] =
+    [("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
 
 fn tls(block: &mut Block) -> Tls {
     let ca_file = block.value("ca_file", scalar::file);

@@ -194,6 +194,7 @@ impl Terms {
             name,
             endpoints: reached.endpoints,
             tls: reached.tls,
+            protocol: reached.protocol,
             fencing,
             direct,
             fields: self.fields,

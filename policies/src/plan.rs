@@ -75,6 +75,13 @@ pub struct Listener {
     pub timeouts: Timeouts,
 }
 
+impl Listener {
+    /// What an open socket cannot change.
+    pub fn fixed(&self) -> (&str, SocketAddr, usize) {
+        (&self.name, self.address, self.limits.connections)
+    }
+}
+
 /// What one listener takes at most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -102,13 +109,13 @@ pub struct Timeouts {
 }
 
 /// The admin listener: loopback only, until it can ask for credentials.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub address: SocketAddr,
 }
 
 /// Where the locks live.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZooKeeper {
     /// `host:port`, at least one.
     pub servers: Vec<String>,
@@ -148,7 +155,7 @@ impl ZooKeeper {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub usize);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub name: Arc<str>,
     /// `host:port` each, at least one.

@@ -7,7 +7,7 @@ use std::sync::{
 
 use fencegate_policies::{
     pick::{self, Candidate},
-    plan::{Plan, Upstream, UpstreamId},
+    plan::{Plan, Tls, Upstream, UpstreamId},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,13 @@ impl Fleets {
     /// # Errors
     /// A file that TLS is to be spoken with cannot be used.
     pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
-        Self::made(plan, metrics, watch::Sender::new(()), |_, _| None)
+        Self::made(plan, metrics, watch::Sender::new(()), Secured::open, |_, _| None)
+    }
+
+    /// To be looked at only: no file is read, and nothing can be sent over TLS.
+    pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
+        let closed = |_: &Tls| Ok(Secured::closed());
+        Self::made(plan, metrics, watch::Sender::new(()), closed, |_, _| None).expect("no file is read")
     }
 
     /// For a plan that comes after: endpoints that are in both keep what is known of them.
@@ -53,10 +59,11 @@ impl Fleets {
     /// # Errors
     /// A file that TLS is to be spoken with cannot be used.
     pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
-        Self::made(plan, metrics, self.bell.clone(), |upstream, name| {
+        Self::made(plan, metrics, self.bell.clone(), Secured::open, |upstream, name| {
             let fleet = self.all.iter().find(|fleet| fleet.upstream.name == upstream.name)?;
             // What lies idle was made as that plan said.
-            if fleet.upstream.tls != upstream.tls || fleet.upstream.fencing != upstream.fencing {
+            let (old, new) = (&fleet.upstream, upstream);
+            if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
                 return None;
             }
             let same = |one: &&Arc<Endpoint>| one.name == *name && one.has(&upstream.sharing.pool);
@@ -68,6 +75,7 @@ impl Fleets {
         plan: &Plan,
         metrics: &EndpointMetrics,
         bell: Bell,
+        open: impl Fn(&Tls) -> Result<Secured, BadTls>,
         known: impl Fn(&Upstream, &Arc<str>) -> Option<Arc<Endpoint>>,
     ) -> Result<Arc<Self>, BadTls> {
         let fleet = |upstream: &Upstream| {
@@ -76,7 +84,7 @@ impl Fleets {
                 known(upstream, name).unwrap_or_else(|| Arc::new(new()))
             };
             Ok(Arc::new(Fleet {
-                secured: upstream.tls.as_ref().map(Secured::open).transpose()?,
+                secured: upstream.tls.as_ref().map(&open).transpose()?,
                 upstream: upstream.clone(),
                 endpoints: upstream.endpoints.iter().map(made).collect(),
                 turn: AtomicUsize::new(0),

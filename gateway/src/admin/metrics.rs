@@ -2,6 +2,7 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
+mod clients;
 mod endpoints;
 mod guard;
 mod session;
@@ -18,6 +19,7 @@ use prometheus::{
 
 use self::waits::Waits;
 pub use self::{
+    clients::ClientMetrics,
     endpoints::{EndpointMetrics, Waited},
     guard::GuardMetrics,
     session::SessionMetrics,
@@ -49,6 +51,7 @@ pub struct Metrics {
     session: SessionMetrics,
     guard: GuardMetrics,
     endpoints: EndpointMetrics,
+    clients: ClientMetrics,
 }
 
 /// Seconds; up to the longest wait and answer that a policy is likely to allow.
@@ -150,6 +153,7 @@ impl Metrics {
                 &["route", "reason"],
             ),
             endpoints: EndpointMetrics::register(&registry),
+            clients: ClientMetrics::register(&registry),
             session,
             guard,
             registry,

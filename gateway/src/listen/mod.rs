@@ -1,9 +1,13 @@
 //! Takes connections and serves HTTP on them, until told to drain.
 
+pub mod course;
 mod detect;
+mod farewell;
+pub mod limit;
+mod paced;
 mod speak;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::plan::{Listener, Protocols};
 use tokio::{
@@ -14,10 +18,16 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
-use self::speak::Speech;
+use self::{
+    detect::{Told, detect},
+    limit::Limit,
+    speak::Speech,
+};
 use crate::{
-    front::{Facing, Front},
-    network::{Accept, Network},
+    front::Front,
+    network::{Accept, Network, Reset},
+    peer::Peer,
+    refusal::{Reason, Refusal},
     stage::Arrived,
     step::Serve,
 };
@@ -62,10 +72,9 @@ impl Door {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let entry = self.entry.clone();
-                    let (address, facing) = (peer.address, front.facing(peer));
+                    let (entry, front) = (self.entry.clone(), front.clone());
                     open.spawn_local(async move {
-                        entry.connection(stream, address, facing).await;
+                        entry.connection(stream, peer, &front).await;
                         drop(place);
                     });
                 }
@@ -92,25 +101,33 @@ struct Entry {
 }
 
 impl Entry {
-    async fn connection<I, S>(&self, stream: I, peer: SocketAddr, facing: Facing<S>)
+    async fn connection<I, S>(&self, stream: I, peer: Peer, front: &Front<S>)
     where
-        I: AsyncRead + AsyncWrite + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
         S: Serve<Arrived>,
     {
+        let address = peer.address;
         let detected = tokio::select! {
             biased;
-            detected = timeout(self.detect, detect::detect(stream, self.protocols)) => detected,
+            detected = timeout(self.detect, detect(stream, self.protocols)) => detected,
             // Nothing was asked yet.
             () = self.drain.cancelled() => return,
         };
-        let (spoken, stream) = match detected {
-            Ok(Ok(Some(detected))) => detected,
-            Ok(Ok(None)) => return debug!(%peer, "no HTTP was spoken"),
-            Ok(Err(error)) => return debug!(%peer, %error, "client connection ended"),
-            Err(_elapsed) => return debug!(%peer, limit = ?self.detect, "the client said too little"),
+        let served = match detected {
+            Ok(Ok(Told::Spoken(spoken, stream))) => {
+                self.speech.serve(spoken, stream, peer, front, &self.drain).await
+            }
+            Ok(Ok(Told::Foreign(stream, why))) => {
+                let refusal = Refusal::new(Reason::Malformed, why);
+                let words = farewell::refused(front.metrics(), refusal, Duration::ZERO);
+                return farewell::farewell(stream, words).await;
+            }
+            Ok(Ok(Told::Gone)) => return,
+            Ok(Err(error)) => return debug!(peer = %address, %error, "client connection ended"),
+            Err(_elapsed) => return front.metrics().clients().timed_out(Limit::Detect),
         };
-        if let Err(error) = self.speech.serve(spoken, stream, facing, &self.drain).await {
-            debug!(%peer, %error, "client connection ended");
+        if let Err(error) = served {
+            debug!(peer = %address, %error, "client connection ended");
         }
     }
 }

@@ -28,9 +28,14 @@ use crate::{
 /// Serves the connections of one worker.
 pub struct Front<S> {
     /// Looked up per request, so that a reload swaps it between two.
-    stack: Rc<RefCell<Rc<S>>>,
-    metrics: Rc<WorkerMetrics>,
+    desk: Rc<RefCell<Rc<Desk<S>>>>,
     role: Role,
+}
+
+/// The steps of one plan, and what counts their requests.
+pub struct Desk<S> {
+    pub stack: S,
+    pub metrics: Rc<WorkerMetrics>,
 }
 
 /// Who answers.
@@ -43,13 +48,18 @@ pub enum Role {
 
 impl<S> Clone for Front<S> {
     fn clone(&self) -> Self {
-        Self { stack: self.stack.clone(), metrics: self.metrics.clone(), role: self.role }
+        Self { desk: self.desk.clone(), role: self.role }
     }
 }
 
 impl<S: Serve<Arrived>> Front<S> {
-    pub fn new(stack: S, metrics: Rc<WorkerMetrics>, role: Role) -> Self {
-        Self { stack: Rc::new(RefCell::new(Rc::new(stack))), metrics, role }
+    pub fn new(desk: Desk<S>, role: Role) -> Self {
+        Self { desk: Rc::new(RefCell::new(Rc::new(desk))), role }
+    }
+
+    /// From the next request on; what has begun goes on where it is.
+    pub fn turn_to(&self, desk: Desk<S>) {
+        self.desk.replace(Rc::new(desk));
     }
 
     /// `pause`: how long a client may let us wait for a piece of a request's body.
@@ -57,8 +67,9 @@ impl<S: Serve<Arrived>> Front<S> {
         Facing { front: self.clone(), peer: Rc::new(peer), course, pause }
     }
 
-    pub fn metrics(&self) -> &Rc<WorkerMetrics> {
-        &self.metrics
+    /// Of the steps of the moment.
+    pub fn metrics(&self) -> Rc<WorkerMetrics> {
+        self.desk.borrow().metrics.clone()
     }
 }
 
@@ -77,14 +88,14 @@ impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
     type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Front { stack, metrics, role } = self.front.clone();
-        let (stack, peer, pause) = (stack.borrow().clone(), self.peer.clone(), self.pause);
+        let (desk, role) = (self.front.desk.borrow().clone(), self.front.role);
+        let (peer, pause) = (self.peer.clone(), self.pause);
         let (exchange, answering) = self.course.begin();
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(metrics, notes.clone(), role);
+            let visit = Visit::begin(desk.metrics.clone(), notes.clone(), role);
             let http = request.map(|body| Body::from_client(body, exchange.clone(), pause));
-            let answer = stack.serve(Arrived { http, notes, peer }).await;
+            let answer = desk.stack.serve(Arrived { http, notes, peer }).await;
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             Ok(visit.end(answer).map(|body| body.answering(answering)))

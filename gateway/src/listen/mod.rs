@@ -7,7 +7,7 @@ pub mod limit;
 mod paced;
 mod speak;
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan::{Listener, Protocols};
 use tokio::{
@@ -34,7 +34,9 @@ use crate::{
 
 /// One worker's share of a listener.
 pub struct Door {
-    entry: Entry,
+    /// Made anew by a reload: connections that come later are served by it.
+    entry: RefCell<Rc<Entry>>,
+    drain: CancellationToken,
     /// Open connections; when none is left the kernel's backlog holds further ones.
     places: Arc<Semaphore>,
 }
@@ -42,13 +44,13 @@ pub struct Door {
 impl Door {
     /// `share`: the part of the listener's connections that is this worker's.
     pub fn new(listener: &Listener, share: usize, drain: CancellationToken) -> Self {
-        let entry = Entry {
-            speech: Speech::new(listener),
-            protocols: listener.protocols,
-            detect: listener.timeouts.detect,
-            drain,
-        };
-        Self { entry, places: Arc::new(Semaphore::new(share.max(1))) }
+        let entry = Rc::new(Entry::new(listener, drain.clone()));
+        Self { entry: RefCell::new(entry), drain, places: Arc::new(Semaphore::new(share.max(1))) }
+    }
+
+    /// From the next connection on.
+    pub fn turn_to(&self, listener: &Listener) {
+        self.entry.replace(Rc::new(Entry::new(listener, self.drain.clone())));
     }
 
     /// Accepts until the drain begins; the connections live on in `open`, each until its requests in progress have
@@ -59,7 +61,7 @@ impl Door {
         front: Front<S>,
         open: &TaskTracker,
     ) {
-        let drain = &self.entry.drain;
+        let drain = &self.drain;
         loop {
             let place = self.places.clone().acquire_owned();
             let place = tokio::select! {
@@ -72,7 +74,7 @@ impl Door {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let (entry, front) = (self.entry.clone(), front.clone());
+                    let (entry, front) = (self.entry.borrow().clone(), front.clone());
                     open.spawn_local(async move {
                         entry.connection(stream, peer, &front).await;
                         drop(place);
@@ -91,7 +93,6 @@ impl Door {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What becomes of a connection once it is accepted.
-#[derive(Clone)]
 struct Entry {
     speech: Speech,
     protocols: Protocols,
@@ -101,6 +102,15 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(listener: &Listener, drain: CancellationToken) -> Self {
+        Self {
+            speech: Speech::new(listener),
+            protocols: listener.protocols,
+            detect: listener.timeouts.detect,
+            drain,
+        }
+    }
+
     async fn connection<I, S>(&self, stream: I, peer: Peer, front: &Front<S>)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -119,7 +129,7 @@ impl Entry {
             }
             Ok(Ok(Told::Foreign(stream, why))) => {
                 let refusal = Refusal::new(Reason::Malformed, why);
-                let words = farewell::refused(front.metrics(), refusal, Duration::ZERO);
+                let words = farewell::refused(&front.metrics(), refusal, Duration::ZERO);
                 return farewell::farewell(stream, words).await;
             }
             Ok(Ok(Told::Gone)) => return,

@@ -18,7 +18,6 @@ use super::{course::Course, detect::Spoken, limit::Limit, paced::Paced};
 use crate::{front::Front, network::Reset, peer::Peer, stage::Arrived, step::Serve};
 
 /// The HTTP library, with the limits of a listener.
-#[derive(Clone)]
 pub(super) struct Speech {
     http1: http1::Builder,
     http2: http2::Builder<OnThisWorker>,

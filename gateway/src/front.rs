@@ -1,7 +1,9 @@
 //! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
 //! Only here do refusals become responses, and only here are answers stamped.
 
-use std::{cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Instant};
+use std::{
+    cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Duration, time::Instant,
+};
 
 use fencegate_policies::key::listed;
 use hyper::{
@@ -15,6 +17,10 @@ use tracing::info;
 use crate::{
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
+    listen::{
+        course::{Answering, Course, Exchange},
+        limit::Limit,
+    },
     peer::Peer,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
@@ -23,9 +29,10 @@ use crate::{
 };
 
 /// Serves the connections of one worker.
-pub struct Front<S> {
+#[derive(Clone)]
+pub struct Front {
     /// Looked up per request, so that a reload swaps it between two.
-    desk: Rc<RefCell<Rc<Desk<S>>>>,
+    desk: Rc<RefCell<Rc<dyn Entrance>>>,
     role: Role,
 }
 
@@ -33,6 +40,27 @@ pub struct Front<S> {
 pub struct Desk<S> {
     pub stack: S,
     pub metrics: Rc<WorkerMetrics>,
+}
+
+/// A [`Desk`] without the type of its steps: that names every step twice, once for the function and once for what
+/// follows, so its length doubles with each of them, and nothing outside shall be made of it.
+trait Entrance {
+    fn enter(self: Rc<Self>, came: Came) -> Told;
+    fn metrics(&self) -> &Rc<WorkerMetrics>;
+}
+
+/// The one box per request. Not `Send`, on purpose.
+type Told = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+
+/// A request, and whose it is.
+struct Came {
+    request: Request<Incoming>,
+    peer: Rc<Peer>,
+    exchange: Rc<Exchange>,
+    answering: Answering,
+    /// How long its client may let us wait for a piece of its body.
+    pause: Duration,
+    role: Role,
 }
 
 /// Who answers.
@@ -43,50 +71,73 @@ pub enum Role {
     Guard,
 }
 
-impl<S> Clone for Front<S> {
-    fn clone(&self) -> Self {
-        Self { desk: self.desk.clone(), role: self.role }
-    }
-}
-
-impl<S: Serve<Arrived>> Front<S> {
-    pub fn new(desk: Desk<S>, role: Role) -> Self {
+impl Front {
+    pub fn new(desk: Desk<impl Serve<Arrived>>, role: Role) -> Self {
         Self { desk: Rc::new(RefCell::new(Rc::new(desk))), role }
     }
 
     /// From the next request on; what has begun goes on where it is.
-    pub fn turn_to(&self, desk: Desk<S>) {
+    pub fn turn_to(&self, desk: Desk<impl Serve<Arrived>>) {
         self.desk.replace(Rc::new(desk));
     }
 
-    pub fn facing(&self, peer: Peer) -> Facing<S> {
-        Facing { front: self.clone(), peer: Rc::new(peer) }
+    /// `pause`: how long a client may let us wait for a piece of a request's body.
+    pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing {
+        Facing { front: self.clone(), peer: Rc::new(peer), course, pause }
+    }
+
+    /// Of the steps of the moment.
+    pub fn metrics(&self) -> Rc<WorkerMetrics> {
+        self.desk.borrow().metrics().clone()
     }
 }
 
 /// Serves one connection.
-pub struct Facing<S> {
-    front: Front<S>,
+pub struct Facing {
+    front: Front,
     peer: Rc<Peer>,
+    course: Rc<Course>,
+    pause: Duration,
 }
 
-impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
+impl Service<Request<Incoming>> for Facing {
     type Response = Reply;
     type Error = Infallible;
-    /// The one box per request. Not `Send`, on purpose.
-    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+    type Future = Told;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Told {
         let (desk, role) = (self.front.desk.borrow().clone(), self.front.role);
-        let peer = self.peer.clone();
+        let (exchange, answering) = self.course.begin();
+        desk.enter(Came { request, peer: self.peer.clone(), exchange, answering, pause: self.pause, role })
+    }
+}
+
+impl<S: Serve<Arrived>> Entrance for Desk<S> {
+    fn enter(self: Rc<Self>, came: Came) -> Told {
         Box::pin(async move {
+            let Came { request, peer, exchange, answering, pause, role } = came;
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(desk.metrics.clone(), notes.clone(), role);
-            let arrived = Arrived { http: request.map(Body::from_client), notes, peer };
-            let answer = desk.stack.serve(arrived).await;
-            Ok(visit.end(answer))
+            let visit = Visit::begin(self.metrics.clone(), notes.clone(), role);
+            let http = request.map(|body| Body::from_client(body, exchange.clone(), pause));
+            let answer = self.stack.serve(Arrived { http, notes, peer }).await;
+            let answer =
+                answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
+            Ok(visit.end(answer).map(|body| body.answering(answering)))
         })
     }
+
+    fn metrics(&self) -> &Rc<WorkerMetrics> {
+        &self.metrics
+    }
+}
+
+/// Nothing else is to blame than the client, which let the rest of its body wait.
+fn slow(refusal: &Refusal) -> Refusal {
+    let reason = match refusal.outcome() {
+        Outcome::NotDispatched => Reason::SlowRequest,
+        Outcome::Done | Outcome::Replayed | Outcome::Unknown => Reason::SlowUpload,
+    };
+    Refusal::new(reason, format!("the rest of the body did not come; {}", refusal.detail))
 }
 
 /// One request, from its head to the head of its answer; dropped before that, its client went away.
@@ -140,6 +191,9 @@ impl Visit {
     fn count(&self, refused: Option<Reason>, outcome: Outcome) {
         if let Some(reason) = refused {
             self.route().rejected(reason);
+            if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
+                self.metrics.clients().timed_out(Limit::RequestBody);
+            }
         }
         if outcome == Outcome::Unknown {
             self.route().outcome_unknown();

@@ -77,18 +77,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Something differs that an open socket cannot change: all but what the steps look up for each request.
-    pub fn needs_restart(&self, new: &Self) -> bool {
-        let Limits { in_flight, max_fields, max_body, .. } = new.limits;
-        let Timeouts { request_body, drain, .. } = new.timeouts;
-        let taken_over = Self {
-            trusted: new.trusted.clone(),
-            hosts: new.hosts.clone(),
-            limits: Limits { in_flight, max_fields, max_body, ..self.limits.clone() },
-            timeouts: Timeouts { request_body, drain, ..self.timeouts.clone() },
-            ..self.clone()
-        };
-        taken_over != *new
+    /// What an open socket cannot change.
+    pub fn fixed(&self) -> (&str, SocketAddr, usize) {
+        (&self.name, self.address, self.limits.connections)
     }
 }
 
@@ -123,10 +114,14 @@ pub struct Limits {
 pub struct Timeouts {
     /// From the connection to the bytes that tell its protocol. Default 5 s.
     pub detect: Duration,
-    /// From the first byte wanted to the end of the request head. Default 10 s.
+    /// From the first byte of a request head to its end; for a connection's first, from its beginning. Default 10 s.
     pub request_headers: Duration,
-    /// For the whole body on fenced routes. Default 10 s.
+    /// Between two requests of a connection. Default 60 s.
+    pub idle: Duration,
+    /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.
     pub request_body: Duration,
+    /// For a client to take something of its answer. Default 30 s.
+    pub response_write: Duration,
     /// From the signal to stop to the end of the process. Default 30 s.
     pub drain: Duration,
 }

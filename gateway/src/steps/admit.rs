@@ -29,8 +29,8 @@ pub async fn admit<S: Serve<Admitted>>(
     method(http.method())?;
     framing(&http)?;
     expectation(http.headers())?;
+    header_size(&http, plan.listener.limits.max_header)?;
     if http.version() == Version::HTTP_2 {
-        header_size(&http, plan.listener.limits.max_header)?;
         join_cookies(http.headers_mut())?;
     }
     let host = host(http.uri(), http.headers())?;
@@ -114,9 +114,10 @@ fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
 }
 
-/// In HTTP/1.1 the library counts the bytes of a head; here it only refuses what is far beyond, in its own words.
+/// The library refuses only what is far beyond: of HTTP/1.1, what does not fit into its buffer.
 fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
-    let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_A_FIELD);
+    let of_a_field = if http.version() == Version::HTTP_2 { HPACK_ENTRY } else { ": \r\n".len() };
+    let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + of_a_field);
     let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
     if target > most {
         return Err(Refusal::new(Reason::TargetTooLarge, format!("a target of {target} bytes")));
@@ -128,8 +129,8 @@ fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a field is counted for beside its bytes (RFC 9113, 6.5.2).
-const OF_A_FIELD: usize = 32;
+/// What a field of HTTP/2 is counted for beside its bytes (RFC 9113, 6.5.2).
+const HPACK_ENTRY: usize = 32;
 
 /// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
 fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {

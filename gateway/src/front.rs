@@ -17,7 +17,10 @@ use tracing::info;
 use crate::{
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
-    listen::{course::Course, limit::Limit},
+    listen::{
+        course::{Answering, Course, Exchange},
+        limit::Limit,
+    },
     peer::Peer,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
@@ -26,16 +29,18 @@ use crate::{
 };
 
 /// Serves the connections of one worker.
-pub struct Front<S> {
+#[derive(Clone)]
+pub struct Front {
     /// Looked up per request, so that a reload swaps it between two.
-    desk: Rc<RefCell<Rc<Desk<S>>>>,
+    desk: Rc<RefCell<Desk>>,
     role: Role,
 }
 
 /// The steps of one plan, and what counts their requests.
-pub struct Desk<S> {
-    pub stack: S,
-    pub metrics: Rc<WorkerMetrics>,
+#[derive(Clone)]
+pub struct Desk {
+    steps: Rc<dyn Steps>,
+    metrics: Rc<WorkerMetrics>,
 }
 
 /// Who answers.
@@ -46,24 +51,24 @@ pub enum Role {
     Guard,
 }
 
-impl<S> Clone for Front<S> {
-    fn clone(&self) -> Self {
-        Self { desk: self.desk.clone(), role: self.role }
+impl Desk {
+    pub fn new(steps: impl Serve<Arrived>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { steps: Rc::new(steps), metrics }
     }
 }
 
-impl<S: Serve<Arrived>> Front<S> {
-    pub fn new(desk: Desk<S>, role: Role) -> Self {
-        Self { desk: Rc::new(RefCell::new(Rc::new(desk))), role }
+impl Front {
+    pub fn new(desk: Desk, role: Role) -> Self {
+        Self { desk: Rc::new(RefCell::new(desk)), role }
     }
 
     /// From the next request on; what has begun goes on where it is.
-    pub fn turn_to(&self, desk: Desk<S>) {
-        self.desk.replace(Rc::new(desk));
+    pub fn turn_to(&self, desk: Desk) {
+        self.desk.replace(desk);
     }
 
     /// `pause`: how long a client may let us wait for a piece of a request's body.
-    pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing<S> {
+    pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing {
         Facing { front: self.clone(), peer: Rc::new(peer), course, pause }
     }
 
@@ -74,28 +79,59 @@ impl<S: Serve<Arrived>> Front<S> {
 }
 
 /// Serves one connection.
-pub struct Facing<S> {
-    front: Front<S>,
+pub struct Facing {
+    front: Front,
     peer: Rc<Peer>,
     course: Rc<Course>,
     pause: Duration,
 }
 
-impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
+impl Service<Request<Incoming>> for Facing {
     type Response = Reply;
     type Error = Infallible;
-    /// The one box per request. Not `Send`, on purpose.
-    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+    type Future = Answered;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (desk, role) = (self.front.desk.borrow().clone(), self.front.role);
-        let (peer, pause) = (self.peer.clone(), self.pause);
+    fn call(&self, request: Request<Incoming>) -> Answered {
+        let Desk { steps, metrics } = self.front.desk.borrow().clone();
         let (exchange, answering) = self.course.begin();
+        let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
+        steps.answer(Asked {
+            http,
+            peer: self.peer.clone(),
+            metrics,
+            role: self.front.role,
+            exchange,
+            answering,
+        })
+    }
+}
+
+/// The one box per request. Not `Send`, on purpose.
+type Answered = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+
+/// A request, and what it came over.
+struct Asked {
+    http: Request<Body>,
+    peer: Rc<Peer>,
+    metrics: Rc<WorkerMetrics>,
+    role: Role,
+    exchange: Rc<Exchange>,
+    answering: Answering,
+}
+
+/// All steps behind one pointer. Their type names each of them within the one before; what serves connections would be
+/// compiled anew for it, several times the size of everything else.
+trait Steps {
+    fn answer(self: Rc<Self>, asked: Asked) -> Answered;
+}
+
+impl<S: Serve<Arrived>> Steps for S {
+    fn answer(self: Rc<Self>, asked: Asked) -> Answered {
+        let Asked { http, peer, metrics, role, exchange, answering } = asked;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(desk.metrics.clone(), notes.clone(), role);
-            let http = request.map(|body| Body::from_client(body, exchange.clone(), pause));
-            let answer = desk.stack.serve(Arrived { http, notes, peer }).await;
+            let visit = Visit::begin(metrics, notes.clone(), role);
+            let answer = self.serve(Arrived { http, notes, peer }).await;
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             Ok(visit.end(answer).map(|body| body.answering(answering)))

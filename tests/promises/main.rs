@@ -2,6 +2,7 @@
 
 mod alerts;
 mod cached;
+mod differential;
 mod door;
 mod drain;
 mod endpoints;
@@ -53,5 +54,7 @@ mod shared;
 mod stamp;
 mod start;
 mod storm;
+mod tls;
 mod upstream_tls;
 mod waiting;
+mod wire;

@@ -54,6 +54,7 @@ mod shared;
 mod stamp;
 mod start;
 mod storm;
+mod tls;
 mod upstream_tls;
 mod waiting;
 mod wire;

@@ -51,5 +51,6 @@ mod shared;
 mod stamp;
 mod start;
 mod storm;
+mod upstream_h2;
 mod upstream_tls;
 mod waiting;

@@ -18,6 +18,7 @@ pub mod link;
 pub mod load;
 pub mod memory;
 pub mod origin;
+pub mod origin_h2;
 pub mod patience;
 pub mod policy;
 pub mod process;

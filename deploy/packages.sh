@@ -27,6 +27,12 @@ install_missing() {
         need prometheus command -v promtool
         # The model checker.
         need spin command -v spin
+        # Proxies to compare with, and clients that speak HTTP/2 exactly as they are told, or abuse it.
+        need nginx-light test -x /usr/sbin/nginx
+        need haproxy test -x /usr/sbin/haproxy
+        need varnish command -v varnishtest
+        need nghttp2-client command -v h2load
+        need slowhttptest command -v slowhttptest
     fi
     if [ "${1-}" = benches ]; then
         need wrk command -v wrk
@@ -44,10 +50,25 @@ install_missing() {
         return 1
     fi
     echo "installing: ${missing[*]}" >&2
-    # Standard output belongs to whoever called us.
+    # Standard output belongs to whoever called us. Servers are wanted as programs: offline, systemd starts none of them.
     "${become_root[@]}" apt-get update -qq >&2 &&
-        "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+        "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 \
+            apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 || return
+    stay_stopped
+}
+
+# Nor are those that were just installed to start with the machine.
+stay_stopped() {
+    command -v systemctl >/dev/null || return 0
+    local package units=()
+    for package in "${missing[@]}"; do
+        case $package in
+            nginx-light) units+=(nginx) ;;
+            varnish) units+=(varnish varnishncsa) ;;
+            haproxy | prometheus) units+=("$package") ;;
+        esac
+    done
+    [ ${#units[@]} -eq 0 ] || "${become_root[@]}" env SYSTEMD_OFFLINE=1 systemctl disable --quiet "${units[@]}" >&2 || true
 }
 
 find_cargo() {

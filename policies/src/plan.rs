@@ -63,10 +63,11 @@ impl Plan {
 }
 
 /// The public listener.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
+    pub protocols: Protocols,
     /// Whose word on the client is believed.
     pub trusted: Trust,
     /// What is served here.
@@ -76,10 +77,28 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// What an open socket cannot change.
-    pub fn fixed(&self) -> (&str, SocketAddr, usize) {
-        (&self.name, self.address, self.limits.connections)
+    /// Something differs that an open socket cannot change: all but what the steps look up for each request.
+    pub fn needs_restart(&self, new: &Self) -> bool {
+        let Limits { in_flight, max_fields, max_body, .. } = new.limits;
+        let Timeouts { request_body, drain, .. } = new.timeouts;
+        let taken_over = Self {
+            trusted: new.trusted.clone(),
+            hosts: new.hosts.clone(),
+            limits: Limits { in_flight, max_fields, max_body, ..self.limits.clone() },
+            timeouts: Timeouts { request_body, drain, ..self.timeouts.clone() },
+            ..self.clone()
+        };
+        taken_over != *new
     }
+}
+
+/// What is spoken on a listener; told apart by the first bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocols {
+    Both,
+    Http1,
+    /// By prior knowledge: without TLS nobody agrees on it before.
+    Http2,
 }
 
 /// What one listener takes at most.
@@ -89,6 +108,8 @@ pub struct Limits {
     pub connections: usize,
     /// Requests in flight over all workers.
     pub in_flight: usize,
+    /// Requests at once on one HTTP/2 connection. Default 100.
+    pub streams: usize,
     /// Bytes of request head. Default 64 KiB.
     pub max_header: usize,
     /// Header fields in a request. Default 100.
@@ -100,6 +121,8 @@ pub struct Limits {
 /// How long a listener waits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
+    /// From the connection to the bytes that tell its protocol. Default 5 s.
+    pub detect: Duration,
     /// From the first byte wanted to the end of the request head. Default 10 s.
     pub request_headers: Duration,
     /// For the whole body on fenced routes. Default 10 s.

@@ -22,7 +22,10 @@ async fn gateway(site: &Site) -> Gateway {
         .policy("gw-1")
         .route(fenced("sku", "/sku", "sku/{query.id}"))
         .route(fenced("shop", "/shop", "shop/{header.x-shop}"))
-        .with("/listeners/public/timeouts", json!({"request_headers": "1500ms", "request_body": "1500ms"}));
+        .with(
+            "/listeners/public/timeouts",
+            json!({"detect": "1500ms", "request_headers": "1500ms", "request_body": "1500ms"}),
+        );
     Gateway::start(&policy).await
 }
 

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod cached;
+mod differential;
 mod door;
 mod drain;
 mod endpoints;
@@ -28,6 +29,7 @@ mod guarded_observe;
 mod guarded_tickets;
 mod guarded_trust;
 mod hang_up;
+mod http2;
 mod interrupted;
 mod keys;
 mod killed;
@@ -54,3 +56,4 @@ mod storm;
 mod upstream_h2;
 mod upstream_tls;
 mod waiting;
+mod wire;

@@ -1,6 +1,7 @@
-//! Clients: one that speaks HTTP/1.1 through hyper, and one that sends any bytes.
+//! Clients: two that speak HTTP/1.1 and HTTP/2 through hyper, and one that sends any bytes.
 
 mod raw;
+mod streams;
 
 use std::{
     net::SocketAddr,
@@ -14,7 +15,7 @@ use hyper::{HeaderMap, Request, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, task::JoinHandle};
 
-pub use self::raw::Raw;
+pub use self::{raw::Raw, streams::Streams};
 
 /// A request to be sent.
 #[derive(Debug, Clone)]

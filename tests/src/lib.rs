@@ -4,8 +4,9 @@
 //! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`link`] the way there, [`origin`] the upstream
 //! that records and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
 //! and [`hop`] what may stand between, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
-//! as they were spelled. [`memory`] is a ZooKeeper for simulated time.
+//! as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`memory`] is a ZooKeeper for simulated time.
 
+pub mod case;
 pub mod client;
 pub mod ensemble;
 pub mod gateway;
@@ -20,6 +21,7 @@ pub mod memory;
 pub mod origin;
 pub mod origin_h2;
 pub mod patience;
+pub mod peers;
 pub mod policy;
 pub mod process;
 pub mod scratch;

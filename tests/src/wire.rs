@@ -92,6 +92,16 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(())
     }
 
+    /// Everything up to the end of the connection, however it ends.
+    pub async fn rest(&mut self, rest: &mut Vec<u8>) {
+        loop {
+            rest.append(&mut self.ahead);
+            if !self.more().await.is_ok_and(|count| count > 0) {
+                return;
+            }
+        }
+    }
+
     /// Resolves when the other side ends the connection, whatever it sends before.
     pub async fn ended(&mut self) {
         while self.more().await.is_ok_and(|count| count > 0) {}

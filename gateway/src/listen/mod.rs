@@ -1,14 +1,20 @@
 //! Takes connections and serves HTTP on them, until told to drain.
 
+mod detect;
+mod speak;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use fencegate_policies::plan::Listener;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
+use fencegate_policies::plan::{Listener, Protocols};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Semaphore,
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
+use self::speak::Speech;
 use crate::{
     front::{Facing, Front},
     network::{Accept, Network},
@@ -18,53 +24,48 @@ use crate::{
 
 /// One worker's share of a listener.
 pub struct Door {
-    http: http1::Builder,
+    entry: Entry,
     /// Open connections; when none is left the kernel's backlog holds further ones.
     places: Arc<Semaphore>,
-    drain: CancellationToken,
 }
 
 impl Door {
     /// `share`: the part of the listener's connections that is this worker's.
     pub fn new(listener: &Listener, share: usize, drain: CancellationToken) -> Self {
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(listener.timeouts.request_headers)
-            // A little more than is served, so that who sends a few too many gets an answer that says so.
-            .max_headers(listener.limits.max_fields + SPARE_FIELDS)
-            .max_buf_size(listener.limits.max_header.max(LEAST_BUFFER));
-        Self { http, places: Arc::new(Semaphore::new(share.max(1))), drain }
+        let entry = Entry {
+            speech: Speech::new(listener),
+            protocols: listener.protocols,
+            detect: listener.timeouts.detect,
+            drain,
+        };
+        Self { entry, places: Arc::new(Semaphore::new(share.max(1))) }
     }
 
-    /// Accepts until the drain begins; the connections live on in `open`, each until its request in progress has been
-    /// answered.
+    /// Accepts until the drain begins; the connections live on in `open`, each until its requests in progress have
+    /// been answered.
     pub async fn serve<N: Network, S: Serve<Arrived>>(
         &self,
         listener: N::Listener,
         front: Front<S>,
         open: &TaskTracker,
     ) {
+        let drain = &self.entry.drain;
         loop {
             let place = self.places.clone().acquire_owned();
             let place = tokio::select! {
                 place = place => place.expect("the semaphore is never closed"),
-                () = self.drain.cancelled() => return,
+                () = drain.cancelled() => return,
             };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = self.drain.cancelled() => return,
+                () = drain.cancelled() => return,
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let connection = connection(
-                        self.http.clone(),
-                        stream,
-                        peer.address,
-                        front.facing(peer),
-                        self.drain.clone(),
-                    );
+                    let entry = self.entry.clone();
+                    let (address, facing) = (peer.address, front.facing(peer));
                     open.spawn_local(async move {
-                        connection.await;
+                        entry.connection(stream, address, facing).await;
                         drop(place);
                     });
                 }
@@ -78,31 +79,38 @@ impl Door {
     }
 }
 
-const SPARE_FIELDS: usize = 156;
-/// The HTTP library takes no smaller buffer.
-const LEAST_BUFFER: usize = 8192;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-async fn connection<I, S>(
-    http: http1::Builder,
-    stream: I,
-    peer: SocketAddr,
-    facing: Facing<S>,
+/// What becomes of a connection once it is accepted.
+#[derive(Clone)]
+struct Entry {
+    speech: Speech,
+    protocols: Protocols,
+    /// For the bytes that tell the protocol.
+    detect: Duration,
     drain: CancellationToken,
-) where
-    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
-    S: Serve<Arrived>,
-{
-    let connection = http.serve_connection(TokioIo::new(stream), facing);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = drain.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+}
+
+impl Entry {
+    async fn connection<I, S>(&self, stream: I, peer: SocketAddr, facing: Facing<S>)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + 'static,
+        S: Serve<Arrived>,
+    {
+        let detected = tokio::select! {
+            biased;
+            detected = timeout(self.detect, detect::detect(stream, self.protocols)) => detected,
+            // Nothing was asked yet.
+            () = self.drain.cancelled() => return,
+        };
+        let (spoken, stream) = match detected {
+            Ok(Ok(Some(detected))) => detected,
+            Ok(Ok(None)) => return debug!(%peer, "no HTTP was spoken"),
+            Ok(Err(error)) => return debug!(%peer, %error, "client connection ended"),
+            Err(_elapsed) => return debug!(%peer, limit = ?self.detect, "the client said too little"),
+        };
+        if let Err(error) = self.speech.serve(spoken, stream, facing, &self.drain).await {
+            debug!(%peer, %error, "client connection ended");
         }
-    };
-    if let Err(error) = ended {
-        debug!(%peer, %error, "client connection ended");
     }
 }

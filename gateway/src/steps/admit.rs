@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
+use fencegate_policies::{
+    host::CanonicalHost,
+    path::CanonicalPath,
+    plan::{Limits, Plan},
+};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ALLOW, CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
+    header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 
 use crate::{
@@ -20,13 +24,15 @@ pub async fn admit<S: Serve<Admitted>>(
     request: Arrived,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Arrived { http, notes, peer } = request;
-    if http.headers().len() > plan.listener.limits.max_fields {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
-    }
+    let Arrived { mut http, notes, peer } = request;
+    size(&http, &plan.listener.limits)?;
     method(http.method())?;
     framing(&http)?;
     expectation(http.headers())?;
+    if http.version() == Version::HTTP_2 {
+        header_size(&http, plan.listener.limits.max_header)?;
+        join_cookies(http.headers_mut())?;
+    }
     let host = host(http.uri(), http.headers())?;
     if !plan.listener.hosts.contains(&host) {
         return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())));
@@ -40,6 +46,27 @@ pub async fn admit<S: Serve<Admitted>>(
     let path = CanonicalPath::parse(http.uri().path());
     next.serve(Admitted { http, notes, peer, host, path }).await
 }
+
+/// The HTTP library reads a little more than it is told to, so it is counted once more.
+fn size(http: &Request<Body>, limits: &Limits) -> Result<(), Refusal> {
+    let (fields, most) = (http.headers(), limits.max_header);
+    if fields.len() > limits.max_fields {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", fields.len())));
+    }
+    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if target > most {
+        return Err(Refusal::new(Reason::TargetTooLarge, format!("{target} bytes")));
+    }
+    let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + LINE;
+    let head = target + fields.iter().map(line).sum::<usize>();
+    if head > most {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{head} bytes")));
+    }
+    Ok(())
+}
+
+/// A field line has a colon, a space and a line end beside its name and value.
+const LINE: usize = 4;
 
 fn malformed(why: &'static str) -> Refusal {
     Refusal::new(Reason::Malformed, why)
@@ -85,6 +112,34 @@ fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
+}
+
+/// In HTTP/1.1 the library counts the bytes of a head; here it only refuses what is far beyond, in its own words.
+fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
+    let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_A_FIELD);
+    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if target > most {
+        return Err(Refusal::new(Reason::TargetTooLarge, format!("a target of {target} bytes")));
+    }
+    let size = target + fields.sum::<usize>();
+    if size > most {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("a head of {size} bytes")));
+    }
+    Ok(())
+}
+
+/// What a field is counted for beside its bytes (RFC 9113, 6.5.2).
+const OF_A_FIELD: usize = 32;
+
+/// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
+fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if pieces.len() > 1 {
+        let joined = HeaderValue::from_bytes(&pieces.join(&b"; "[..]));
+        let joined = joined.map_err(|_| malformed("a cookie that no field can hold"))?;
+        headers.insert(COOKIE, joined);
+    }
+    Ok(())
 }
 
 /// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict.

@@ -1,6 +1,7 @@
 //! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
 
 use std::{
+    error::Error as _,
     future::{Future, poll_fn},
     pin::Pin,
     rc::Rc,
@@ -27,7 +28,7 @@ use tracing::{error, info, warn};
 use super::hygiene::{self, Trailers};
 use crate::{
     admin::metrics::WorkerMetrics,
-    body::{Body, Reply},
+    body::{Body, BodyError, Reply},
     guard::present::{self, FENCING_HOPS},
     lock::tenure::Dispatch,
     network::Network,
@@ -173,6 +174,11 @@ impl<N: Network> Forward<N> {
                 let why = format!("{} switched protocols unasked", lend.endpoint());
                 Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, why)))
             }
+            Ok(response) if is_coded(response.headers()) => {
+                self.metrics.upstream_error(&upstream.name, "protocol");
+                let why = format!("{} answered in a transfer coding other than `chunked`", lend.endpoint());
+                Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, why)))
+            }
             Ok(response) => {
                 self.metrics.upstream_answered(&upstream.name, response.status(), began.elapsed());
                 judge_endpoint(&lend, &response);
@@ -227,6 +233,10 @@ impl<N: Network> Forward<N> {
         let sent = if lend.gate().written() == 0 { Sent::Nothing } else { Sent::Something };
         let cause = if lend.gate().lost_its_proof() { Cause::ProofLost } else { Cause::Closed };
         let detail = format!("{}: {}", lend.endpoint(), failed.why);
+        if is_of_the_client(&failed.why) {
+            let reason = if sent == Sent::Nothing { Reason::Malformed } else { Reason::BodyBroken };
+            return Failed::Refused(Refusal::new(reason, detail));
+        }
         self.metrics.upstream_error(&upstream.name, if sent == Sent::Nothing { "unsent" } else { "broken" });
         let reused = lend.link().reused;
         if cause == Cause::Closed && !(reused && sent == Sent::Nothing) {
@@ -243,6 +253,20 @@ impl<N: Network> Forward<N> {
             (_, Sent::Nothing, _) => Failed::Refused(Refusal::new(Reason::UpstreamConnect, detail)),
         }
     }
+}
+
+/// The library takes `chunked` off, and nothing else: the client would get bytes in a coding that no field tells of.
+fn is_coded(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+}
+
+/// It was the body of the request that broke, not the service.
+fn is_of_the_client(error: &hyper::Error) -> bool {
+    let body = error.source().and_then(|cause| cause.downcast_ref::<BodyError>());
+    error.is_user() && matches!(body, Some(BodyError::Http(_)))
 }
 
 /// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what

@@ -11,7 +11,7 @@ use super::{block::Block, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
     host::{Hosts, Served},
-    plan::{Admin, Limits, Listener, Timeouts},
+    plan::{Admin, Limits, Listener, Protocols, Timeouts},
     trust::{self, Trust},
 };
 
@@ -51,11 +51,20 @@ const BRISK: u64 = 10;
 fn one(block: &mut Block, name: Option<String>, heads: u64, speaking: Trust) -> Option<Listener> {
     block.require("address", "address: 0.0.0.0:8080");
     let address = block.value("address", scalar::address);
+    let protocols = protocols(block);
     let limits = block.inner("limits", limits);
     let timeouts = block.inner("timeouts", |block| timeouts(block, heads));
     let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
     let hosts = hosts(block);
-    Some(Listener { name: name?, address: address?, trusted, hosts, limits: limits?, timeouts: timeouts? })
+    Some(Listener {
+        name: name?,
+        address: address?,
+        protocols,
+        trusted,
+        hosts,
+        limits: limits?,
+        timeouts: timeouts?,
+    })
 }
 
 fn network(text: &str) -> Result<IpNet, Diagnostic> {
@@ -81,10 +90,35 @@ fn hosts(block: &mut Block) -> Hosts {
     served.map_or(Hosts::Any, Hosts::Only)
 }
 
+fn protocols(block: &mut Block) -> Protocols {
+    let Some(spoken) = block.values("protocols", protocol) else { return Protocols::Both };
+    if spoken.is_empty() {
+        let fault = Diagnostic::new(Code::MissingField, "the list of protocols is empty");
+        block.fault("protocols", fault.remedy("write `[http1, http2]`, or leave it out"));
+    }
+    // A bad list has its fault, so whatever stands here never becomes a plan.
+    spoken
+        .into_iter()
+        .reduce(|one, other| if one == other { one } else { Protocols::Both })
+        .unwrap_or(Protocols::Both)
+}
+
+fn protocol(text: &str) -> Result<Protocols, Diagnostic> {
+    match text {
+        "http1" => Ok(Protocols::Http1),
+        "http2" => Ok(Protocols::Http2),
+        _ => {
+            let message = format!("`{text}` is not a value of `protocols`");
+            Err(Diagnostic::new(Code::UnknownValue, message).known(text, &["http1", "http2"], str::to_owned))
+        }
+    }
+}
+
 fn limits(block: &mut Block) -> Limits {
     Limits {
         connections: block.value("connections", scalar::limit).unwrap_or(4000),
         in_flight: block.value("in_flight", scalar::limit).unwrap_or(10_000),
+        streams: block.value("streams", scalar::limit).unwrap_or(100),
         max_header: block.value("max_header", scalar::head_size).unwrap_or(64 << 10),
         max_fields: block.value("max_fields", scalar::limit).unwrap_or(100),
         max_body: block.value("max_body", scalar::size).unwrap_or(1 << 20),
@@ -95,6 +129,7 @@ fn timeouts(block: &mut Block, heads: u64) -> Timeouts {
     let mut limit =
         |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
     Timeouts {
+        detect: limit("detect", 5),
         request_headers: limit("request_headers", heads),
         request_body: limit("request_body", 10),
         // No time to drain is a way to stop at once.

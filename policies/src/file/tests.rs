@@ -11,8 +11,8 @@ use super::*;
 use crate::{
     path::CanonicalPath,
     plan::{
-        Caching, Enforce, Fence, Hold, Level, Limits, ModeRule, OnceStore, Plan, Signing, Timeouts,
-        Unmatched, UpstreamId,
+        Caching, Enforce, Fence, Hold, Level, Limits, ModeRule, OnceStore, Plan, Protocols, Signing,
+        Timeouts, Unmatched, UpstreamId,
     },
 };
 
@@ -36,15 +36,18 @@ fn what_is_not_written_has_the_documented_default() {
     let limits = Limits {
         connections: 4000,
         in_flight: 10_000,
+        streams: 100,
         max_header: 65_536,
         max_fields: 100,
         max_body: 1_048_576,
     };
     let timeouts = Timeouts {
+        detect: Duration::from_secs(5),
         request_headers: Duration::from_secs(10),
         request_body: Duration::from_secs(10),
         drain: Duration::from_secs(30),
     };
+    assert_eq!(plan.listener.protocols, Protocols::Both);
     assert_eq!((plan.listener.limits, plan.listener.timeouts), (limits, timeouts));
     assert_eq!(plan.admin.address.to_string(), "127.0.0.1:9901");
     assert_eq!((plan.name, plan.unmatched), (None, Unmatched::Reject));

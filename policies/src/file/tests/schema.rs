@@ -43,6 +43,7 @@ fn single(reader: &str) -> Value {
         "scalar::count" | "scalar::limit" | "hold::max_local" | "fence::queue" | "zookeeper::sessions" => {
             count
         }
+        "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
         "journal::final_status" | "probe::status" => count,
         "sharing::statuses" => json!({

@@ -1,0 +1,156 @@
+//! Tells HTTP/2 from HTTP/1.1 by the first bytes of a connection, before any HTTP library sees it.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use fencegate_policies::plan::Protocols;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spoken {
+    Http1,
+    Http2,
+}
+
+/// What every HTTP/2 client says first (RFC 9113, 3.4). No HTTP/1.1 request begins like this: `PRI` is reserved.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Reads until the protocol is known, and no further than it takes. `None`: the client has gone, or speaks what is
+/// not spoken here.
+///
+/// Dropping the future loses what was read; the connection is of no use then.
+pub(super) async fn detect<I: AsyncRead + Unpin>(
+    mut stream: I,
+    spoken: Protocols,
+) -> io::Result<Option<(Spoken, Rewound<I>)>> {
+    let mut first = BytesMut::with_capacity(FIRST_READ);
+    loop {
+        if stream.read_buf(&mut first).await? == 0 {
+            return Ok(None);
+        }
+        let known = match (is_preface(&first), spoken) {
+            (Some(true), Protocols::Both | Protocols::Http2) => Spoken::Http2,
+            // Also what looks like HTTP/2 where it is not spoken: the HTTP library says what it thinks of it.
+            (Some(_), Protocols::Http1) | (Some(false), Protocols::Both) => Spoken::Http1,
+            (Some(false), Protocols::Http2) => return Ok(None),
+            (None, _) => continue,
+        };
+        return Ok(Some((known, Rewound { first: first.freeze(), stream })));
+    }
+}
+
+/// Enough for most request heads, so that few of them are read in two pieces.
+const FIRST_READ: usize = 4096;
+
+/// `None`: it may become one.
+fn is_preface(first: &[u8]) -> Option<bool> {
+    if first.len() >= PREFACE.len() {
+        return Some(first.starts_with(PREFACE));
+    }
+    (!PREFACE.starts_with(first)).then_some(false)
+}
+
+/// A stream whose first bytes were read, and are read again.
+pub(super) struct Rewound<I> {
+    first: Bytes,
+    stream: I,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Rewound<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.first.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(cx, buffer);
+        }
+        let taken = this.first.len().min(buffer.remaining());
+        buffer.put_slice(&this.first[..taken]);
+        this.first.advance(taken);
+        if this.first.is_empty() {
+            // Its memory is not needed for as long as the connection is.
+            this.first = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Rewound<I> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn told(bytes: &[u8], spoken: Protocols) -> Option<Spoken> {
+        let (mut client, server) = tokio::io::duplex(64);
+        tokio::io::AsyncWriteExt::write_all(&mut client, bytes).await.expect("it fits");
+        drop(client);
+        let (told, mut stream) = detect(server, spoken).await.expect("no error")?;
+        let mut read = Vec::new();
+        stream.read_to_end(&mut read).await.expect("no error");
+        assert_eq!(read, bytes, "every byte is read again");
+        Some(told)
+    }
+
+    #[tokio::test]
+    async fn the_first_bytes_tell_the_protocol_and_none_of_them_is_lost() {
+        use Protocols::{Both, Http1, Http2};
+        let preface = [PREFACE, b"and more"].concat();
+        for (bytes, spoken, wanted) in [
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], Both, Some(Spoken::Http1)),
+            (b"PRI * HTTP/2.0\r\n\r\nSN", Both, Some(Spoken::Http1)),
+            (b"P", Both, None),
+            (b"PO", Both, Some(Spoken::Http1)),
+            (b"", Both, None),
+            (&preface, Both, Some(Spoken::Http2)),
+            (&preface, Http2, Some(Spoken::Http2)),
+            (&preface, Http1, Some(Spoken::Http1)),
+            (b"GET /", Http2, None),
+        ] {
+            assert_eq!(told(bytes, spoken).await, wanted, "{} {spoken:?}", bytes.escape_ascii());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_preface_may_come_byte_by_byte() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let detected = tokio::spawn(detect(server, Protocols::Both));
+        for byte in PREFACE {
+            tokio::io::AsyncWriteExt::write_all(&mut client, &[*byte]).await.expect("it is read");
+            tokio::task::yield_now().await;
+        }
+        let (told, _) = detected.await.expect("no panic").expect("no error").expect("told");
+        assert_eq!(told, Spoken::Http2);
+    }
+}

@@ -1,0 +1,120 @@
+//! Serves one connection in the protocol that its client speaks, until it ends or is drained.
+
+use std::{future::Future, time::Duration};
+
+use fencegate_policies::plan::{Limits, Listener};
+use hyper::{
+    rt::Executor,
+    server::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use super::detect::Spoken;
+use crate::{front::Facing, stage::Arrived, step::Serve};
+
+/// The HTTP library, with the limits of a listener.
+#[derive(Clone)]
+pub(super) struct Speech {
+    http1: http1::Builder,
+    http2: http2::Builder<OnThisWorker>,
+}
+
+impl Speech {
+    pub(super) fn new(listener: &Listener) -> Self {
+        let limits = &listener.limits;
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(listener.timeouts.request_headers)
+            // A little more than is served, so that who sends a few too many gets an answer that says so.
+            .max_headers(limits.max_fields + SPARE_FIELDS)
+            .max_buf_size(limits.max_header.max(LEAST_BUFFER));
+        Self { http1, http2: http2(limits) }
+    }
+
+    /// Until the client hangs up; once `drain` is told, until the requests that have begun are answered.
+    pub(super) async fn serve<I, S>(
+        &self,
+        spoken: Spoken,
+        stream: I,
+        facing: Facing<S>,
+        drain: &CancellationToken,
+    ) -> hyper::Result<()>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + 'static,
+        S: Serve<Arrived>,
+    {
+        let stream = TokioIo::new(stream);
+        match spoken {
+            Spoken::Http1 => {
+                let mut connection = std::pin::pin!(self.http1.serve_connection(stream, facing));
+                tokio::select! {
+                    // A request that is here already is answered.
+                    biased;
+                    ended = connection.as_mut() => return ended,
+                    () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+                }
+                connection.await
+            }
+            Spoken::Http2 => {
+                let mut connection = std::pin::pin!(self.http2.serve_connection(stream, facing));
+                tokio::select! {
+                    biased;
+                    ended = connection.as_mut() => return ended,
+                    () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+                }
+                connection.await
+            }
+        }
+    }
+}
+
+/// Memory stays bounded whatever clients do: bodies that nobody reads take at most `CONNECTION_WINDOW` per connection,
+/// and at most `STREAM_WINDOW` for each request in flight; answers that nobody takes at most `SEND_BUFFER` for each.
+/// With the default limits that is less than a gigabyte, and reached only by clients that try. An adaptive window
+/// would be as large as a client makes us believe its network is.
+fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
+    let mut http2 = http2::Builder::new(OnThisWorker);
+    http2
+        .timer(TokioTimer::new())
+        .adaptive_window(false)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_concurrent_streams(u32::try_from(limits.streams).unwrap_or(u32::MAX))
+        // It also bounds the CONTINUATION frames of a head: a quarter more than it takes, or five.
+        .max_header_list_size(u32::try_from(limits.max_header + SPARE_HEADER).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(LOCAL_RESETS)
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_ANSWER);
+    http2
+}
+
+const SPARE_FIELDS: usize = 156;
+/// The HTTP library answers a head beyond this itself, without saying why.
+const SPARE_HEADER: usize = 16 << 10;
+/// The HTTP library takes no smaller buffer.
+const LEAST_BUFFER: usize = 8192;
+const CONNECTION_WINDOW: u32 = 512 << 10;
+const STREAM_WINDOW: u32 = 64 << 10;
+const SEND_BUFFER: usize = 32 << 10;
+/// Streams that were reset before they were served (CVE-2023-44487): beyond that the connection is closed.
+const PENDING_RESETS: usize = 20;
+/// Streams that we had to reset because the client broke the protocol (CVE-2025-8671), over a connection's life.
+const LOCAL_RESETS: usize = 256;
+/// A client that vanished without a word is found out so long after its last frame.
+const PING_AFTER: Duration = Duration::from_secs(20);
+const PING_ANSWER: Duration = Duration::from_secs(10);
+
+/// Runs the streams of an HTTP/2 connection beside it, on the same thread.
+#[derive(Clone, Copy)]
+struct OnThisWorker;
+
+impl<F: Future<Output: 'static> + 'static> Executor<F> for OnThisWorker {
+    fn execute(&self, stream: F) {
+        tokio::task::spawn_local(stream);
+    }
+}

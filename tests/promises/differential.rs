@@ -1,0 +1,132 @@
+//! Every byte case once more, beside nginx and HAProxy: what differs from nginx is on a list, with its reason.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, net::SocketAddr};
+
+use fencegate_tests::{
+    case::{
+        self, Case,
+        play::{self, Played},
+        service::Service,
+    },
+    peers::Peer,
+    site::Site,
+};
+use futures_util::future::join_all;
+use serde::Deserialize;
+
+use crate::wire;
+
+/// `tests/wire/expected.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    differs: Vec<Differs>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Differs {
+    reason: String,
+    /// Their names, which no two cases share.
+    cases: Vec<String>,
+}
+
+/// What a client got and how many requests went on: `200,400 (1)`.
+fn told(played: &Played) -> String {
+    let status = |answer: &Option<play::Received>| match answer {
+        Some(answer) if answer.broken => format!("{} broken", answer.message.word(1)),
+        Some(answer) => answer.message.word(1).to_owned(),
+        None => "-".to_owned(),
+    };
+    let statuses: Vec<String> = played.answers.iter().map(status).collect();
+    let stuck = if played.stuck { " stuck" } else { "" };
+    format!("{}{stuck} ({})", statuses.join(","), played.requests.len())
+}
+
+/// Each with a proxy and a service of its own: cases that wait for a time limit wait beside each other.
+const LANES: usize = 4;
+
+/// Plays every case, and tells of each in the order of the files.
+async fn results<P>(
+    cases: &[Case],
+    lanes: Vec<(P, Service)>,
+    address: impl Fn(&P) -> SocketAddr,
+) -> Vec<String> {
+    let share = cases.len().div_ceil(lanes.len());
+    let address = &address;
+    let played = cases.chunks(share).zip(&lanes).map(async |(cases, (proxy, service))| {
+        let mut told = Vec::new();
+        for case in cases {
+            told.push(self::told(&play::play(case, address(proxy), service).await));
+        }
+        told
+    });
+    join_all(played).await.concat()
+}
+
+async fn beside(start: impl Fn(SocketAddr) -> Peer) -> Vec<(Peer, Service)> {
+    let mut lanes = Vec::new();
+    for _ in 0..LANES {
+        let service = Service::start().await;
+        lanes.push((start(service.address), service));
+    }
+    lanes
+}
+
+/// Case, nginx, HAProxy, Fencegate.
+type Row = (String, [String; 3]);
+
+async fn rows() -> Vec<Row> {
+    let site = Site::fresh().await;
+    let cases: Vec<Case> = case::files().iter().flat_map(|file| case::load(file)).collect();
+    let service = Service::start().await;
+    let ours = vec![(wire::gateway(&site, &service).await, service)];
+    let (nginx, haproxy) = (beside(Peer::nginx).await, beside(Peer::haproxy).await);
+    let (nginx, haproxy, ours) = tokio::join!(
+        results(&cases, nginx, |peer| peer.address),
+        results(&cases, haproxy, |peer| peer.address),
+        results(&cases, ours, |gateway| gateway.public),
+    );
+    let names = cases.into_iter().map(|case| case.name);
+    let results = nginx.into_iter().zip(haproxy).zip(ours);
+    names.zip(results.map(|((nginx, haproxy), ours)| [nginx, haproxy, ours])).collect()
+}
+
+fn table(rows: &[Row], reasons: &BTreeMap<&str, usize>) -> String {
+    let mut table = String::new();
+    let mut line = |name: &str, [nginx, haproxy, ours]: [&str; 3], mark: &str| {
+        writeln!(table, "{name:<84} | {nginx:<14} | {haproxy:<14} | {ours:<14} | {mark}").expect("a string");
+    };
+    line("case", ["nginx", "HAProxy", "Fencegate"], "differs for reason");
+    for (name, [nginx, haproxy, ours]) in rows {
+        let mark = reasons.get(name.as_str()).map(|number| number.to_string()).unwrap_or_default();
+        line(name, [nginx, haproxy, ours], &mark);
+    }
+    table
+}
+
+#[tokio::test]
+async fn what_differs_from_nginx_is_on_the_list_and_what_is_on_the_list_differs() {
+    let text = fs::read_to_string(case::folder().join("expected.toml")).expect("the list");
+    let expected: Expected = toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"));
+    let mut reasons = BTreeMap::new();
+    for (number, differs) in expected.differs.iter().enumerate() {
+        assert!(!differs.reason.is_empty());
+        for case in &differs.cases {
+            assert_eq!(reasons.insert(case.as_str(), number + 1), None, "`{case}` is on the list twice");
+        }
+    }
+    let rows = rows().await;
+    println!("Statuses of the answers, and how many requests were forwarded:\n{}", table(&rows, &reasons));
+    for (number, differs) in expected.differs.iter().enumerate() {
+        println!("{}: {}", number + 1, differs.reason);
+    }
+    let differ = |(_, [nginx, _, ours]): &&Row| nginx != ours;
+    let differing: Vec<&Row> = rows.iter().filter(differ).collect();
+    let unlisted: Vec<_> =
+        differing.iter().filter(|(name, _)| !reasons.contains_key(name.as_str())).collect();
+    let same: Vec<&str> =
+        reasons.into_keys().filter(|listed| !differing.iter().any(|(name, _)| name == listed)).collect();
+    assert!(unlisted.is_empty(), "differ, and are not on the list: {unlisted:#?}");
+    assert!(same.is_empty(), "are on the list, and do not differ or do not exist: {same:#?}");
+}

@@ -1,0 +1,342 @@
+//! HTTP/2 from clients: on the same port, and with the same promises, as HTTP/1.1.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Outcome, Raw, Streams},
+    gateway::Gateway,
+    history::History,
+    patience::{QUIET, patiently},
+    site::Site,
+};
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+async fn connect(gateway: &Gateway) -> Streams {
+    Streams::connect(gateway.public).await.expect("listens")
+}
+
+#[tokio::test]
+async fn one_port_speaks_both_and_a_fenced_post_is_stamped_alike() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let streams = connect(&gateway).await;
+    let ask = Ask::post("/pay/7").field("cookie", "a=1").field("cookie", "b=2").field("te", "trailers");
+    let answer = streams.send(&ask.body("hi")).await.expect("answered");
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    let record = site.origin.request("/pay/7", 1).await;
+    assert_eq!(record.request.start, "POST /pay/7 HTTP/1.1");
+    assert_eq!(record.request.body, b"hi");
+    assert_eq!(record.request.field("host"), Some(gateway.public.to_string().as_str()));
+    // One field, as HTTP/1.1 has it: a server that reads only the first of two would lose a cookie.
+    assert_eq!(record.request.field("cookie"), Some("a=1; b=2"));
+    assert_eq!(record.request.field("te"), None);
+    assert_eq!((record.key(), record.token()), (Some("account/7"), answer.token()));
+
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(streams.send(&Ask::get("/x")).await.expect("answered").status, 200);
+}
+
+#[tokio::test]
+async fn an_offer_to_upgrade_to_http2_is_not_taken() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let offer =
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n";
+    client.say(format!("GET /x HTTP/1.1\r\nHost: a\r\n{offer}\r\n")).await.expect("connected");
+    assert_eq!(client.answer().await.expect("answered").word(1), "200");
+    let record = site.origin.request("/x", 1).await;
+    for field in ["upgrade", "http2-settings", "connection"] {
+        assert_eq!(record.request.field(field), None);
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_is_refused_with_the_same_words() {
+    let site = Site::fresh().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/listeners/public/timeouts", json!({"request_body": "700ms"}))
+        .with("/listeners/public/limits", json!({"max_header": "8KiB", "max_body": "1KiB"}));
+    let gateway = Gateway::start(&policy).await;
+    let streams = connect(&gateway).await;
+    let pay = Ask::post("/pay/7");
+    let mut many = pay.clone();
+    for n in 0..120 {
+        many = many.field(&format!("x-{n}"), "y");
+    }
+    for (case, ask, status, reason) in [
+        ("another host", pay.clone().field("host", "b"), 400, "malformed"),
+        ("user", Ask::post(&format!("http://user@{}/pay/7", gateway.public)), 400, "malformed"),
+        ("scheme", Ask::post(&format!("ftp://{}/pay/7", gateway.public)), 400, "malformed"),
+        ("connect", Ask::with_method("CONNECT", "a:80"), 405, "method"),
+        ("route", Ask::post("/nothing"), 404, "no-route"),
+        ("expectation", pay.clone().field("expect", "cake"), 417, "expectation"),
+        ("fields", many, 431, "header-too-large"),
+        ("head", pay.clone().field("x-long", &"x".repeat(9 << 10)), 431, "header-too-large"),
+        ("target", Ask::post(&format!("/pay/{}", "x".repeat(9 << 10))), 414, "target-too-large"),
+        ("body", pay.clone().body(vec![0; 2 << 10]), 413, "body-too-large"),
+        ("slow body", pay.clone().field("content-length", "5"), 408, "slow-request"),
+    ] {
+        // Says that a body follows, and sends none.
+        let answer = if case == "slow body" {
+            slow_body(&gateway).await;
+            continue;
+        } else {
+            patiently(case, streams.send(&ask), || gateway.log()).await.expect(case)
+        };
+        assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{case}");
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{case}");
+    }
+    assert_eq!(site.origin.log().records.len(), 0, "a refused request reached the upstream");
+    assert_eq!(streams.send(&pay).await.expect("the connection goes on").status, 200);
+}
+
+/// HEADERS without END_STREAM, and nothing after it.
+async fn slow_body(gateway: &Gateway) {
+    let mut bare = Bare::connect(gateway).await;
+    bare.send(&[frame(HEADERS, END_HEADERS, 1, &post_head())]).await;
+    let answer = bare.until(|frame| frame.kind == DATA).await;
+    assert!(String::from_utf8_lossy(&answer.payload).contains("slow-request"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
+    let site = Site::fresh().await;
+    let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
+    let latch = site.origin.holds("/pay/7");
+    let streams = connect(&one).await;
+    let gone = tokio::spawn(streams.send(&Ask::post("/pay/7")));
+    site.origin.request("/pay/7", 1).await;
+
+    gone.abort();
+    let next = two.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "the next began while the upstream worked");
+    assert!(site.origin.log().records[0].abandoned.is_none(), "the upstream was hung up on");
+    latch.let_go();
+    assert_eq!(next.answer().await.status, 200);
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    assert_eq!(history.executions.len(), 2);
+    assert_eq!(streams.send(&Ask::post("/pay/7")).await.expect("the connection goes on").status, 200);
+}
+
+#[tokio::test]
+async fn a_reset_stream_that_waits_leaves_the_queue_and_an_unfenced_one_hangs_up_on_the_upstream() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&site.unswept("gw-1")).await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let streams = connect(&gateway).await;
+    let waiter = tokio::spawn(streams.send(&Ask::post("/pay/7")));
+    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    waiter.abort();
+    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
+
+    let _held = site.origin.holds("/x");
+    let reader = tokio::spawn(streams.send(&Ask::get("/x")));
+    site.origin.request("/x", 1).await;
+    reader.abort();
+    let abandoned = |log: &fencegate_tests::origin::Log| log.on("/x").next()?.abandoned;
+    site.origin.when("the upstream to be hung up on", abandoned).await;
+}
+
+#[tokio::test]
+async fn two_hundred_streams_at_once_keep_exclusion() {
+    const STREAMS: usize = 200;
+    let site = Site::fresh().await.comparing();
+    site.origin.works_for(Duration::from_millis(3));
+    let policy = |name| {
+        let policy = site.policy(name).cached().with("/listeners/public/limits", json!({"streams": STREAMS}));
+        policy.with("/routes/0/fence/queue", 1000).with("/routes/0/fence/wait", "20s")
+    };
+    let (one, two) = (policy("gw-1"), policy("gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+    let (first, second) = tokio::join!(connect(&one), connect(&two));
+    let ask = |n: usize| Ask::post(&format!("/pay/{}", n % 5));
+    let asked = (0..2 * STREAMS).map(|n| if n % 2 == 0 { first.send(&ask(n)) } else { second.send(&ask(n)) });
+    let answers = patiently("all answers", join_all(asked), || one.log()).await;
+    for answer in answers {
+        assert_eq!(answer.expect("answered").status, 200);
+    }
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    assert_eq!(history.executions.len(), 2 * STREAMS);
+}
+
+#[tokio::test]
+async fn a_drain_says_goaway_and_finishes_what_is_in_flight() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let latch = site.origin.holds("/pay/7");
+    let (busy, idle) = tokio::join!(connect(&gateway), connect(&gateway));
+    assert_eq!(idle.send(&Ask::get("/x")).await.expect("answered").status, 200);
+    let in_flight = tokio::spawn(busy.send(&Ask::post("/pay/7")));
+    site.origin.request("/pay/7", 1).await;
+    gateway.signal(Signal::TERM);
+    gateway.becomes_unready().await;
+    patiently("the idle connection to close", idle.closed(), || gateway.log()).await.expect("in order");
+    assert!(!in_flight.is_finished(), "given up instead of finished");
+    latch.let_go();
+    let finished = in_flight.await.expect("no panic").expect("answered");
+    assert_eq!((finished.status, finished.outcome()), (200, Some(Outcome::Done)));
+    patiently("the connection to close", busy.closed(), || gateway.log()).await.expect("in order");
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn who_says_too_little_to_tell_the_protocol_is_hung_up_on() {
+    let site = Site::alone().await;
+    let policy = site.policy("gw-1").with("/listeners/public/timeouts/detect", "300ms");
+    let gateway = Gateway::start(&policy).await;
+    for bytes in ["", "PRI * HTTP/2.0\r\n\r\nS"] {
+        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let began = Instant::now();
+        client.say(bytes).await.expect("connected");
+        patiently("the end", client.answer(), || gateway.log()).await.expect_err("no answer to nothing");
+        let took = began.elapsed();
+        assert!(took > Duration::from_millis(250) && took < Duration::from_secs(3), "{bytes:?}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_protocol_that_is_not_listed_is_not_spoken() {
+    let site = Site::fresh().await;
+    let only = |protocol: &str| site.policy("gw-1").with("/listeners/public/protocols", json!([protocol]));
+    let http1 = Gateway::start(&only("http1")).await;
+    assert_eq!(http1.send(&Ask::get("/x")).await.status, 200);
+    connect(&http1).await.send(&Ask::get("/x")).await.expect_err("no HTTP/2");
+    drop(http1);
+    let http2 = Gateway::start(&only("http2")).await;
+    assert_eq!(connect(&http2).await.send(&Ask::get("/x")).await.expect("answered").status, 200);
+    Ask::get("/x").to(http2.public).await.expect_err("no HTTP/1.1");
+}
+
+/// What is sent is small, what is asked of the server is not: the connection ends, and others are served.
+#[tokio::test]
+async fn floods_end_their_own_connection_and_no_other() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let streams = connect(&gateway).await;
+    let reset = |n: u32| {
+        let stream = 2 * n + 1;
+        [
+            frame(HEADERS, END_HEADERS | END_STREAM, stream, &get_head()),
+            frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()),
+        ]
+        .concat()
+    };
+    let rapid_reset: Vec<Vec<u8>> = (0..20_000).map(reset).collect();
+    let begun = [get_head(), literal("x-0", "y")].concat();
+    let endless =
+        (0..20_000).map(|n| frame(CONTINUATION, 0, 1, &literal(&format!("x-{n}"), &"y".repeat(90))));
+    let continuation: Vec<Vec<u8>> =
+        [frame(HEADERS, END_STREAM, 1, &begun)].into_iter().chain(endless).collect();
+    for (name, flood) in [("rapid reset", rapid_reset), ("continuation", continuation)] {
+        let mut bare = Bare::connect(&gateway).await;
+        let ended = patiently(name, bare.flood(&flood), || gateway.log()).await;
+        assert!(ended, "{name}: all of it was taken");
+        assert_eq!(streams.send(&Ask::post("/pay/7")).await.expect("others are served").status, 200);
+    }
+    gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// A frame as RFC 9113, 4.1 has it.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Of the static table: POST, http; and a path and an authority.
+fn post_head() -> Vec<u8> {
+    [&[0x83, 0x86, 0x04, 6][..], b"/pay/7", &[0x01, 1], b"a"].concat()
+}
+
+fn get_head() -> Vec<u8> {
+    [&[0x82, 0x86, 0x84, 0x01, 1][..], b"a"].concat()
+}
+
+/// A field that no table knows.
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat();
+    [vec![0], text(name), text(value)].concat()
+}
+
+/// HTTP/2 without a library: says any frames.
+struct Bare(tokio::net::TcpStream);
+
+#[derive(Debug)]
+struct Frame {
+    kind: u8,
+    payload: Vec<u8>,
+}
+
+impl Bare {
+    async fn connect(gateway: &Gateway) -> Self {
+        let stream = tokio::net::TcpStream::connect(gateway.public).await.expect("listens");
+        let mut bare = Self(stream);
+        bare.send(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b"")]).await;
+        bare
+    }
+
+    async fn send(&mut self, frames: &[Vec<u8>]) {
+        self.0.write_all(&frames.concat()).await.expect("connected");
+    }
+
+    async fn next(&mut self) -> std::io::Result<Frame> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).expect("24 bits")];
+        self.0.read_exact(&mut payload).await?;
+        Ok(Frame { kind: head[3], payload })
+    }
+
+    async fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
+        let found = async {
+            loop {
+                let frame = self.next().await.expect("connected");
+                if wanted(&frame) {
+                    return frame;
+                }
+            }
+        };
+        patiently("a frame", found, || "none").await
+    }
+
+    /// True once the other side has closed the connection.
+    async fn flood(&mut self, frames: &[Vec<u8>]) -> bool {
+        let (mut input, mut output) = self.0.split();
+        let write = async {
+            for frames in frames.chunks(100) {
+                if output.write_all(&frames.concat()).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut sink = vec![0; 64 << 10];
+        let read = async { while input.read(&mut sink).await.is_ok_and(|count| count > 0) {} };
+        tokio::select! {
+            () = write => false,
+            () = read => true,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Bytes as they stand in a case: printable text with escapes.
+
+/// `\r \n \t \0 \\ \xHH`, and `\{3*ab}` for `ababab`.
+///
+/// # Errors
+/// On an escape that does not exist.
+pub(super) fn unescape(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        bytes.extend(rest[..at].bytes());
+        rest = one(&rest[at + 1..], &mut bytes)?;
+    }
+    bytes.extend(rest.bytes());
+    Ok(bytes)
+}
+
+/// Decodes what stands behind one backslash and returns what follows.
+fn one<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
+    let wrong = || format!("no escape: `\\{}`", text.chars().take(4).collect::<String>());
+    if let Some(repeated) = text.strip_prefix('{') {
+        let (inner, rest) = repeated.split_once('}').ok_or_else(wrong)?;
+        let (count, piece) = inner.split_once('*').ok_or_else(wrong)?;
+        let count: usize = count.parse().map_err(|_| wrong())?;
+        bytes.extend(unescape(piece)?.repeat(count));
+        return Ok(rest);
+    }
+    if let Some(digits) = text.strip_prefix('x') {
+        let pair = digits.get(..2).ok_or_else(wrong)?;
+        bytes.push(u8::from_str_radix(pair, 16).map_err(|_| wrong())?);
+        return Ok(&digits[2..]);
+    }
+    let byte = match text.as_bytes().first() {
+        Some(b'r') => b'\r',
+        Some(b'n') => b'\n',
+        Some(b't') => b'\t',
+        Some(b'0') => 0,
+        Some(b'\\') => b'\\',
+        _ => return Err(wrong()),
+    };
+    bytes.push(byte);
+    Ok(&text[1..])
+}
+
+/// One line of a message: ends with CRLF unless it ends with a single backslash.
+///
+/// # Errors
+/// On an escape that does not exist.
+pub(super) fn line(text: &str) -> Result<Vec<u8>, String> {
+    let open = text.len() - text.trim_end_matches('\\').len();
+    if open % 2 == 1 {
+        return unescape(&text[..text.len() - 1]);
+    }
+    let mut bytes = unescape(text)?;
+    bytes.extend(b"\r\n");
+    Ok(bytes)
+}
+
+/// For messages of a failed test: long runs are cut in the middle.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    const MOST: usize = 1200;
+    if bytes.len() <= MOST {
+        return bytes.escape_ascii().to_string().replace("\\r\\n", "\\r\\n\n      ");
+    }
+    let (head, tail) = (&bytes[..MOST / 2], &bytes[bytes.len() - MOST / 4..]);
+    format!("{} ... {} bytes ... {}", shown(head), bytes.len(), shown(tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_the_bytes_that_it_shows() {
+        assert_eq!(line("Host: a"), Ok(b"Host: a\r\n".to_vec()));
+        assert_eq!(line(""), Ok(b"\r\n".to_vec()));
+        assert_eq!(line("a\\n\\"), Ok(b"a\n".to_vec()));
+        assert_eq!(line("a\\\\"), Ok(b"a\\\r\n".to_vec()));
+        assert_eq!(line("\\x00\\0\\xff\\{2*a\\r}\\"), Ok(b"\0\0\xffa\ra\r".to_vec()));
+        assert!(line("\\q").is_err() && line("\\x1").is_err() && line("\\{a*b}").is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! Compares what was seen of a case with what its file says, and with what holds for every case.
+
+use std::fmt::Write as _;
+
+use super::{
+    Case, Check, Client, Exchange, Gets, Say, Seen, Upstream,
+    bytes::shown,
+    play::{Played, Received},
+    service::Request,
+};
+use crate::wire::Message;
+
+/// Everything that is wrong, in words; empty if nothing is.
+pub fn complaints(case: &Case, played: &Played) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if played.stuck {
+        wrong.push("the proxy neither answered nor ended the connection".to_owned());
+    }
+    requests(case, played, &mut wrong);
+    for (number, exchange) in case.exchanges.iter().enumerate() {
+        let answer = played.answers.get(number).and_then(Option::as_ref);
+        let mut said = Vec::new();
+        client(case, exchange, answer, &mut said);
+        wrong.extend(said.into_iter().map(|why| format!("answer {}: {why}", number + 1)));
+    }
+    if !played.extra.is_empty() {
+        wrong.push(format!("behind the last answer came {}", shown(&played.extra)));
+    }
+    wrong
+}
+
+/// The case with its complaints and all bytes.
+pub fn story(case: &Case, played: &Played, complaints: &[String]) -> String {
+    let mut text = format!("\n{}:{}: {}\n", case.file, case.line, case.name);
+    for complaint in complaints {
+        writeln!(text, "  - {complaint}").expect("a string takes all");
+    }
+    for say in case.exchanges.iter().flat_map(|exchange| &exchange.says) {
+        match say {
+            Say::Bytes(bytes) => writeln!(text, "    > {}", shown(bytes)),
+            other => writeln!(text, "    > {other:?}"),
+        }
+        .expect("a string takes all");
+    }
+    for request in &played.requests {
+        writeln!(text, "    upstream: {request:?}").expect("a string takes all");
+    }
+    for answer in &played.answers {
+        let shown = format!("{answer:?}").chars().take(1500).collect::<String>();
+        writeln!(text, "    client: {shown}").expect("a string takes all");
+    }
+    text
+}
+
+fn requests(case: &Case, played: &Played, wrong: &mut Vec<String>) {
+    let expected: Vec<&Seen> = case
+        .exchanges
+        .iter()
+        .filter_map(|exchange| match &exchange.upstream {
+            Upstream::Nothing => None,
+            Upstream::Sees(seen) => Some(seen),
+        })
+        .collect();
+    if expected.len() != played.requests.len() {
+        wrong.push(format!("{} requests at the upstream, not {}", played.requests.len(), expected.len()));
+    }
+    for (seen, request) in expected.into_iter().zip(&played.requests) {
+        arrived(case, seen, request, wrong);
+    }
+}
+
+fn arrived(case: &Case, seen: &Seen, request: &Request, wrong: &mut Vec<String>) {
+    let message = &request.message;
+    if message.start != seen.line {
+        wrong.push(format!("the upstream saw `{}`, not `{}`", message.start, seen.line));
+    }
+    if request.whole == seen.unfinished {
+        wrong.push(format!("the upstream saw the body in full: {}", request.whole));
+    }
+    checked("upstream", &seen.checks, message, wrong);
+    always_of_a_request(case, message, wrong);
+}
+
+/// What holds for every request at an upstream.
+fn always_of_a_request(case: &Case, message: &Message, wrong: &mut Vec<String>) {
+    let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| folded(name)).collect();
+    ours.retain(|name| name.starts_with("fencing-"));
+    ours.sort();
+    let stamp = ["fencing-key", "fencing-mode", "fencing-number", "fencing-token"];
+    if ours != if case.fenced { &stamp[..] } else { &[] } {
+        wrong.push(format!("the upstream saw {ours:?} of ours"));
+    }
+    for name in ["connection", "keep-alive", "proxy-connection", "te", "upgrade", "expect", "http2-settings"]
+    {
+        if has(message, name) {
+            wrong.push(format!("the upstream saw `{name}`, which is of one hop"));
+        }
+    }
+    if !message.trailers.is_empty() {
+        wrong.push(format!("the upstream saw trailers {:?}", message.trailers));
+    }
+}
+
+fn client(case: &Case, exchange: &Exchange, answer: Option<&Received>, wrong: &mut Vec<String>) {
+    let Client { interim, gets, checks, broken } = &exchange.client;
+    let Some(answer) = answer else {
+        if *gets != Gets::Nothing {
+            wrong.push(format!("none, instead of {gets:?}"));
+        }
+        return;
+    };
+    let Received { message, .. } = answer;
+    if answer.interim != *interim {
+        wrong.push(format!("interim answers {:?}, not {interim:?}", answer.interim));
+    }
+    if answer.broken != *broken {
+        wrong.push(format!("broken off: {}", answer.broken));
+    }
+    let status: u16 = message.word(1).parse().unwrap_or_default();
+    match gets {
+        Gets::Nothing => wrong.push(format!("`{}` where there should be none", message.start)),
+        Gets::Status(expected) if status != *expected => {
+            wrong.push(format!("`{}`, not {expected}", message.start));
+        }
+        Gets::Refusal(expected, _) if exchange.asks_for_head() => {
+            let told = values(message, "fencing-outcome");
+            if (status, &told[..]) != (*expected, &["not-dispatched"]) || !message.body.is_empty() {
+                wrong.push(format!("{status} {told:?}, not {expected} not-dispatched and without a body"));
+            }
+        }
+        Gets::Refusal(expected, reason) => {
+            let dispatched = matches!(exchange.upstream, Upstream::Sees(_));
+            refused((*expected, reason), dispatched, status, message, wrong);
+        }
+        Gets::Status(_) => answered(case, message, wrong),
+    }
+    checked("client", checks, message, wrong);
+}
+
+/// What holds for every answer of an upstream.
+fn answered(case: &Case, message: &Message, wrong: &mut Vec<String>) {
+    let outcome = values(message, "fencing-outcome");
+    let done = outcome.len() == 1 && outcome[0].split(';').next() == Some("done");
+    if case.fenced != done || case.fenced == outcome.is_empty() {
+        wrong.push(format!("Fencing-Outcome {outcome:?}"));
+    }
+}
+
+/// A refusal says in its body and in its fields why, and what is known of the request.
+fn refused(
+    (expected, reason): (u16, &str),
+    dispatched: bool,
+    status: u16,
+    message: &Message,
+    wrong: &mut Vec<String>,
+) {
+    let problem: serde_json::Value = serde_json::from_slice(&message.body).unwrap_or_default();
+    let said = problem["reason"].as_str().unwrap_or("without a reason");
+    if (status, said) != (expected, reason) {
+        wrong.push(format!("{status} {said}, not {expected} {reason}"));
+        return;
+    }
+    let outcome = if dispatched { "unknown" } else { "not-dispatched" };
+    let told = values(message, "fencing-outcome");
+    let agrees = told.len() == 1 && told[0].split(';').next() == Some(outcome);
+    if !agrees || problem["outcome"] != outcome || problem["status"] != status {
+        wrong.push(format!("the outcome is {outcome}; the field says {told:?}, the body {problem}"));
+    }
+    if values(message, "content-type") != ["application/problem+json"] {
+        wrong.push(format!("a refusal of type {:?}", values(message, "content-type")));
+    }
+}
+
+fn checked(who: &str, checks: &[Check], message: &Message, wrong: &mut Vec<String>) {
+    for check in checks {
+        let holds = match check {
+            Check::Is(name, value) => values(message, name) == [value],
+            Check::Has(name) => has(message, name),
+            Check::Lacks(name) => {
+                let all = message.fields.iter().chain(&message.trailers);
+                all.map(|(given, _)| folded(given)).all(|given| given != folded(name))
+            }
+            Check::Body(body) => message.body == *body,
+            Check::Trailer(name, value) => {
+                let same = |(given, _): &&(String, String)| given.eq_ignore_ascii_case(name);
+                let found: Vec<_> = message.trailers.iter().filter(same).collect();
+                found.len() == 1 && found[0].1 == *value
+            }
+        };
+        if !holds {
+            wrong.push(format!("{who}: {check:?}"));
+        }
+    }
+}
+
+fn has(message: &Message, name: &str) -> bool {
+    message.fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
+}
+
+fn values<'a>(message: &'a Message, name: &str) -> Vec<&'a str> {
+    let same = |(given, _): &&(String, String)| given.eq_ignore_ascii_case(name);
+    message.fields.iter().filter(same).map(|(_, value)| value.as_str()).collect()
+}
+
+/// As a server sees a name that folds names to CGI variables.
+fn folded(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
+}

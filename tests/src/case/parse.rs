@@ -1,0 +1,134 @@
+//! Reads files of cases.
+
+use super::{
+    Answer, Case, Check, Client, Event, Exchange, Gets, Say, Seen, Upstream,
+    bytes::{line, unescape},
+};
+
+/// # Errors
+/// With file, line and reason, at the first thing that is not understood.
+pub fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
+    let mut cases: Vec<Case> = Vec::new();
+    for (number, written) in text.lines().enumerate() {
+        let line = written.trim_start();
+        let place = |why: String| format!("{file}:{}: {why}: {written:?}", number + 1);
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("case ") {
+            let exchanges = vec![Exchange::default()];
+            let (file, name) = (file.to_owned(), name.to_owned());
+            cases.push(Case { file, line: number + 1, name, exchanges, ..Case::default() });
+            continue;
+        }
+        let case = cases.last_mut().ok_or_else(|| place("no case yet".to_owned()))?;
+        understand(case, line).map_err(place)?;
+    }
+    for case in &cases {
+        sound(case).map_err(|why| format!("{file}:{}: {why}", case.line))?;
+    }
+    Ok(cases)
+}
+
+fn understand(case: &mut Case, text: &str) -> Result<(), String> {
+    let exchange = case.exchanges.last_mut().ok_or("no exchange")?;
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match (word, rest) {
+        ("on", "fenced") => case.fenced = true,
+        ("on", "unfenced") => case.fenced = false,
+        (">", said) => say(exchange, line(said)?),
+        ("<", said) => exchange.service.bytes.get_or_insert_default().extend(line(said)?),
+        ("until", event) => exchange.says.push(Say::Until(self::event(event)?)),
+        ("hang", "up") => exchange.says.push(Say::HangUp),
+        ("service", what) => service(&mut exchange.service, what)?,
+        ("upstream", what) => upstream(&mut exchange.upstream, what)?,
+        ("client", "closes") => case.closes = true,
+        ("client", what) => client(&mut exchange.client, what)?,
+        ("pending", on) => case.pending = Some(on.to_owned()),
+        ("then", "") => case.exchanges.push(Exchange::default()),
+        ("then", "at once") => case.exchanges.push(Exchange { at_once: true, ..Exchange::default() }),
+        _ => return Err("not understood".to_owned()),
+    }
+    Ok(())
+}
+
+fn say(exchange: &mut Exchange, bytes: Vec<u8>) {
+    match exchange.says.last_mut() {
+        Some(Say::Bytes(said)) => said.extend(bytes),
+        _ => exchange.says.push(Say::Bytes(bytes)),
+    }
+}
+
+fn event(text: &str) -> Result<Event, String> {
+    match text {
+        "read" => Ok(Event::Read),
+        "interim" => Ok(Event::Interim),
+        "upstream" => Ok(Event::Upstream),
+        _ => Err("no such event".to_owned()),
+    }
+}
+
+fn service(answer: &mut Answer, text: &str) -> Result<(), String> {
+    match text {
+        "closes" => answer.closes = true,
+        "answers early" => answer.early = true,
+        _ => return Err("no such thing of a service".to_owned()),
+    }
+    Ok(())
+}
+
+fn upstream(upstream: &mut Upstream, text: &str) -> Result<(), String> {
+    match (text, upstream) {
+        ("nothing", upstream) => *upstream = Upstream::Nothing,
+        ("unfinished", Upstream::Sees(seen)) => seen.unfinished = true,
+        (text, Upstream::Sees(seen)) => seen.checks.push(check(text)?),
+        (text, upstream) => {
+            let line = String::from_utf8_lossy(&unescape(text)?).into_owned();
+            *upstream = Upstream::Sees(Seen { line, ..Seen::default() });
+        }
+    }
+    Ok(())
+}
+
+fn client(client: &mut Client, text: &str) -> Result<(), String> {
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match (word.parse::<u16>(), rest) {
+        (Ok(status @ 100..=199), "") => client.interim.push(status),
+        (Ok(status), "") => client.gets = Gets::Status(status),
+        (Ok(status), reason) => client.gets = Gets::Refusal(status, reason.to_owned()),
+        (Err(_), _) if text == "nothing" => client.gets = Gets::Nothing,
+        (Err(_), _) if text == "broken" => client.broken = true,
+        (Err(_), _) => client.checks.push(check(text)?),
+    }
+    Ok(())
+}
+
+fn check(text: &str) -> Result<Check, String> {
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let pair = || rest.split_once(':').map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+    match word {
+        "+" => Ok(pair().map_or_else(|| Check::Has(rest.to_owned()), |(name, value)| Check::Is(name, value))),
+        "-" => Ok(Check::Lacks(rest.to_owned())),
+        "body" => Ok(Check::Body(unescape(rest)?)),
+        "trailer" => {
+            let (name, value) = pair().ok_or("a trailer has a value")?;
+            Ok(Check::Trailer(name, value))
+        }
+        _ => Err("not understood".to_owned()),
+    }
+}
+
+/// A case that says nothing of one side would prove nothing of it.
+fn sound(case: &Case) -> Result<(), String> {
+    for exchange in &case.exchanges {
+        let silent = exchange.says.is_empty();
+        let ends = exchange.client.gets == Gets::Nothing;
+        if silent && !ends {
+            return Err(format!("`{}`: nothing is said, and yet there is an answer", case.name));
+        }
+        if exchange.service != Answer::default() && matches!(exchange.upstream, Upstream::Nothing) {
+            return Err(format!("`{}`: the service answers what it does not see", case.name));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Plays the client of one case against a proxy, and keeps what came back.
+
+use std::{fs, io, net::SocketAddr, time::Duration};
+
+use tokio::{
+    io::AsyncWriteExt,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use super::{
+    Case, Event, Exchange, Say,
+    service::{Request, Service},
+};
+use crate::wire::{Message, Reader, Unframed};
+
+/// What both sides saw of one case.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// One per exchange that was reached; `None` where the connection ended instead.
+    pub answers: Vec<Option<Received>>,
+    pub requests: Vec<Request>,
+    /// The connection was ended by the proxy, not by us.
+    pub closed: bool,
+    /// What came behind the last answer.
+    pub extra: Vec<u8>,
+    /// The proxy kept the connection open and said nothing.
+    pub stuck: bool,
+}
+
+/// An answer, as far as it came.
+#[derive(Debug, Default)]
+pub struct Received {
+    pub interim: Vec<u16>,
+    pub message: Message,
+    /// Its body broke off.
+    pub broken: bool,
+}
+
+/// Longer than any time limit that a case waits for.
+const LONGEST: Duration = Duration::from_secs(15);
+/// Between two looks at the kernel's table, which tells nobody of a change.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// # Panics
+/// If nobody listens.
+pub async fn play(case: &Case, proxy: SocketAddr, service: &Service) -> Played {
+    let before = service.requests().len();
+    service.will_answer(case.exchanges.iter().map(|exchange| exchange.service.clone()));
+    let stream = TcpStream::connect(proxy).await.expect("the proxy listens");
+    let mut talk = Talk::over(stream, proxy, service, before);
+    let mut played = Played::default();
+    if timeout(LONGEST, talk.exchanges(case, &mut played)).await.is_err() {
+        played.stuck = true;
+    }
+    played.requests = service.requests().split_off(before);
+    played
+}
+
+struct Talk<'a> {
+    output: OwnedWriteHalf,
+    input: Reader<OwnedReadHalf>,
+    /// How many interim answers have come.
+    interim: watch::Sender<usize>,
+    ours: SocketAddr,
+    proxy: SocketAddr,
+    service: &'a Service,
+    /// Requests that the service had seen before this exchange.
+    seen: usize,
+}
+
+impl<'a> Talk<'a> {
+    fn over(stream: TcpStream, proxy: SocketAddr, service: &'a Service, seen: usize) -> Self {
+        stream.set_nodelay(true).expect("a TCP socket");
+        let ours = stream.local_addr().expect("connected");
+        let (input, output) = stream.into_split();
+        let input = Reader::new(input, |_| {});
+        Self { output, input, interim: watch::Sender::default(), ours, proxy, service, seen }
+    }
+
+    async fn exchanges(&mut self, case: &Case, played: &mut Played) {
+        let mut rest = &case.exchanges[..];
+        while let Some(first) = rest.first() {
+            let together = 1 + rest[1..].iter().take_while(|exchange| exchange.at_once).count();
+            let (now, later) = rest.split_at(together);
+            self.seen = self.service.requests().len();
+            if !self.group(now, played).await {
+                played.closed = true;
+                return;
+            }
+            // What waits for a close gives the proxy no reason to close.
+            debug_assert!(!first.says.is_empty());
+            rest = later;
+        }
+        if !case.closes {
+            // A connection that is kept ends now, and what was smuggled past is answered before.
+            drop(self.output.shutdown().await);
+        }
+        self.input.rest(&mut played.extra).await;
+        played.closed = true;
+    }
+
+    /// Says what belongs together and takes the answers; false when the connection has ended.
+    async fn group(&mut self, group: &[Exchange], played: &mut Played) -> bool {
+        let Self { output, input, interim, ours, proxy, service, seen } = self;
+        let events =
+            Events { ours: *ours, proxy: *proxy, service, seen: *seen, interim: interim.subscribe() };
+        let reading = async {
+            for exchange in group {
+                let received = receive(input, interim, exchange).await.ok();
+                let ended = received.as_ref().is_none_or(|received| received.broken);
+                played.answers.push(received);
+                if ended {
+                    return false;
+                }
+            }
+            true
+        };
+        let writing = async {
+            for say in group.iter().flat_map(|exchange| &exchange.says) {
+                if events.say(output, say).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<bool>().await
+        };
+        // An answer may come before all is said; the rest is not said then.
+        tokio::select! {
+            open = reading => open,
+            open = writing => open,
+        }
+    }
+}
+
+struct Events<'a> {
+    ours: SocketAddr,
+    proxy: SocketAddr,
+    service: &'a Service,
+    seen: usize,
+    interim: watch::Receiver<usize>,
+}
+
+impl Events<'_> {
+    async fn say(&self, output: &mut OwnedWriteHalf, say: &Say) -> io::Result<()> {
+        match say {
+            Say::Bytes(bytes) => return output.write_all(bytes).await,
+            Say::HangUp => return output.shutdown().await,
+            Say::Until(Event::Upstream) => self.service.sees(self.seen + 1).await,
+            Say::Until(Event::Interim) => {
+                let come = self.interim.clone().wait_for(|count| *count > 0).await.is_ok();
+                debug_assert!(come, "the sender is kept beside");
+            }
+            Say::Until(Event::Read) => {
+                while self.unread() {
+                    sleep(LOOK).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of ours wait in the kernel for the proxy.
+    fn unread(&self) -> bool {
+        let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        let (proxy, ours) = (spelled(self.proxy), spelled(self.ours));
+        table.lines().any(|line| {
+            let mut columns = line.split_whitespace().skip(1);
+            let ends = (columns.next(), columns.next());
+            let queues = columns.nth(1).unwrap_or_default();
+            ends == (Some(&proxy), Some(&ours)) && !queues.ends_with(":00000000")
+        })
+    }
+}
+
+/// As the kernel's table spells an address.
+fn spelled(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(address) => {
+            format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+        }
+        SocketAddr::V6(_) => String::new(),
+    }
+}
+
+async fn receive(
+    input: &mut Reader<OwnedReadHalf>,
+    interim: &watch::Sender<usize>,
+    exchange: &Exchange,
+) -> io::Result<Received> {
+    let mut received = Received::default();
+    loop {
+        received.message = input.head().await?;
+        match received.message.word(1).parse() {
+            Ok(status @ 100..=199) => {
+                received.interim.push(status);
+                interim.send_modify(|count| *count += 1);
+            }
+            Ok(204 | 304) => return Ok(received),
+            _ => break,
+        }
+    }
+    if !exchange.asks_for_head() {
+        received.broken = input.body(&mut received.message, Unframed::UntilClose).await.is_err();
+    }
+    Ok(received)
+}

@@ -1,0 +1,130 @@
+//! The service behind a proxy that is tried: records each request as it came, and answers the bytes it is told.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+use super::Answer;
+use crate::wire::{Message, Reader, Unframed};
+
+/// Dropping it ends it.
+pub struct Service {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    running: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    answers: Mutex<VecDeque<Answer>>,
+    requests: watch::Sender<Vec<Request>>,
+}
+
+/// One request, as far as it came.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub message: Message,
+    /// With its body.
+    pub whole: bool,
+}
+
+impl Service {
+    /// # Panics
+    /// If no port is free.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let shared = Arc::<Shared>::default();
+        let serving = shared.clone();
+        let running = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let shared = serving.clone();
+                // What a proxy breaks off is in the record as far as it came.
+                tokio::spawn(async move { drop(shared.converse(stream).await) });
+            }
+        });
+        Self { address, shared, running }
+    }
+
+    /// Of the next requests, in their order; then 200 for all.
+    pub fn will_answer(&self, answers: impl IntoIterator<Item = Answer>) {
+        *self.shared.answers() = answers.into_iter().collect();
+    }
+
+    /// All so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.requests.borrow().clone()
+    }
+
+    /// Waits until so many requests have begun.
+    ///
+    /// # Panics
+    /// Never: the service outlives who asks it.
+    pub async fn sees(&self, count: usize) {
+        let mut requests = self.shared.requests.subscribe();
+        requests.wait_for(|requests| requests.len() >= count).await.expect("the service lives");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+impl Shared {
+    fn answers(&self) -> MutexGuard<'_, VecDeque<Answer>> {
+        self.answers.lock().expect("no thread panics here")
+    }
+
+    async fn converse(&self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let (input, mut output) = stream.into_split();
+        let mut reader = Reader::new(input, |_| {});
+        while reader.begins().await? {
+            let mut message = reader.head().await?;
+            let number = self.open(message.clone());
+            let answer = self.answers().pop_front().unwrap_or_default();
+            if answer.early {
+                output.write_all(&bytes(&answer, &message)).await?;
+            }
+            reader.body(&mut message, Unframed::Empty).await?;
+            self.requests.send_modify(|requests| {
+                requests[number] = Request { message: message.clone(), whole: true };
+            });
+            if !answer.early {
+                output.write_all(&bytes(&answer, &message)).await?;
+            }
+            if answer.closes {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, message: Message) -> usize {
+        let mut number = 0;
+        self.requests.send_modify(|requests| {
+            number = requests.len();
+            requests.push(Request { message, whole: false });
+        });
+        number
+    }
+}
+
+fn bytes(answer: &Answer, request: &Message) -> Vec<u8> {
+    let usual = if request.word(0) == "HEAD" { USUAL_HEAD.to_vec() } else { [USUAL_HEAD, b"ok"].concat() };
+    answer.bytes.clone().unwrap_or(usual)
+}
+
+const USUAL_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";

@@ -1,0 +1,75 @@
+//! One HTTP/2 connection, by prior knowledge, for any number of requests at once.
+
+use std::{net::SocketAddr, time::Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{net::TcpStream, task::JoinHandle};
+
+use super::{Answer, Ask};
+
+/// Dropping it hangs up.
+pub struct Streams {
+    requests: http2::SendRequest<Full<Bytes>>,
+    address: SocketAddr,
+    connection: JoinHandle<hyper::Result<()>>,
+}
+
+impl Streams {
+    /// # Errors
+    /// When nobody listens.
+    pub async fn connect(address: SocketAddr) -> Result<Self, String> {
+        let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
+        let (requests, connection) = http2::Builder::new(TokioExecutor::new())
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| format!("handshake: {error}"))?;
+        Ok(Self { requests, address, connection: tokio::spawn(connection) })
+    }
+
+    /// A target that begins with `/` goes to the address of the connection. Dropping the future resets the stream.
+    ///
+    /// # Errors
+    /// When the stream or its connection broke before the answer was complete.
+    pub fn send(&self, ask: &Ask) -> impl Future<Output = Result<Answer, String>> + use<> {
+        let what = format!("{} {}", ask.method, ask.target);
+        let target = match ask.target.strip_prefix('/') {
+            Some(_) => format!("http://{}{}", self.address, ask.target),
+            None => ask.target.clone(),
+        };
+        let mut request = Request::builder().method(ask.method).uri(target);
+        for (name, value) in &ask.fields {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(ask.body.clone())).map_err(|error| error.to_string());
+        let mut requests = self.requests.clone();
+        async move {
+            let broke = |error: hyper::Error| format!("{what}: {error:?}");
+            let request = request?;
+            let invoked = Instant::now();
+            requests.ready().await.map_err(broke)?;
+            let response = requests.send_request(request).await.map_err(broke)?;
+            Answer::read(response, invoked).await.map_err(broke)
+        }
+    }
+
+    /// Waits until the other side has closed the connection in order.
+    ///
+    /// # Errors
+    /// When it broke.
+    ///
+    /// # Panics
+    /// Never: the connection's task does not panic.
+    pub async fn closed(mut self) -> Result<(), String> {
+        (&mut self.connection).await.expect("no panic").map_err(|error| format!("{error:?}"))
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}

@@ -1,0 +1,140 @@
+//! nginx and HAProxy as proxies beside us: children on free loopback ports, gone with their test.
+
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::{Child, Signal};
+use tempfile::TempDir;
+
+use crate::scratch;
+
+/// A proxy in front of one service. Dropping it ends it.
+pub struct Peer {
+    pub address: SocketAddr,
+    child: Child,
+    _home: TempDir,
+}
+
+/// How often another process may take the port that was free a moment ago.
+const TRIES: usize = 5;
+
+impl Peer {
+    /// As one would write it for this service: kept connections, the limits and times of the gateway beside it, bodies
+    /// taken in full on `/fenced/` and streamed elsewhere.
+    ///
+    /// # Panics
+    /// If it does not start; Debian has it as `nginx-light`.
+    pub fn nginx(service: SocketAddr) -> Self {
+        // Killed, a master leaves its workers behind; terminated, it takes them along.
+        let command = |home: &Path| {
+            let home = home.display().to_string();
+            let words = ["--pdeathsig", "TERM", "--", "/usr/sbin/nginx", "-e", "stderr", "-p"];
+            let mut words: Vec<String> = words.map(str::to_owned).into();
+            words.extend([home, "-c".to_owned(), "peer.conf".to_owned()]);
+            ("setpriv", words)
+        };
+        Self::start("nginx", command, |listen| nginx(listen, service))
+    }
+
+    /// The same with HAProxy.
+    ///
+    /// # Panics
+    /// If it does not start; Debian has it as `haproxy`.
+    pub fn haproxy(service: SocketAddr) -> Self {
+        let command = |home: &Path| {
+            let file = home.join("peer.conf").display().to_string();
+            ("/usr/sbin/haproxy", vec!["-db".to_owned(), "-q".to_owned(), "-f".to_owned(), file])
+        };
+        Self::start("haproxy", command, |listen| haproxy(listen, service))
+    }
+
+    fn start(
+        name: &str,
+        command: impl Fn(&Path) -> (&'static str, Vec<String>),
+        configuration: impl Fn(SocketAddr) -> String,
+    ) -> Self {
+        let mut said = String::new();
+        for _ in 0..TRIES {
+            let home = TempDir::new_in(scratch::folder()).expect("a folder");
+            let address = free_address().expect("a free port");
+            fs::write(home.path().join("peer.conf"), configuration(address)).expect("a folder of our own");
+            let (program, arguments) = command(home.path());
+            let child = Child::spawn(program, arguments).expect("setpriv");
+            let peer = Self { address, child, _home: home };
+            if peer.listens() {
+                return peer;
+            }
+            said = peer.child.log();
+        }
+        panic!("{name} does not listen; it said:\n{said}");
+    }
+
+    /// Polls: it tells nobody.
+    fn listens(&self) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.child.is_running() && Instant::now() < deadline {
+            if TcpStream::connect(self.address).is_ok() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if self.child.signal(Signal::TERM).is_ok() {
+            self.child.wait(Duration::from_secs(5));
+        }
+    }
+}
+
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+fn nginx(listen: SocketAddr, service: SocketAddr) -> String {
+    format!(
+        "daemon off; pid nginx.pid; worker_processes 1;\n\
+         events {{ worker_connections 256; }}\n\
+         http {{\n\
+             access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;\n\
+             uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n\
+             client_header_timeout 2s; client_body_timeout 2s; keepalive_timeout 2s; lingering_close off;\n\
+             large_client_header_buffers 4 64k; client_max_body_size 1m;\n\
+             proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header Host $host;\n\
+             proxy_read_timeout 2s; proxy_next_upstream off;\n\
+             upstream service {{ server {service}; keepalive 8; }}\n\
+             server {{\n\
+                 listen {listen};\n\
+                 location /fenced/ {{ proxy_pass http://service; }}\n\
+                 location /mixed/ {{ proxy_pass http://service; proxy_request_buffering off; }}\n\
+                 location /open/ {{\n\
+                     proxy_pass http://service; proxy_request_buffering off; client_max_body_size 0;\n\
+                 }}\n\
+                 location / {{ return 404; }}\n\
+             }}\n\
+         }}\n"
+    )
+}
+
+fn haproxy(listen: SocketAddr, service: SocketAddr) -> String {
+    format!(
+        "global\n maxconn 256\n tune.bufsize 1100000\n\
+         defaults\n mode http\n retries 0\n timeout connect 1s\n timeout client 2s\n timeout server 2s\n\
+         \x20timeout http-request 2s\n timeout http-keep-alive 2s\n\
+         frontend door\n bind {listen}\n\
+         \x20use_backend fenced if {{ path_beg /fenced/ }}\n\
+         \x20use_backend open if {{ path_beg /open/ }} || {{ path_beg /mixed/ }}\n\
+         \x20default_backend nowhere\n\
+         backend fenced\n option http-buffer-request\n server service {service}\n\
+         backend open\n server service {service}\n\
+         backend nowhere\n http-request deny deny_status 404\n"
+    )
+}

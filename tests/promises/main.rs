@@ -2,6 +2,7 @@
 
 mod alerts;
 mod cached;
+mod clients;
 mod differential;
 mod door;
 mod drain;
@@ -45,6 +46,7 @@ mod paused;
 mod policies;
 mod printed;
 mod proof_lost;
+mod proxy_protocol;
 mod reload;
 mod response;
 mod rolling;

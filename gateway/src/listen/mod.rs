@@ -7,11 +7,15 @@ mod farewell;
 mod identity;
 pub mod limit;
 mod paced;
+mod proxied;
 mod speak;
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::plan::{Listener, Protocols};
+use fencegate_policies::{
+    plan::{Listener, Protocols, ProxyProtocol},
+    trust::Trust,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -123,6 +127,9 @@ struct Entry {
     speech: Speech,
     protocols: Protocols,
     certificates: Option<Arc<Certificates>>,
+    proxy_protocol: ProxyProtocol,
+    /// Whose word on the client counts.
+    trusted: Trust,
     drain: CancellationToken,
 }
 
@@ -134,10 +141,66 @@ impl Entry {
     }
 
     fn new(listener: &Listener, certificates: Option<Arc<Certificates>>, drain: CancellationToken) -> Self {
-        Self { speech: Speech::new(listener), protocols: listener.protocols, certificates, drain }
+        Self {
+            speech: Speech::new(listener),
+            protocols: listener.protocols,
+            certificates,
+            proxy_protocol: listener.proxy_protocol,
+            trusted: listener.trusted.clone(),
+            drain,
+        }
     }
 
     async fn connection<I>(&self, stream: I, peer: Peer, front: &Front)
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        match self.proxy_protocol {
+            ProxyProtocol::Off => self.known(stream, peer, front).await,
+            ProxyProtocol::Require => {
+                if let Some((stream, peer)) = self.named(stream, peer, &front.metrics()).await {
+                    self.known(stream, peer, front).await;
+                }
+            }
+        }
+    }
+
+    /// The client that a proxy before us names. `None`: nobody is answered.
+    async fn named<I: AsyncRead + Unpin>(
+        &self,
+        stream: I,
+        peer: Peer,
+        metrics: &WorkerMetrics,
+    ) -> Option<(Rewound<I>, Peer)> {
+        let clients = metrics.clients();
+        if !self.trusted.contains(peer.address.ip()) {
+            clients.proxy_header("untrusted");
+            warn!(peer = %peer.address, "not one of `trusted_peers`, so what it says of its client does not count");
+            return None;
+        }
+        let named = tokio::select! {
+            biased;
+            named = timeout(self.speech.timeouts.detect, proxied::header(stream)) => named,
+            () = self.drain.cancelled() => return None,
+        };
+        let (result, known) = match named {
+            Ok(Ok((Some(client), stream))) => ("client", Some((stream, Peer { address: client, ..peer }))),
+            Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
+            Ok(Err(bad)) => {
+                warn!(peer = %peer.address, %bad, "no client is named");
+                (bad.word(), None)
+            }
+            Err(_elapsed) => {
+                clients.timed_out(Limit::Detect);
+                ("late", None)
+            }
+        };
+        clients.proxy_header(result);
+        known
+    }
+
+    /// It is known who is at the other end.
+    async fn known<I>(&self, stream: I, peer: Peer, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {

@@ -51,5 +51,6 @@ mod shared;
 mod stamp;
 mod start;
 mod storm;
+mod vtc;
 mod waiting;
 mod wire;

@@ -30,7 +30,6 @@ pub async fn admit<S: Serve<Admitted>>(
     framing(&http)?;
     expectation(http.headers())?;
     if http.version() == Version::HTTP_2 {
-        header_size(&http, plan.listener.limits.max_header)?;
         join_cookies(http.headers_mut())?;
     }
     let host = host(http.uri(), http.headers())?;
@@ -47,7 +46,8 @@ pub async fn admit<S: Serve<Admitted>>(
     next.serve(Admitted { http, notes, peer, host, path }).await
 }
 
-/// The HTTP library reads a little more than it is told to, so it is counted once more.
+/// The HTTP library reads a little more than it is told to, and on HTTP/2 refuses what is far beyond in its own words
+/// only. So it is counted once more.
 fn size(http: &Request<Body>, limits: &Limits) -> Result<(), Refusal> {
     let (fields, most) = (http.headers(), limits.max_header);
     if fields.len() > limits.max_fields {
@@ -57,8 +57,9 @@ fn size(http: &Request<Body>, limits: &Limits) -> Result<(), Refusal> {
     if target > most {
         return Err(Refusal::new(Reason::TargetTooLarge, format!("{target} bytes")));
     }
-    let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + LINE;
-    let head = target + fields.iter().map(line).sum::<usize>();
+    let beside = if http.version() == Version::HTTP_2 { OF_A_FIELD } else { LINE };
+    let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + beside;
+    let head = target + fields.iter().map(field).sum::<usize>();
     if head > most {
         return Err(Refusal::new(Reason::HeaderTooLarge, format!("{head} bytes")));
     }
@@ -67,6 +68,8 @@ fn size(http: &Request<Body>, limits: &Limits) -> Result<(), Refusal> {
 
 /// A field line has a colon, a space and a line end beside its name and value.
 const LINE: usize = 4;
+/// What it is counted for in HTTP/2 (RFC 9113, 6.5.2).
+const OF_A_FIELD: usize = 32;
 
 fn malformed(why: &'static str) -> Refusal {
     Refusal::new(Reason::Malformed, why)
@@ -113,23 +116,6 @@ fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
 }
-
-/// In HTTP/1.1 the library counts the bytes of a head; here it only refuses what is far beyond, in its own words.
-fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
-    let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_A_FIELD);
-    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    if target > most {
-        return Err(Refusal::new(Reason::TargetTooLarge, format!("a target of {target} bytes")));
-    }
-    let size = target + fields.sum::<usize>();
-    if size > most {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("a head of {size} bytes")));
-    }
-    Ok(())
-}
-
-/// What a field is counted for beside its bytes (RFC 9113, 6.5.2).
-const OF_A_FIELD: usize = 32;
 
 /// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
 fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {

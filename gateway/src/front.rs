@@ -25,9 +25,14 @@ use crate::{
 /// Serves the connections of one worker.
 pub struct Front<S> {
     /// Looked up per request, so that a reload swaps it between two.
-    stack: Rc<RefCell<Rc<S>>>,
-    metrics: Rc<WorkerMetrics>,
+    desk: Rc<RefCell<Rc<Desk<S>>>>,
     role: Role,
+}
+
+/// The steps of one plan, and what counts their requests.
+pub struct Desk<S> {
+    pub stack: S,
+    pub metrics: Rc<WorkerMetrics>,
 }
 
 /// Who answers.
@@ -40,13 +45,18 @@ pub enum Role {
 
 impl<S> Clone for Front<S> {
     fn clone(&self) -> Self {
-        Self { stack: self.stack.clone(), metrics: self.metrics.clone(), role: self.role }
+        Self { desk: self.desk.clone(), role: self.role }
     }
 }
 
 impl<S: Serve<Arrived>> Front<S> {
-    pub fn new(stack: S, metrics: Rc<WorkerMetrics>, role: Role) -> Self {
-        Self { stack: Rc::new(RefCell::new(Rc::new(stack))), metrics, role }
+    pub fn new(desk: Desk<S>, role: Role) -> Self {
+        Self { desk: Rc::new(RefCell::new(Rc::new(desk))), role }
+    }
+
+    /// From the next request on; what has begun goes on where it is.
+    pub fn turn_to(&self, desk: Desk<S>) {
+        self.desk.replace(Rc::new(desk));
     }
 
     pub fn facing(&self, peer: Peer) -> Facing<S> {
@@ -67,13 +77,13 @@ impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
     type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Front { stack, metrics, role } = self.front.clone();
-        let (stack, peer) = (stack.borrow().clone(), self.peer.clone());
+        let (desk, role) = (self.front.desk.borrow().clone(), self.front.role);
+        let peer = self.peer.clone();
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(metrics, notes.clone(), role);
+            let visit = Visit::begin(desk.metrics.clone(), notes.clone(), role);
             let arrived = Arrived { http: request.map(Body::from_client), notes, peer };
-            let answer = stack.serve(arrived).await;
+            let answer = desk.stack.serve(arrived).await;
             Ok(visit.end(answer))
         })
     }

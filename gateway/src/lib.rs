@@ -4,13 +4,14 @@
 //! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
 //! happens there, [`front`] is before the first of them. [`lock`] and [`session`] hold the keys,
 //! [`once`] keeps operations from happening twice, [`upstream`] guards
-//! what is written. [`serve`] starts and stops it all.
+//! what is written. [`serve`] starts and stops it all, and [`edition`] is what a reload changes.
 
 pub mod admin;
 pub mod body;
 pub mod cli;
 pub mod client;
 pub mod demo;
+pub mod edition;
 pub mod explain;
 pub mod failpoint;
 pub mod front;
@@ -32,3 +33,4 @@ pub mod steps;
 mod sync;
 pub mod ticket;
 pub mod upstream;
+pub mod written;

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use crate::{
     admin::metrics::{Counted, Holding},
     body::Body,
+    edition::Running,
     guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
     lock::tenure::{Dispatch, Tenure},
     peer::Peer,
@@ -64,6 +65,8 @@ pub struct Routed {
     /// `None` for what no route matches and the plan lets pass.
     pub route: Option<RouteId>,
     pub upstream: UpstreamId,
+    /// On fenced routes.
+    pub running: Option<Rc<Running>>,
 }
 
 /// The body of a fenced request is here in full.
@@ -92,6 +95,8 @@ pub struct Fenced {
     pub mode: Mode,
     /// What is to happen at most once.
     pub operation: Option<Operation>,
+    /// Kept for as long as anything of the request runs: another plan may wait for its end.
+    pub running: Rc<Running>,
 }
 
 /// No longer cancelled by its client's going away; who waits can still see it.
@@ -148,6 +153,7 @@ pub struct Hold {
     /// For a guard, where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,
     pub operation: Option<Operation>,
+    pub running: Rc<Running>,
 }
 
 impl Right for Hold {

@@ -5,6 +5,7 @@
 //! all checks. Per request: [`trust`], [`path`], [`host`], [`route`], [`key`], [`prefer`]. On the way up: [`pick`], [`retry`], [`token`].
 
 pub mod diagnose;
+pub mod difference;
 pub mod file;
 mod fnv;
 pub mod host;

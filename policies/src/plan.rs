@@ -74,6 +74,13 @@ pub struct Listener {
     pub timeouts: Timeouts,
 }
 
+impl Listener {
+    /// What an open socket cannot change.
+    pub fn fixed(&self) -> (&str, SocketAddr, usize) {
+        (&self.name, self.address, self.limits.connections)
+    }
+}
+
 /// What is spoken on a listener; told apart by the first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocols {
@@ -114,13 +121,13 @@ pub struct Timeouts {
 }
 
 /// The admin listener: loopback only, until it can ask for credentials.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     pub address: SocketAddr,
 }
 
 /// Where the locks live.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZooKeeper {
     /// `host:port`, at least one.
     pub servers: Vec<String>,
@@ -160,7 +167,7 @@ impl ZooKeeper {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub usize);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub name: Arc<str>,
     /// `host:port` each, at least one, plain HTTP/1.1.

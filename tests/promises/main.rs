@@ -43,6 +43,7 @@ mod paused;
 mod policies;
 mod printed;
 mod proof_lost;
+mod reload;
 mod response;
 mod rotation;
 mod session_bytes;

@@ -10,6 +10,7 @@ use fencegate::{
     randomness::SystemRandomness,
     session::{
         clock::{MachineClock, SharedClock},
+        nameplate::Nameplate,
         supervise::Settings,
         zookeeper::Servers,
     },
@@ -41,7 +42,7 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
         let settings = Settings {
             policy: plan.zookeeper.clone(),
             gateway: "gw".into(),
-            member: b"{}".to_vec(),
+            member: Nameplate::of(&plan),
             init: true,
             installation: Arc::default(),
             sequence_limit: LIMIT,

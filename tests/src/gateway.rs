@@ -21,7 +21,7 @@ use crate::{
 /// A running gateway. Dropping it kills it and checks that it never panicked.
 pub struct Gateway {
     process: Process,
-    _home: TempDir,
+    home: TempDir,
 }
 
 /// How a gateway is started.
@@ -29,6 +29,7 @@ pub struct Launch {
     policy: Policy,
     failpoints: Failpoints,
     init: bool,
+    watch: bool,
 }
 
 impl Gateway {
@@ -37,6 +38,27 @@ impl Gateway {
         let gateway = Launch::new(policy).start().await;
         gateway.becomes_ready().await;
         gateway
+    }
+
+    /// The file that it was started with.
+    pub fn file(&self) -> PathBuf {
+        self.home.path().join("policy.yaml")
+    }
+
+    /// Writes another policy into the file.
+    pub fn rewrite(&self, policy: &Policy) {
+        write_policy(self.home.path(), &policy.to_string());
+    }
+
+    /// Has the file read again, and gives the exit code and what was printed.
+    ///
+    /// # Panics
+    /// If the command cannot be started.
+    pub async fn reload(&self, arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
+        let admin = self.admin.to_string();
+        let asked = [&["reload", "--admin", &admin, "--format", "json"], arguments].concat();
+        let output = command(&asked).await.expect("started");
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default())
     }
 }
 
@@ -50,7 +72,7 @@ impl Deref for Gateway {
 
 impl Launch {
     pub fn new(policy: &Policy) -> Self {
-        Self { policy: policy.clone(), failpoints: Failpoints::default(), init: true }
+        Self { policy: policy.clone(), failpoints: Failpoints::default(), init: true, watch: false }
     }
 
     /// Arms a failpoint, in the language of the `fail` crate.
@@ -67,6 +89,13 @@ impl Launch {
         self
     }
 
+    /// Reads its policy again when the file changes.
+    #[must_use]
+    pub fn watching(mut self) -> Self {
+        self.watch = true;
+        self
+    }
+
     /// Starts it and waits until it listens; it may not be ready.
     ///
     /// # Panics
@@ -79,9 +108,12 @@ impl Launch {
         if self.init {
             arguments.push("--init".to_owned());
         }
+        if self.watch {
+            arguments.push("--watch".to_owned());
+        }
         let process = Process::start(&self.failpoints, "public", arguments).await;
         let process = process.unwrap_or_else(|why| panic!("{why}"));
-        Gateway { process, _home: home }
+        Gateway { process, home }
     }
 }
 

@@ -8,13 +8,15 @@ mod session;
 mod waits;
 mod worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use fencegate_policies::plan::{self, Gateway, Plan};
+use fencegate_policies::plan::Gateway;
 use prometheus::{
     Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
+
+use serde::{Deserialize, Serialize};
 
 use self::waits::Waits;
 pub use self::{
@@ -39,8 +41,11 @@ pub struct Metrics {
     waiters: IntGaugeVec,
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
-    /// By route, in the order of the plan.
-    waits: Vec<(Arc<str>, Arc<Waits>)>,
+    /// By route. One that a reload has removed stays, because requests of it may still run.
+    waits: Mutex<Vec<(Arc<str>, Arc<Waits>)>>,
+    config: IntGaugeVec,
+    reloads: IntCounterVec,
+    reload_successful: IntGauge,
     held: IntGaugeVec,
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
@@ -49,6 +54,29 @@ pub struct Metrics {
     session: SessionMetrics,
     guard: GuardMetrics,
     endpoints: EndpointMetrics,
+}
+
+/// What came of reading the file again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reloaded {
+    Applied,
+    /// It means what the plan in force means.
+    Unchanged,
+    Refused,
+    /// Nothing was to be changed.
+    Dry,
+}
+
+impl Reloaded {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+            Self::Dry => "dry",
+        }
+    }
 }
 
 /// Seconds; up to the longest wait and answer that a policy is likely to allow.
@@ -60,20 +88,21 @@ impl Metrics {
     pub fn of_gateway(gateway: &Gateway) -> Arc<Self> {
         let registry = registry();
         let (session, guard) = (SessionMetrics::register(&registry), GuardMetrics::register(&nobodys()));
-        let metrics = Self::new(&gateway.serving, session, guard, registry);
-        metrics.describe(gateway);
+        let metrics = Self::new(session, guard, registry);
+        metrics.describe_build();
+        metrics.turn_to(gateway);
         Arc::new(metrics)
     }
 
-    pub fn of_guard(guard: &plan::Guard) -> Arc<Self> {
+    pub fn of_guard() -> Arc<Self> {
         let registry = registry();
         let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&registry));
-        let metrics = Self::new(&guard.serving, session, own, registry);
+        let metrics = Self::new(session, own, registry);
         metrics.describe_build();
         Arc::new(metrics)
     }
 
-    fn new(serving: &Plan, session: SessionMetrics, guard: GuardMetrics, registry: Registry) -> Self {
+    fn new(session: SessionMetrics, guard: GuardMetrics, registry: Registry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             registered(&registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
@@ -125,7 +154,25 @@ impl Metrics {
                     &["route"],
                 ),
             ),
-            waits: serving.routes.routes().iter().map(|route| (route.name.clone(), Arc::default())).collect(),
+            waits: Mutex::default(),
+            config: gauges(
+                "config_info",
+                "The plan in force; equal among gateways whose locks mean the same.",
+                &["fingerprint"],
+            ),
+            reloads: counters(
+                "config_reloads_total",
+                "Readings of the file, by what came of them.",
+                &["result"],
+            ),
+            reload_successful: registered(
+                &registry,
+                IntGauge::with_opts(Opts::new(
+                    "config_last_reload_successful",
+                    "1 while the file as last read is in force.",
+                ))
+                .inspect(|gauge| gauge.set(1)),
+            ),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
             held: gauges("locks_held", "Locks held.", &["route", "mode"]),
             upstream_seconds: seconds(
@@ -162,17 +209,32 @@ impl Metrics {
         registered(&self.registry, IntGauge::with_opts(build)).set(1);
     }
 
-    fn describe(&self, gateway: &Gateway) {
-        self.describe_build();
-        let config =
-            Opts::new("config_info", "The plan in force; equal among gateways whose locks mean the same.")
-                .const_label("fingerprint", format!("{:016x}", gateway.fingerprint));
-        registered(&self.registry, IntGauge::with_opts(config)).set(1);
+    /// Another plan is in force.
+    pub fn turn_to(&self, gateway: &Gateway) {
+        self.config.reset();
+        self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
+        self.wait_limit.reset();
         for route in gateway.serving.routes.routes() {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
             }
         }
+    }
+
+    pub fn reloaded(&self, result: Reloaded) {
+        self.reloads.with_label_values(&[result.word()]).inc();
+        self.reload_successful.set(i64::from(result != Reloaded::Refused));
+    }
+
+    /// What waits for the locks of a route; one count for all workers.
+    fn waits(&self, route: &Arc<str>) -> Arc<Waits> {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = waits.iter().find(|(name, _)| name == route) {
+            return known.clone();
+        }
+        let new = Arc::<Waits>::default();
+        waits.push((route.clone(), new.clone()));
+        new
     }
 
     /// Of the session with this number.
@@ -190,7 +252,7 @@ impl Metrics {
 
     /// The text format that Prometheus scrapes.
     pub fn render(&self) -> Vec<u8> {
-        for (route, waits) in &self.waits {
+        for (route, waits) in self.waits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest().as_secs_f64());
         }
         self.endpoints.refresh();

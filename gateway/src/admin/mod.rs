@@ -6,15 +6,22 @@ pub mod metrics;
 use std::{io, net::TcpListener, sync::Arc, thread};
 
 use axum::{
-    Router,
-    extract::State,
+    Json, Router,
+    extract::{Query, State},
     http::{HeaderName, StatusCode, header::CONTENT_TYPE},
-    routing::get,
+    response::{IntoResponse, Response},
+    routing::{get, post},
 };
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::{admin::metrics::Metrics, lock::keeper::Keeper, session::live::View};
+use crate::{
+    admin::metrics::{Metrics, Reloaded},
+    lock::keeper::Keeper,
+    serve::reload::Asking,
+    session::live::View,
+};
 
 /// What the admin listener shows.
 #[derive(Clone)]
@@ -24,6 +31,7 @@ pub struct Seen {
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
+    pub asking: Asking,
 }
 
 /// Serves on a thread of its own, for as long as the process lives: it answers also while it drains.
@@ -49,6 +57,7 @@ pub fn routes(seen: Seen) -> Router {
     Router::new()
         .route("/ready", get(ready))
         .route("/jwks.json", get(jwks))
+        .route("/api/v1/reload", post(reload))
         .with_state(seen)
         .merge(expose(metrics, || ()))
 }
@@ -65,6 +74,25 @@ fn expose(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'stati
 async fn jwks(State(seen): State<Seen>) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
     let jwks = seen.jwks.ok_or(StatusCode::NOT_FOUND)?;
     Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
+}
+
+#[derive(Deserialize)]
+struct Dry {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
+async fn reload(
+    State(seen): State<Seen>,
+    Query(Dry { dry_run }): Query<Dry>,
+) -> Result<Response, StatusCode> {
+    let report = seen.asking.reload(dry_run).await.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    let status = match report.result {
+        Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
+    };
+    Ok((status, Json(report)).into_response())
 }
 
 /// 200 when a lock could be granted now. A gateway that is not ready still serves unfenced routes.

@@ -9,6 +9,7 @@ mod log;
 mod once;
 mod policy;
 mod print;
+mod reload;
 mod when;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -42,6 +43,9 @@ enum Command {
         /// Worker threads; one per core unless given.
         #[arg(long, value_name = "N")]
         workers: Option<usize>,
+        /// Read the policy again when the file changes, as SIGHUP does.
+        #[arg(long)]
+        watch: bool,
     },
     /// Run the guard beside an upstream until SIGTERM, or ask a running one.
     Guard(guard::Arguments),
@@ -52,6 +56,8 @@ enum Command {
         #[arg(short = 'c', long = "config", value_name = "POLICY", conflicts_with = "policy")]
         config: Option<PathBuf>,
     },
+    /// Have a running gateway read its policy again, as SIGHUP does, and say what changes.
+    Reload(reload::Arguments),
     /// What would become of a request, without sending it; or the long story of an error code.
     Explain(explain::Explain),
     /// Print a starter file with comments. Redirect it, edit it, check it.
@@ -97,15 +103,17 @@ pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     log::start(arguments.log_format);
     let done = match arguments.command {
-        Command::Run { policy, init, workers } => policy::read(&policy).and_then(|plan| {
+        Command::Run { policy: file, init, workers, watch } => policy::read(&file).and_then(|plan| {
             let workers = workers.unwrap_or_else(cores);
-            gateway::run(plan, gateway::Options { init, workers }).map_err(|trouble| failed(&trouble))
+            gateway::run(plan, gateway::Options { file, watch, init, workers })
+                .map_err(|trouble| failed(&trouble))
         }),
         Command::Guard(arguments) => guard::run(arguments),
         Command::Check { policy, config } => {
             let policy = policy.or(config).expect("one of the two is required");
             policy::check(&policy).map(|()| println!("{}: good", policy.display()))
         }
+        Command::Reload(arguments) => reload::run(&arguments),
         Command::Explain(asked) => explain::run(&asked).map(|said| println!("{said}")),
         Command::Init { starter } => print::print(starter.text().as_bytes()),
         Command::Schema { guard } => print::print(print::schema(guard).as_bytes()),

@@ -25,6 +25,7 @@ pub use self::{
 use crate::{
     admin::metrics::{Metrics, WorkerMetrics},
     body::{Body, Reply},
+    edition::Edition,
     peer::Peer,
     randomness::{Guid, SystemRandomness},
     refusal::{Outcome, Refusal},
@@ -33,6 +34,7 @@ use crate::{
     stage::{Arrived, Keyed, Notes},
     step::Serve,
     steps::{fence, hop::HopName, limit::InFlight, route::Routing},
+    upstream::fleet::Fleets,
 };
 
 /// What a request meets. Absent parts are not known at the point where it is refused.
@@ -160,12 +162,14 @@ type Walked = (Result<Reply, Refusal>, Rc<Notes>, Option<Keyed>);
 
 fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let plan = Arc::new(gateway.serving.clone());
-    let metrics = Rc::new(WorkerMetrics::new(Metrics::of_gateway(gateway)));
+    let all = Metrics::of_gateway(gateway);
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let parts =
         Parts { in_flight: InFlight::at_most(1), hop, plan: plan.clone(), running: TaskTracker::new() };
     let kerb = Kerb::default();
-    let steps = stack::decide(parts, Routing { plan, metrics }, kerb.clone());
+    let edition = Edition::first(plan.clone(), Fleets::of(&plan, all.endpoints()));
+    let steps = stack::decide(parts, Routing { edition, metrics }, kerb.clone());
     let notes = Rc::<Notes>::default();
     let arrived = Arrived { http: request, notes: notes.clone(), peer: Rc::new(nobody()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

@@ -111,6 +111,12 @@ impl Keeper {
         }
     }
 
+    /// Nothing more is started under any cached tenure that is held now. A tenure that outlived a time in which its
+    /// resource had another key would be older than what was done under that.
+    pub fn close_all(&self) {
+        self.table.close_all();
+    }
+
     async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
         let line = self.line(key);
         let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };

@@ -117,6 +117,16 @@ impl Table {
         leaves
     }
 
+    /// Nothing more is started under any tenure that is held now: whoever comes next gets a newer token.
+    pub fn close_all(&self) {
+        for shard in &self.shards {
+            for slot in unpoisoned(shard).values() {
+                slot.close();
+                slot.look.notify_one();
+            }
+        }
+    }
+
     /// Keys that somebody here wants or holds.
     pub fn keys(&self) -> usize {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()

@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     io,
+    path::PathBuf,
     rc::Rc,
     sync::{Arc, OnceLock},
     thread,
@@ -10,16 +11,18 @@ use std::{
 
 use fencegate_policies::plan::Gateway;
 use futures_util::future::join_all;
-use tokio::task::LocalSet;
+use tokio::{sync::mpsc, task::LocalSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
-    process::{self, Signals, Trouble, bind_admin, host_name, left_behind},
+    process::{self, Signals, Trouble, Wanted, bind_admin, host_name, left_behind},
+    reload::{self, Asked, Reloader, Watcher},
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
     admin::{self, metrics::Metrics},
+    edition::Edition,
     front::Role,
     lock::{
         desk::Desk,
@@ -30,7 +33,8 @@ use crate::{
     randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
-        era::{FORMAT, Member, Meta},
+        era::Meta,
+        nameplate::Nameplate,
         supervise::Settings,
         zookeeper::Servers,
     },
@@ -43,8 +47,12 @@ use crate::{
 };
 
 /// What `fencegate run` is told beside the policy.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
+    /// Where the policy was read from, and is read from again.
+    pub file: PathBuf,
+    /// Read it again when it changes.
+    pub watch: bool,
     /// Make the installation's nodes in ZooKeeper, where missing.
     pub init: bool,
     pub workers: usize,
@@ -60,9 +68,10 @@ struct Gatekeeping {
 impl<N: Network> Staffed<N> for Gatekeeping {
     const ROLE: Role = Role::Gateway;
 
-    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> {
-        let Bench { parts, metrics, forward, .. } = bench;
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
+        let Bench { edition, parts, metrics, forward, .. } = bench;
         let fencing = Fencing {
+            edition: edition.clone(),
             keeper: shared.role.keeper.clone(),
             guards: shared.guards.clone(),
             tickets: shared.role.tickets.clone(),
@@ -71,7 +80,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             drain: shared.drain.clone(),
             metrics: metrics.clone(),
         };
-        let routing = Routing { plan: shared.plan.clone(), metrics };
+        let routing = Routing { edition, metrics };
         stack::gateway(parts, routing, fencing, forward)
     }
 }
@@ -88,10 +97,11 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.admin.address)?;
     let installation = Arc::<OnceLock<Meta>>::default();
+    let nameplate = Nameplate::of(&gateway);
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
-            ..settings(&gateway, options, &clock, &metrics, &installation)
+            ..settings(&gateway, &options, &clock, &metrics, &nameplate, &installation)
         })
         .collect();
     let (alive, session_ends) = tokio::sync::oneshot::channel::<Infallible>();
@@ -104,15 +114,32 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let fleets = Fleets::of(&plan, metrics.endpoints());
     health::start(Tcp, &fleets)?;
-    let (seen, serving) = (metrics.clone(), plan.clone());
-    let shared = Shared { plan: serving, metrics: seen, clock, hop, guards, fleets, workers, drain, role };
+    let edition = Edition::first(plan.clone(), fleets);
+    let (known, seen) = (guards.clone(), metrics.clone());
+    let shared =
+        Shared { edition: edition.clone(), metrics: seen, clock, hop, guards: known, workers, drain, role };
     let drain = shared.drain.clone();
-    let threads = process::start_workers(shared)?;
+    let workers = process::start_workers(shared)?;
+    let (asking, asked) = reload::asking();
     let jwks = tickets.and_then(|tickets| tickets.jwks());
-    admin::start(admin, admin::routes(admin::Seen { keeper, metrics, jwks, drain: drain.clone() }))?;
+    admin::start(
+        admin,
+        admin::routes(admin::Seen {
+            keeper: keeper.clone(),
+            metrics: metrics.clone(),
+            jwks,
+            drain: drain.clone(),
+            asking,
+        }),
+    )?;
+    let file = options.file.clone();
+    let mut watcher = options.watch.then(|| Watcher::of(file.clone()));
+    let turns = workers.turns;
+    let mut reloader =
+        Reloader { file, gateway, edition, workers: turns, metrics, guards, keeper, nameplate };
     waiting.block_on(async {
         tokio::select! {
-            () = signals.next() => Ok(()),
+            () = serve_reloads(&mut signals, asked, &mut watcher, &mut reloader) => Ok(()),
             // Closed without a word when the thread unwinds.
             _ = session_ends => Err(Trouble::SessionEnded),
         }
@@ -120,7 +147,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     info!("draining");
     drain.cancel();
     thread::spawn(move || waiting.block_on(signals.give_up_at_the_second()));
-    let left: usize = threads.into_iter().map(|worker| left_behind(worker.join())).sum();
+    let left: usize = workers.threads.into_iter().map(|worker| left_behind(worker.join())).sum();
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may
         // still be at work.
@@ -134,22 +161,47 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Reads the file again when a signal, the admin listener or the file itself asks for it; returns when a signal asks for
+/// the end.
+async fn serve_reloads(
+    signals: &mut Signals,
+    mut asked: mpsc::UnboundedReceiver<Asked>,
+    watcher: &mut Option<Watcher>,
+    reloader: &mut Reloader,
+) {
+    let changed = async |watcher: &mut Option<Watcher>| match watcher {
+        Some(watcher) => watcher.changed().await,
+        None => std::future::pending().await,
+    };
+    loop {
+        let (dry, told) = tokio::select! {
+            wanted = signals.next_of_all() => match wanted {
+                Wanted::End => return,
+                Wanted::Reload => (false, None),
+            },
+            Some(Asked { dry, told }) = asked.recv() => (dry, Some(told)),
+            () = changed(watcher) => (false, None),
+        };
+        let report = reloader.reload(dry).await;
+        if let Some(told) = told {
+            // Who asked has gone.
+            told.send(report).ok();
+        }
+    }
+}
+
 fn settings(
     gateway: &Gateway,
-    options: Options,
+    options: &Options,
     clock: &SharedClock,
     metrics: &Metrics,
+    nameplate: &Nameplate,
     installation: &Arc<OnceLock<Meta>>,
 ) -> Settings {
-    let member = Member {
-        format: FORMAT,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        plan: format!("{:016x}", gateway.fingerprint),
-    };
     Settings {
         policy: gateway.zookeeper.clone(),
         gateway: gateway.serving.name.clone().unwrap_or_else(host_name),
-        member: serde_json::to_vec(&member).expect("plain fields serialise"),
+        member: nameplate.clone(),
         init: options.init,
         clock: clock.clone(),
         randomness: Arc::new(SystemRandomness),

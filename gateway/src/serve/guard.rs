@@ -7,11 +7,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    process::{self, Signals, Trouble, bind_admin, left_behind},
+    process::{self, Signals, Trouble, Wanted, bind_admin, left_behind},
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
     admin::{self, metrics::Metrics},
+    edition::Edition,
     front::Role,
     guard::{
         Guard,
@@ -74,11 +75,11 @@ struct Guarding {
 impl<N: Network> Staffed<N> for Guarding {
     const ROLE: Role = Role::Guard;
 
-    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> {
-        let Bench { parts, pool, forward, .. } = bench;
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
+        let Bench { edition, parts, pool, forward, .. } = bench;
         let Guarding { guard, tickets } = shared.role.clone();
-        let claiming = Claiming { guard: guard.clone(), plan: shared.plan.clone(), tickets };
-        let fleet = shared.fleets.fleet(UpstreamId(0)).clone();
+        let claiming = Claiming { guard: guard.clone(), plan: edition.plan.clone(), tickets };
+        let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
         let checking = Checking { guard, running: parts.running.clone(), pool, fleet };
         stack::guard(parts, claiming, checking, forward)
     }
@@ -88,7 +89,7 @@ impl<N: Network> Staffed<N> for Guarding {
 /// fails: what could not be remembered must not be acted on.
 pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let clock: SharedClock = Arc::new(MachineClock);
-    let metrics = Metrics::of_guard(plan);
+    let metrics = Metrics::of_guard();
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.serving.admin.address)?;
@@ -100,10 +101,9 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let workers = options.workers.max(1);
     let fleets = Fleets::of(&serving, metrics.endpoints());
     health::start(Tcp, &fleets)?;
-    let threads = process::start_workers(Shared {
-        plan: serving,
+    let workers = process::start_workers(Shared {
+        edition: Edition::first(serving, fleets),
         metrics: metrics.clone(),
-        fleets,
         clock,
         hop: HopName::new(Guid::new(&SystemRandomness)),
         guards: Arc::new(Guards::new(Arc::default())),
@@ -114,7 +114,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     start_admin(admin, &guard, &metrics, &drain)?;
     waiting.block_on(async {
         tokio::select! {
-            () = signals.next() => Ok(()),
+            () = stop(&mut signals) => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
             () = keep_tidy(&guard) => Ok(()),
             () = refresh(tickets.as_deref()) => Ok(()),
@@ -124,7 +124,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     drain.cancel();
     let leaving = guard.clone();
     thread::spawn(move || waiting.block_on(signals.give_up_at_the_second()));
-    let left: usize = threads.into_iter().map(|worker| left_behind(worker.join())).sum();
+    let left: usize = workers.threads.into_iter().map(|worker| left_behind(worker.join())).sum();
     if left > 0 {
         warn!(left, "guard.left_in_doubt");
     }
@@ -135,6 +135,13 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     }
     info!("stopped");
     Ok(())
+}
+
+/// A guard reads its file once: marks and journal are kept by what stands in it.
+async fn stop(signals: &mut Signals) {
+    while signals.next_of_all().await == Wanted::Reload {
+        warn!("a guard does not read its file again; ticket keys are looked at by themselves");
+    }
 }
 
 fn open(

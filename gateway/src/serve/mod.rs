@@ -3,4 +3,5 @@
 pub mod gateway;
 pub mod guard;
 pub mod process;
+pub mod reload;
 pub mod worker;

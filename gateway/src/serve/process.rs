@@ -9,10 +9,14 @@ use std::{
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
 };
 use tracing::{error, info, warn};
 
-use super::worker::{self, Drained, Shared, Staffed};
+use super::{
+    reload::Turn,
+    worker::{self, Drained, Shared, Staffed, Started},
+};
 use crate::{network::Tcp, ticket::BadFile};
 
 /// Why a process does not start or did not end well.
@@ -42,30 +46,35 @@ pub(super) fn bind_admin(address: SocketAddr) -> Result<TcpListener, Trouble> {
     Ok(listener)
 }
 
-pub(super) fn start_workers<R: Staffed<Tcp>>(
-    shared: Shared<R>,
-) -> Result<Vec<thread::JoinHandle<Drained>>, Trouble> {
-    let (plan, workers) = (shared.plan.clone(), shared.workers);
+/// All workers of a process.
+pub(super) struct Workers {
+    pub(super) threads: Vec<thread::JoinHandle<Drained>>,
+    pub(super) turns: Vec<mpsc::UnboundedSender<Turn>>,
+}
+
+pub(super) fn start_workers<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Workers, Trouble> {
+    let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
     let mut address = plan.listener.address;
     free(address).map_err(|source| Trouble::Listen {
         listener: plan.listener.name.clone(),
         address,
         source,
     })?;
-    let mut threads = Vec::with_capacity(workers);
+    let mut all = Workers { threads: Vec::new(), turns: Vec::new() };
     for _ in 0..workers {
         let started = worker::start(Tcp, address, shared.clone());
-        let (bound, thread) = started.map_err(|source| Trouble::Listen {
+        let Started { address: bound, thread, turns } = started.map_err(|source| Trouble::Listen {
             listener: plan.listener.name.clone(),
             address,
             source,
         })?;
         // Port 0: the others listen on what the first one got.
         address = bound;
-        threads.push(thread);
+        all.threads.push(thread);
+        all.turns.push(turns);
     }
     info!(listener = %plan.listener.name, %address, workers, "listening");
-    Ok(threads)
+    Ok(all)
 }
 
 /// The workers share their address among each other, and would with another gateway of the same user: half of the
@@ -74,24 +83,45 @@ fn free(address: SocketAddr) -> io::Result<()> {
     TcpListener::bind(address).map(drop)
 }
 
-/// SIGTERM and SIGINT. Until these are heard, either of them kills.
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    End,
+    Reload,
+}
+
+/// SIGTERM and SIGINT, and SIGHUP. Until these are heard, each of them kills.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     /// To be called before anything listens: what has begun is to be ended in order.
     pub(super) fn heard_on(runtime: &Runtime) -> io::Result<Self> {
         let _context = runtime.enter();
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
-    /// Returns at the next one.
+    /// Returns at the next one that asks for the end.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => (),
             _ = self.interrupt.recv() => (),
+        }
+    }
+
+    /// Returns at the next one that asks for the file to be read again, or for the end.
+    pub(super) async fn next_of_all(&mut self) -> Wanted {
+        tokio::select! {
+            _ = self.terminate.recv() => Wanted::End,
+            _ = self.interrupt.recv() => Wanted::End,
+            _ = self.hangup.recv() => Wanted::Reload,
         }
     }
 

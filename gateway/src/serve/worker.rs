@@ -1,14 +1,19 @@
 //! A worker: one thread, one current-thread runtime, its own share of the listener and its own upstream connections.
 
-use std::{io, net::SocketAddr, rc::Rc, sync::Arc, thread};
+use std::{cell::Cell, io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
 
-use fencegate_policies::plan::Plan;
-use tokio::{sync::oneshot, task::LocalSet, time::timeout};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::LocalSet,
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::reload::Turn;
 use crate::{
     admin::metrics::{Metrics, WorkerMetrics},
-    front::{Front, Role},
+    edition::Edition,
+    front::{Desk, Front, Role},
     listen::Door,
     network::{Accept, Network},
     session::clock::SharedClock,
@@ -16,21 +21,20 @@ use crate::{
     stage::Arrived,
     step::Serve,
     steps::{forward::Forward, hop::HopName, limit::InFlight},
-    upstream::{fleet::Fleets, guards::Guards, pool::Pool},
+    upstream::{guards::Guards, pool::Pool},
 };
 
 /// What all workers share.
 #[derive(Clone)]
 pub struct Shared<R> {
-    pub plan: Arc<Plan>,
+    /// In force at the start.
+    pub edition: Arc<Edition>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
     /// What this process is called by other hops.
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
-    /// The endpoints of the upstreams.
-    pub fleets: Arc<Fleets>,
     /// How many they are.
     pub workers: usize,
     pub drain: CancellationToken,
@@ -39,6 +43,7 @@ pub struct Shared<R> {
 
 /// What a worker has for itself.
 pub struct Bench<N> {
+    pub edition: Arc<Edition>,
     pub parts: Parts,
     pub metrics: Rc<WorkerMetrics>,
     pub pool: Rc<Pool<N>>,
@@ -49,7 +54,7 @@ pub struct Bench<N> {
 pub trait Staffed<N>: Clone + Send + Sized + 'static {
     const ROLE: Role;
 
-    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived>;
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N, Self>;
 }
 
 /// How a worker ended.
@@ -61,6 +66,14 @@ pub enum Drained {
     Left { exchanges: usize },
 }
 
+/// A worker that listens.
+pub struct Started {
+    pub address: SocketAddr,
+    pub thread: thread::JoinHandle<Drained>,
+    /// Takes other editions.
+    pub turns: mpsc::UnboundedSender<Turn>,
+}
+
 /// Starts a worker and returns once it listens.
 ///
 /// # Errors
@@ -69,14 +82,15 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
     network: N,
     address: SocketAddr,
     shared: Shared<R>,
-) -> io::Result<(SocketAddr, thread::JoinHandle<Drained>)> {
+) -> io::Result<Started> {
     let (listening, listens) = oneshot::channel();
+    let (turns, told) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => {
                 let tasks = LocalSet::new();
-                let drained = tasks.block_on(&runtime, run(network, address, shared, listening));
+                let drained = tasks.block_on(&runtime, run(network, address, shared, told, listening));
                 if drained != Drained::Clean {
                     // Dropping an exchange gives its lock back, and its upstream may be at work. The process ends
                     // now; the lock goes by the session timeout.
@@ -91,13 +105,14 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
         }
     })?;
     let address = listens.blocking_recv().map_err(io::Error::other)??;
-    Ok((address, thread))
+    Ok(Started { address, thread, turns })
 }
 
 async fn run<N: Network, R: Staffed<N>>(
     network: N,
     address: SocketAddr,
     shared: Shared<R>,
+    mut turns: mpsc::UnboundedReceiver<Turn>,
     listening: oneshot::Sender<io::Result<SocketAddr>>,
 ) -> Drained {
     let listener = match network.listen(address) {
@@ -109,41 +124,66 @@ async fn run<N: Network, R: Staffed<N>>(
     };
     drop(listening.send(listener.address()));
     let pool = Rc::new(Pool::new(network, shared.clock.clone(), shared.guards.clone()));
-    let (tended, bell) = (pool.clone(), shared.fleets.bell());
+    let (tended, bell) = (pool.clone(), shared.edition.fleets.bell());
     tokio::task::spawn_local(async move { tended.tend(bell).await });
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
-    let front = front(&shared, pool, running.clone());
-    let limits = &shared.plan.listener.limits;
-    let door = Door::new(&shared.plan.listener, limits.connections / shared.workers, shared.drain.clone());
+    let listens = &shared.edition.plan.listener;
+    let door = Door::new(listens, listens.limits.connections / shared.workers, shared.drain.clone());
+    let desks = Desks { in_flight: InFlight::at_most(1), shared, pool, running: running.clone() };
+    let edition = desks.shared.edition.clone();
+    let front = Front::new(desks.desk(&edition), R::ROLE);
+    let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
+    let (facing, asked) = (front.clone(), patience.clone());
+    tokio::task::spawn_local(async move {
+        while let Some(Turn { edition, taken }) = turns.recv().await {
+            facing.turn_to(desks.desk(&edition));
+            asked.set(edition.plan.listener.timeouts.drain);
+            // Fails when nobody waits for it.
+            taken.send(()).ok();
+        }
+    });
     door.serve::<N, _>(listener, front, &open).await;
-    drain(&shared.plan, &open, &running).await
+    drain(patience.get(), &open, &running).await
 }
 
-fn front<N: Network, R: Staffed<N>>(
-    shared: &Shared<R>,
+/// Makes the steps of each edition.
+struct Desks<N, R> {
+    shared: Shared<R>,
     pool: Rc<Pool<N>>,
     running: TaskTracker,
-) -> Front<impl Serve<Arrived>> {
-    let metrics = Rc::new(WorkerMetrics::new(shared.metrics.clone()));
-    let share = (shared.plan.listener.limits.in_flight / shared.workers).max(1);
-    let (hop, plan) = (shared.hop.clone(), shared.plan.clone());
-    let parts = Parts { in_flight: InFlight::at_most(share), hop, plan, running };
-    let forward = Forward {
-        pool: pool.clone(),
-        clock: shared.clock.clone(),
-        metrics: metrics.clone(),
-        guards: shared.guards.clone(),
-        fleets: shared.fleets.clone(),
-    };
-    let bench = Bench { parts, metrics: metrics.clone(), pool, forward };
-    Front::new(R::stack(shared, bench), metrics, R::ROLE)
+    /// Goes on counting from one edition to the next.
+    in_flight: InFlight,
+}
+
+impl<N: Network, R: Staffed<N>> Desks<N, R> {
+    fn desk(&self, edition: &Arc<Edition>) -> Desk<impl Serve<Arrived> + use<N, R>> {
+        let Shared { clock, guards, hop, workers, .. } = &self.shared;
+        let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
+        let share = (edition.plan.listener.limits.in_flight / workers).max(1);
+        let parts = Parts {
+            in_flight: self.in_flight.now_at_most(share),
+            hop: hop.clone(),
+            plan: edition.plan.clone(),
+            running: self.running.clone(),
+        };
+        let forward = Forward {
+            pool: self.pool.clone(),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            guards: guards.clone(),
+            fleets: edition.fleets.clone(),
+        };
+        let (edition, pool) = (edition.clone(), self.pool.clone());
+        let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward };
+        Desk { stack: R::stack(&self.shared, bench), metrics }
+    }
 }
 
 /// The connections first, because their requests start exchanges; then what no connection waits for any more.
-async fn drain(plan: &Plan, open: &TaskTracker, running: &TaskTracker) -> Drained {
+async fn drain(patience: Duration, open: &TaskTracker, running: &TaskTracker) -> Drained {
     open.close();
     running.close();
-    let ended = timeout(plan.listener.timeouts.drain, async {
+    let ended = timeout(patience, async {
         open.wait().await;
         running.wait().await;
     });

@@ -142,15 +142,6 @@ pub async fn floor(
     grant::epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
 }
 
-/// What a gateway says of itself in its member node.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Member {
-    pub format: u32,
-    pub version: String,
-    /// Fingerprint of what decides keys and lock paths, 16 hex digits.
-    pub plan: String,
-}
-
 /// Registers a session: its member node, and only in the era it has read.
 ///
 /// # Errors

@@ -101,11 +101,9 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         // From now, not from the last one: after a pause there is nothing to catch up.
         next = Instant::now() + rhythm.period;
         scheduled = live.clock.now() + rhythm.period;
-        let sent = live.clock.now();
-        let steps = [
-            Step::Check { path: &meta, version: era.version },
-            Step::Set { path: member, data: &settings.member },
-        ];
+        let (sent, says) = (live.clock.now(), settings.member.data());
+        let steps =
+            [Step::Check { path: &meta, version: era.version }, Step::Set { path: member, data: &says }];
         let answer = live.link.commit(&steps).await;
         settings.metrics.beat(live.clock.now().since(sent), answer.is_ok());
         match answer {

@@ -10,6 +10,7 @@ pub mod heartbeat;
 mod keep;
 pub mod link;
 pub mod live;
+pub mod nameplate;
 pub mod paths;
 pub mod proof;
 pub mod supervise;

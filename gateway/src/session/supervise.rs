@@ -21,6 +21,7 @@ use super::{
     keep::{Ended, Registration, keep},
     link::{Connect, Failed, Fault, Link},
     live::{Current, Live, View},
+    nameplate::Nameplate,
     paths::Paths,
     proof::Proof,
 };
@@ -32,7 +33,7 @@ pub struct Settings {
     /// The gateway's name: part of its member node's name.
     pub gateway: String,
     /// Data of the member node.
-    pub member: Vec<u8>,
+    pub member: Nameplate,
     /// Make `meta` if there is none, before the first session of the process; never again: an ensemble that loses
     /// `meta` while we run was wiped, and would count its tokens from the beginning.
     pub init: bool,
@@ -148,7 +149,7 @@ async fn establish<C: Connect>(
         });
     }
     let member = paths.member(&settings.gateway, link.id());
-    era::register(&link, &paths, &era, &member, &settings.member).await?;
+    era::register(&link, &paths, &era, &member, &settings.member.data()).await?;
     info!(
         session = format_args!("{:#x}", link.id()),
         timeout = ?rhythm.timeout,

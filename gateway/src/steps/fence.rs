@@ -9,13 +9,14 @@ use fencegate_policies::{
     prefer,
 };
 use hyper::{header::HeaderValue, http::response::Parts};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use crate::{
     admin::metrics::{Acquired, WorkerMetrics},
     body::Reply,
+    edition::Edition,
     lock::keeper::{Keeper, Refused, Wish},
     once::{Admitted, Came},
     refusal::{Outcome, Reason, Refusal},
@@ -35,6 +36,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Fencing {
     pub keeper: Keeper,
+    pub edition: Arc<Edition>,
     pub guards: Arc<Guards>,
     /// Where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,
@@ -56,6 +58,7 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let deadline = Instant::now() + wait(&request, &fence);
     let mut second = fencing.second(&request, &fence);
     let mut first: Option<Refusal> = None;
+    fencing.opened(&request, &fence, deadline, &mut client).await?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let held = match fencing.acquire(&request, &fenced, &fence, left, &mut client).await {
@@ -131,6 +134,25 @@ impl Fencing {
         (guarded || fence.enforce == Enforce::Observe).then(|| request.again())
     }
 
+    /// Waits until nothing runs any more that may be about the same resource under another key.
+    async fn opened(
+        &self,
+        request: &Keyed,
+        fence: &Fence,
+        deadline: Instant,
+        client: &mut Client,
+    ) -> Result<(), Refusal> {
+        if self.edition.is_open(request.upstream) {
+            return Ok(());
+        }
+        let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
+        tokio::select! {
+            () = self.edition.opened() => Ok(()),
+            () = sleep_until(deadline) => Err(locked("requests under the keys of the last plan still run")),
+            () = client.gone() => Err(locked("the client went away while waiting")),
+        }
+    }
+
     /// Sends the request under the tenure, and takes the answer.
     async fn exchange<S: Serve<Held<Hold>>>(
         &self,
@@ -187,6 +209,7 @@ impl Fencing {
             counted: Rc::new(metrics.holding(fenced.mode)),
             tickets: self.tickets.clone().filter(|_| guarded),
             operation: fenced.operation.clone().filter(|_| guarded),
+            running: fenced.running.clone(),
         };
         if let Some(tenure) = self.keeper.at_once(wish) {
             request.notes.waited.set(Some(Duration::ZERO));

@@ -42,7 +42,8 @@ fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {
     let Some(fence) = &route.fence else { return Ok(None) };
     let (keys, operation) = named(routed, route, fence)?;
     let mode = fence.mode.mode(routed.http.method().as_str());
-    Ok(Some(Fenced { route: id, keys, mode, operation }))
+    let running = routed.running.clone().expect("the route fences");
+    Ok(Some(Fenced { route: id, keys, mode, operation, running }))
 }
 
 fn named(

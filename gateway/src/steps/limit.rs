@@ -25,6 +25,11 @@ impl InFlight {
         Self { count: Rc::default(), most }
     }
 
+    /// The same count, for a plan with another limit.
+    pub fn now_at_most(&self, most: usize) -> Self {
+        Self { count: self.count.clone(), most }
+    }
+
     fn enter(&self) -> Option<Permit> {
         let count = self.count.get();
         (count < self.most).then(|| {

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::plan::{Plan, Unmatched, Upstream, plain};
+use fencegate_policies::plan::{Unmatched, Upstream, plain};
 use hyper::{
     HeaderMap, Request, Uri,
     header::HeaderName,
@@ -12,6 +12,7 @@ use hyper::{
 use crate::{
     admin::metrics::WorkerMetrics,
     body::{Body, Reply},
+    edition::Edition,
     refusal::{Reason, Refusal},
     stage::{Admitted, Clean, Routed},
     step::Serve,
@@ -20,12 +21,13 @@ use crate::{
 /// The routes of a plan, and what counts their requests.
 #[derive(Clone)]
 pub struct Routing {
-    pub plan: Arc<Plan>,
+    pub edition: Arc<Edition>,
     pub metrics: Rc<WorkerMetrics>,
 }
 
 pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
-    let Routing { plan, metrics } = routing;
+    let Routing { edition, metrics } = routing;
+    let plan = &edition.plan;
     let Admitted { mut http, notes, host, path, .. } = request.request;
     let found = plan.routes.find(http.method().as_str(), &path);
     let upstream = match (&found, plan.unmatched) {
@@ -48,9 +50,11 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
         unfenced_only(plan.upstream(upstream), reason, || format!("the field `{name}`"))?;
     }
     let route = found.map(|found| found.route.id);
-    notes.fenced.set(route.is_some_and(|route| plan.routes.get(route).fence.is_some()));
+    let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
+    notes.fenced.set(fenced.is_some());
+    let running = fenced.map(|route| Rc::new(edition.runs(route)));
     origin_form(&mut http, path.as_str());
-    next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream }).await
+    next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
 }
 
 /// A request that could be read in two ways might be, at the upstream, one that a fenced route is meant for. It never

@@ -111,6 +111,16 @@ impl Guards {
         if guards.all(|guard| guard == first) { Ok(()) } else { Err(Distrust::Split) }
     }
 
+    /// What is known of endpoints that are not among these is forgotten: a guard that was taken out of the policy must
+    /// not be held against those that are in it.
+    pub fn keep(&self, upstreams: &[Upstream]) {
+        let mut state = self.lock();
+        for (name, met) in &mut state.met {
+            let upstream = upstreams.iter().find(|upstream| upstream.name == *name);
+            met.retain(|endpoint, _| upstream.is_some_and(|upstream| upstream.endpoints.contains(endpoint)));
+        }
+    }
+
     /// No guard answers there, or no longer.
     pub fn lost(&self, upstream: &Upstream, endpoint: &Arc<str>) {
         self.lock().met.entry(upstream.name.clone()).or_default().insert(endpoint.clone(), None);

@@ -11,7 +11,7 @@ use crate::key::{
 };
 
 /// How a route takes its lock.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// At least one, and exactly one unless [`Fence::set`]; in the order of the file.
     pub keys: Vec<KeyTemplate>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::key::{BadKey, KeyTemplate, Values};
 
 /// `once` of a fence.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Once {
     pub store: OnceStore,
     /// What names the operation. Default `{header.idempotency-key}`.

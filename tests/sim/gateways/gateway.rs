@@ -9,6 +9,7 @@ use fencegate::{
     session::{
         clock::{Boot, Clock, SharedClock},
         evidence::Evidence,
+        nameplate::Nameplate,
         supervise::Settings,
     },
 };
@@ -112,7 +113,7 @@ impl Gateway {
             let settings = Settings {
                 policy: plan.zookeeper.clone(),
                 gateway: "gw".to_owned(),
-                member: b"{}".to_vec(),
+                member: Nameplate::of(&plan),
                 init: true,
                 sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
                 installation: Arc::clone(&installation),

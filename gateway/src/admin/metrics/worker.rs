@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::plan::{Mode, RouteId};
+use fencegate_policies::plan::{Mode, Plan, Route, RouteId};
 use hyper::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
@@ -66,13 +66,11 @@ pub enum Acquired<'a> {
 }
 
 impl WorkerMetrics {
-    /// `all` was made of the same plan.
-    pub fn new(all: Arc<Metrics>) -> Self {
-        let route = |(name, waits): &(Arc<str>, Arc<Waits>)| {
-            RouteMetrics::new(all.clone(), name.clone(), waits.clone())
-        };
+    pub fn new(all: Arc<Metrics>, plan: &Plan) -> Self {
+        let route =
+            |route: &Route| RouteMetrics::new(all.clone(), route.name.clone(), all.waits(&route.name));
         Self {
-            routes: all.waits.iter().map(route).collect(),
+            routes: plan.routes.routes().iter().map(route).collect(),
             unrouted: RouteMetrics::new(all.clone(), UNROUTED.into(), Arc::default()),
             upstreams: RefCell::default(),
             all: all.clone(),

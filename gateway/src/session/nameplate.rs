@@ -1,0 +1,45 @@
+//! What a gateway's member node says of it. Written with every heartbeat, so that it changes with the plan.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fencegate_policies::plan::Gateway;
+use serde::{Deserialize, Serialize};
+
+use super::era::FORMAT;
+
+/// Data of a member node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub format: u32,
+    pub version: String,
+    /// Fingerprint of what decides keys and lock paths, 16 hex digits.
+    pub plan: String,
+}
+
+/// The data as it is to be written, shared by all sessions of a process.
+#[derive(Debug, Clone)]
+pub struct Nameplate(Arc<Mutex<Arc<[u8]>>>);
+
+impl Nameplate {
+    pub fn of(gateway: &Gateway) -> Self {
+        Self(Arc::new(Mutex::new(data(gateway))))
+    }
+
+    /// Another plan is in force.
+    pub fn says(&self, gateway: &Gateway) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = data(gateway);
+    }
+
+    pub fn data(&self) -> Arc<[u8]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn data(gateway: &Gateway) -> Arc<[u8]> {
+    let member = Member {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        plan: format!("{:016x}", gateway.fingerprint),
+    };
+    serde_json::to_vec(&member).expect("plain fields serialise").into()
+}

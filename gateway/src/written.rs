@@ -1,0 +1,61 @@
+//! A policy file as it lies on the disk, and what is wrong with it, in words.
+
+use std::{fs, io, path::Path};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic, Place},
+    file::Loaded,
+};
+
+/// The text of a file.
+pub struct Written {
+    /// As it was named.
+    name: String,
+    pub text: String,
+}
+
+/// Why a file has no text.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("read {name}: {source}")]
+    Io { name: String, source: io::Error },
+    /// As it is shown to the user.
+    #[error("{0}")]
+    NotText(String),
+}
+
+/// A plan, where there is one, and everything that is to be said of the file.
+pub struct Told<P> {
+    pub plan: Option<P>,
+    /// Each with its place and remedy, in order.
+    pub said: Vec<String>,
+}
+
+impl Written {
+    /// Reads once only: it may be a pipe.
+    pub fn open(path: &Path) -> Result<Self, Unreadable> {
+        let name = path.display().to_string();
+        let bytes = fs::read(path).map_err(|source| Unreadable::Io { name: name.clone(), source })?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let shown = String::from_utf8_lossy(error.as_bytes());
+            Unreadable::NotText(not_text(error.utf8_error().valid_up_to(), &shown).render(&name, &shown))
+        })?;
+        Ok(Self { name, text })
+    }
+
+    pub fn plan<P>(&self, load: fn(&str) -> Loaded<P>) -> Told<P> {
+        let loaded = load(&self.text);
+        let said = loaded.diagnostics.iter().map(|diagnostic| diagnostic.render(&self.name, &self.text));
+        Told { said: said.collect(), plan: loaded.plan }
+    }
+}
+
+/// `valid`: the bytes that are text; so many stand unchanged in `shown`.
+fn not_text(valid: usize, shown: &str) -> Diagnostic {
+    let before = shown.get(..valid).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
+        .at(Place { line, column, width: 1 })
+        .remedy("save the file as UTF-8")
+}

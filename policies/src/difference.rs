@@ -1,0 +1,194 @@
+//! Says what another plan changes, and whose locks would mean something else.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Gateway, Plan, Route, Upstream, UpstreamId};
+
+/// From the plan in force to another one. Names are in the order of the plan that has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    pub added: Vec<String>,
+    pub removed: Vec<String>,
+    /// Routes that are in both and not alike.
+    pub changed: Vec<String>,
+    /// Those of the above by which a request would take another lock than before, or none, or one where it took none.
+    pub rekeyed: Vec<String>,
+    /// Upstreams that are not alike, new, or gone.
+    pub upstreams: Vec<String>,
+    /// What differs and has no effect before the process is started anew.
+    pub restart: Vec<String>,
+}
+
+impl Difference {
+    pub fn between(old: &Gateway, new: &Gateway) -> Self {
+        let (before, after) = (&old.serving, &new.serving);
+        let pairs = pairs(before, after);
+        let gone = |route: &&Route| !pairs.iter().any(|(old, _)| old.name == route.name);
+        let fresh = |route: &&Route| !pairs.iter().any(|(_, new)| new.name == route.name);
+        let removed: Vec<&Route> = before.routes.routes().iter().filter(gone).collect();
+        let added: Vec<&Route> = after.routes.routes().iter().filter(fresh).collect();
+        let unlike = |(old, new): &&(&Route, &Route)| !alike(before, old, after, new);
+        let moved = |(old, new): &&(&Route, &Route)| !locks_alike(before, old, after, new);
+        let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();
+        let fenced = added.iter().chain(&removed).filter(|route| route.fence.is_some());
+        let moved = pairs.iter().filter(moved).map(|(_, new)| new).chain(fenced);
+        Self {
+            added: names(&added),
+            removed: names(&removed),
+            changed: pairs.iter().filter(unlike).map(|(_, new)| new.name.to_string()).collect(),
+            rekeyed: moved.map(|route| route.name.to_string()).collect(),
+            upstreams: upstreams(before, after),
+            restart: restart(old, new),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Routes of one name.
+fn pairs<'a>(before: &'a Plan, after: &'a Plan) -> Vec<(&'a Route, &'a Route)> {
+    let known: HashMap<&str, &Route> =
+        before.routes.routes().iter().map(|route| (&*route.name, route)).collect();
+    let pair = |new: &'a Route| known.get(&*new.name).map(|old| (*old, new));
+    after.routes.routes().iter().filter_map(pair).collect()
+}
+
+fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+    named(before, old.upstream) == named(after, new.upstream)
+        && (&old.methods, &old.path, &old.fence) == (&new.methods, &new.path, &new.fence)
+}
+
+/// Every request that either of them takes has the same lock with both.
+fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+    let lock = |route: &Route| route.fence.as_ref().map(|fence| (fence.keys.clone(), fence.mode));
+    (lock(old).is_none() && lock(new).is_none())
+        || named(before, old.upstream) == named(after, new.upstream)
+            && (&old.methods, &old.path, lock(old)) == (&new.methods, &new.path, lock(new))
+}
+
+fn named(plan: &Plan, id: UpstreamId) -> &str {
+    &plan.upstream(id).name
+}
+
+fn upstreams(before: &Plan, after: &Plan) -> Vec<String> {
+    let other = |plan: &Plan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
+    let alike = |old: &Upstream, new: &Upstream| {
+        // What the routes make of it is told with the routes.
+        *old == Upstream { has_fenced_routes: old.has_fenced_routes, ..new.clone() }
+    };
+    let unlike = after
+        .upstreams
+        .iter()
+        .filter(|new| other(before, &new.name).is_none_or(|at| !alike(&before.upstreams[at], new)));
+    let gone = before.upstreams.iter().filter(|old| other(after, &old.name).is_none());
+    unlike.chain(gone).map(|upstream| upstream.name.to_string()).collect()
+}
+
+/// Sockets that are open, and sessions that hold locks.
+fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
+    let (before, after) = (&old.serving, &new.serving);
+    let fields = [
+        ("name", before.name == after.name),
+        ("listeners", before.listener.fixed() == after.listener.fixed()),
+        ("admin", before.admin == after.admin),
+        ("zookeeper", old.zookeeper == new.zookeeper),
+        ("state_dir", old.state_dir == new.state_dir),
+        ("tickets", old.tickets == new.tickets),
+    ];
+    fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::load;
+
+    const POLICY: &str = r#"version: 1
+listeners: {public: {address: 127.0.0.1:8080}}
+zookeeper: {servers: [zk1:2181]}
+upstreams:
+  a: {endpoints: ["http://a:80"], fencing: upstream}
+  b: {endpoints: ["http://b:80"], fencing: upstream}
+routes:
+  - {name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "order/{path.id}", wait: 2s}}
+  - {name: read, upstream: a, match: {methods: [GET], path: "/{rest...}"}, fence: none}
+"#;
+
+    fn plan(changes: &[(&str, &str)]) -> Gateway {
+        let mut text = POLICY.to_owned();
+        for (old, new) in changes {
+            assert!(text.contains(old), "{old}");
+            text = text.replace(old, new);
+        }
+        let loaded = load(&text);
+        loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+    }
+
+    fn difference(changes: &[(&str, &str)]) -> Difference {
+        Difference::between(&plan(&[]), &plan(changes))
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_plan_does_not_differ_from_itself() {
+        assert!(difference(&[]).is_empty());
+        assert!(difference(&[("version: 1", "# a remark\nversion: 1")]).is_empty());
+    }
+
+    #[test]
+    fn a_change_that_leaves_every_lock_alone_moves_no_key() {
+        for change in
+            [("wait: 2s", "wait: 3s"), ("wait: 2s", "hold: {mode: strict}"), ("wait: 2s", "queue: 7")]
+        {
+            let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
+            assert_eq!(difference(&[change]), expected, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn whose_requests_take_another_lock_is_told() {
+        for change in [
+            ("order/{path.id}", "orders/{path.id}"),
+            ("wait: 2s", "mode: shared"),
+            ("/pay/{id}", "/pays/{id}"),
+            ("methods: [POST]", "methods: [POST, PUT]"),
+            ("name: pay, upstream: a", "name: pay, upstream: b"),
+            ("fence: {key: \"order/{path.id}\", wait: 2s}", "fence: none"),
+        ] {
+            let expected =
+                Difference { changed: names(&["pay"]), rekeyed: names(&["pay"]), ..Difference::default() };
+            assert_eq!(difference(&[change]), expected, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_route_with_another_name_is_another_route() {
+        let renamed = difference(&[("name: pay", "name: charge"), ("name: read", "name: look")]);
+        let expected = Difference {
+            added: names(&["charge", "look"]),
+            removed: names(&["pay", "read"]),
+            rekeyed: names(&["charge", "pay"]),
+            ..Difference::default()
+        };
+        assert_eq!(renamed, expected);
+    }
+
+    #[test]
+    fn upstreams_and_what_needs_a_restart_are_told() {
+        let changed =
+            difference(&[("http://b:80", "http://c:80"), ("zk1:2181", "zk2:2181"), (":8080", ":8081")]);
+        let expected = Difference {
+            upstreams: names(&["b"]),
+            restart: names(&["listeners", "zookeeper"]),
+            ..Difference::default()
+        };
+        assert_eq!(changed, expected);
+    }
+}

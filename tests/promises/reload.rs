@@ -1,0 +1,190 @@
+//! Another policy takes over while requests run: none of them fails or sees half of each, and a bad file changes nothing.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::{Gateway, Launch},
+    history::{ATTEMPT, History},
+    load::{Load, Plan},
+    origin::Origin,
+    patience::QUIET,
+    policy::Policy,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+fn unmatched_to_nobody(site: &Site) -> Policy {
+    site.policy("gw-1").route(json!({
+        "name": "ping", "upstream": "ledger", "fence": "none",
+        "match": {"methods": ["PUT"], "path": "/ping"},
+    }))
+}
+
+async fn metric(gateway: &Gateway, name: &str, labels: &[&str]) -> f64 {
+    gateway.metrics().await.sum(name, labels)
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_is_told() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let before = metric(&gateway, "fencegate_config_info", &[]).await;
+    gateway.rewrite(&site.policy("gw-1").with("/routes/0/fence/key", "account/{path.acount}"));
+    let (code, report) = gateway.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(78), &json!("refused")), "{report}");
+    let said = report["said"][0].as_str().unwrap_or_default();
+    assert!(said.contains("error[FG0203]") && said.contains("policy.yaml"), "{said}");
+    gateway.says("the refusal", |line| line.message().starts_with("config.refused")).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 0.0);
+    assert_eq!(metric(&gateway, "fencegate_config_reloads_total", &["result=\"refused\""]).await, 1.0);
+    assert_eq!(metric(&gateway, "fencegate_config_info", &[]).await, before);
+
+    gateway.rewrite(&site.policy("gw-1"));
+    let (code, report) = gateway.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(0), &json!("unchanged")), "{report}");
+    assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 1.0);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_would_change_and_changes_nothing() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let other = unmatched_to_nobody(&site)
+        .with("/routes/0/fence/key", "konto/{path.account}")
+        .with("/routes/1/name", "look")
+        .with("/zookeeper/session_timeout", "3s")
+        .with("/upstreams/ledger/response_timeout", "9s");
+    gateway.rewrite(&other);
+    let (code, report) = gateway.reload(&["--dry-run"]).await;
+    let difference = json!({
+        "added": ["look", "ping"], "removed": ["read"], "changed": ["pay"], "rekeyed": ["pay"],
+        "upstreams": ["ledger"], "restart": ["zookeeper"],
+    });
+    assert_eq!((code, &report["result"], &report["difference"]), (Some(0), &json!("dry"), &difference));
+    assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.reason(), "no-route");
+    let (code, report) = gateway.reload(&[]).await;
+    assert_eq!((code, &report["result"], &report["difference"]), (Some(0), &json!("applied"), &difference));
+    assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.status, 200);
+}
+
+#[tokio::test]
+async fn sighup_and_a_watched_file_are_read_again() {
+    let site = Site::fresh().await;
+    let gateway = Launch::new(&site.policy("gw-1")).watching().start().await;
+    gateway.becomes_ready().await;
+    let ping = Ask::with_method("PUT", "/ping");
+    gateway.rewrite(&unmatched_to_nobody(&site));
+    gateway.says("the change of the file", |line| line.message() == "config.reloaded").await;
+    assert_eq!(gateway.send(&ping).await.status, 200);
+
+    let gateway = site.gateway("gw-2").await;
+    gateway.rewrite(&unmatched_to_nobody(&site));
+    gateway.signal(Signal::HUP);
+    gateway.says("the signal", |line| line.message() == "config.reloaded").await;
+    assert_eq!(gateway.send(&ping).await.status, 200);
+}
+
+#[tokio::test]
+async fn what_runs_ends_under_the_plan_it_began_with() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let elsewhere = Origin::start();
+    let (pay, get) = (site.origin.holds("/pay/7"), site.origin.holds("/slow"));
+    let running = [gateway.begin(Ask::post("/pay/7")), gateway.begin(Ask::get("/slow"))];
+    site.origin.request("/pay/7", 1).await;
+    site.origin.request("/slow", 1).await;
+    let endpoint = format!("http://{}", elsewhere.door("gw-1"));
+    gateway.rewrite(&site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([endpoint])));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    assert_eq!(gateway.send(&Ask::get("/slow")).await.status, 200);
+    assert_eq!((elsewhere.count("/slow"), site.origin.count("/slow")), (1, 1));
+    // The key is the same, so the next one waits for the first, and goes where the new plan says.
+    let next = gateway.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(elsewhere.count("/pay/7"), 0);
+    pay.let_go();
+    get.let_go();
+    for running in running {
+        assert_eq!(running.answer().await.status, 200);
+    }
+    assert_eq!(next.answer().await.status, 200);
+    assert_eq!((elsewhere.count("/pay/7"), site.origin.count("/pay/7")), (1, 1));
+}
+
+/// The resource is the same, the lock is not: only waiting keeps the two apart.
+#[tokio::test]
+async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "old"));
+    site.origin.request("/pay/7", 1).await;
+    gateway.rewrite(
+        &site
+            .policy("gw-1")
+            .with("/routes/0/fence/key", "konto/{path.account}")
+            .with("/routes/0/fence/wait", "1s"),
+    );
+    assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    let refused: Answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)));
+    let new = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "new"));
+    assert_eq!(gateway.send(&Ask::get("/other")).await.status, 200, "unfenced requests do not wait");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(new.answer().await.status, 200);
+    let log = site.origin.log();
+    let keys: Vec<_> = log.on("/pay/7").filter_map(|record| record.key()).collect();
+    assert_eq!(keys, ["account/7", "konto/7"]);
+    by_account(History::of(&log)).assert_holds();
+}
+
+/// Under the name of the account alone: which key it had, depends on the plan of the moment.
+fn by_account(mut history: History) -> History {
+    for execution in &mut history.executions {
+        execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
+    }
+    history
+}
+
+#[tokio::test]
+async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_meet() {
+    let site = Site::fresh().await;
+    let policy = |round: usize| {
+        let prefix = if round % 3 == 1 { "konto" } else { "account" };
+        let key = if round % 5 == 4 { Value::Null } else { json!(format!("{prefix}/{{path.account}}")) };
+        site.policy("gw-1")
+            .cached()
+            .with("/routes/0/fence/key", key)
+            .with("/routes/0/fence/queue", 40 + round)
+    };
+    let gateway = Gateway::start(&policy(0)).await;
+    let plan = Plan {
+        gateways: vec![gateway.public],
+        paths: (0..4).map(|account| format!("/pay/{account}")).collect(),
+        clients: 8,
+        requests: 100_000,
+        pause: Duration::ZERO,
+    };
+    let load = Load::start("reload", &plan);
+    for round in 1..20 {
+        site.origin.request("/pay/0", site.origin.count("/pay/0") + 5).await;
+        gateway.rewrite(&policy(round));
+        let (code, report) = gateway.reload(&[]).await;
+        assert_eq!(code, Some(if round % 5 == 4 { 78 } else { 0 }), "{report}");
+    }
+    let told = load.stop().await;
+    assert!(told.len() > 200, "not exercised: {} requests", told.len());
+    for told in &told {
+        let answer = told.answer.as_ref().expect("an answer");
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    }
+    let history = by_account(History::of(&site.origin.log()).with(&told));
+    assert!(history.executions.len() >= told.len());
+    history.assert_holds();
+}

@@ -18,7 +18,12 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use crate::{steps::hygiene::Trailers, steps::limit::Permit, upstream::link::Lend};
+use crate::{
+    listen::course::{Answering, Exchange},
+    steps::hygiene::Trailers,
+    steps::limit::Permit,
+    upstream::link::Lend,
+};
 
 /// An answer on its way to a client.
 pub type Reply = Response<Body>;
@@ -44,6 +49,10 @@ pub struct Body {
     settles_itself: bool,
     /// Counts the request as in flight until here.
     permit: Option<Rc<Permit>>,
+    /// Tells the connection that the answer goes to how its client takes it.
+    answering: Option<Answering>,
+    /// The same of the request that comes from it.
+    exchange: Option<Rc<Exchange>>,
 }
 
 /// How long an upload may go on after its answer is complete.
@@ -85,8 +94,12 @@ impl Body {
     }
 
     /// From a client. Its trailers are dropped: a token sent as a trailer would arrive.
-    pub fn from_client(incoming: Incoming) -> Self {
-        Self::of(Source::Live { incoming, stall: None }, Trailers::Drop)
+    ///
+    /// `pause`: how long it may let us wait for a piece.
+    pub fn from_client(incoming: Incoming, exchange: Rc<Exchange>, pause: Duration) -> Self {
+        let stall = Some(Stall { limit: pause, timer: None });
+        let body = Self::of(Source::Live { incoming, stall }, Trailers::Drop);
+        Self { exchange: Some(exchange), ..body }
     }
 
     /// From an upstream, which may pause for `idle` between two pieces.
@@ -135,8 +148,22 @@ impl Body {
         self
     }
 
+    /// An answer that goes to the client of this connection.
+    pub fn answering(mut self, answering: Answering) -> Self {
+        self.answering = Some(answering);
+        self
+    }
+
     fn of(source: Source, trailers: Trailers) -> Self {
-        Self { source, trailers, lend: None, settles_itself: false, permit: None }
+        Self {
+            source,
+            trailers,
+            lend: None,
+            settles_itself: false,
+            permit: None,
+            answering: None,
+            exchange: None,
+        }
     }
 
     /// The last byte has passed; who holds a lock waits for the connection itself ([`Body::settled`]).
@@ -212,7 +239,11 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let frame = loop {
-            match ready!(this.source.poll(cx)) {
+            let polled = this.source.poll(cx);
+            if let Some(answering) = &this.answering {
+                answering.asked(polled.is_ready());
+            }
+            match ready!(polled) {
                 Some(Ok(frame)) => match this.trailers.filter(frame) {
                     Some(frame) => break Some(Ok(frame)),
                     None => continue,
@@ -222,6 +253,9 @@ impl HttpBody for Body {
         };
         if let (Some(Err(_)), Some(lend)) = (&frame, &this.lend) {
             lend.failed();
+        }
+        if let (Some(Err(BodyError::Stalled(_))), Some(exchange)) = (&frame, &this.exchange) {
+            exchange.stalled.set(true);
         }
         if frame.is_none() || this.source.is_end() {
             this.finish();

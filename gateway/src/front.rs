@@ -1,7 +1,9 @@
 //! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
 //! Only here do refusals become responses, and only here are answers stamped.
 
-use std::{cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Instant};
+use std::{
+    cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Duration, time::Instant,
+};
 
 use fencegate_policies::key::listed;
 use hyper::{
@@ -15,6 +17,7 @@ use tracing::info;
 use crate::{
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
+    listen::{course::Course, limit::Limit},
     peer::Peer,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
@@ -59,8 +62,14 @@ impl<S: Serve<Arrived>> Front<S> {
         self.desk.replace(Rc::new(desk));
     }
 
-    pub fn facing(&self, peer: Peer) -> Facing<S> {
-        Facing { front: self.clone(), peer: Rc::new(peer) }
+    /// `pause`: how long a client may let us wait for a piece of a request's body.
+    pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing<S> {
+        Facing { front: self.clone(), peer: Rc::new(peer), course, pause }
+    }
+
+    /// Of the steps of the moment.
+    pub fn metrics(&self) -> Rc<WorkerMetrics> {
+        self.desk.borrow().metrics.clone()
     }
 }
 
@@ -68,6 +77,8 @@ impl<S: Serve<Arrived>> Front<S> {
 pub struct Facing<S> {
     front: Front<S>,
     peer: Rc<Peer>,
+    course: Rc<Course>,
+    pause: Duration,
 }
 
 impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
@@ -78,15 +89,27 @@ impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (desk, role) = (self.front.desk.borrow().clone(), self.front.role);
-        let peer = self.peer.clone();
+        let (peer, pause) = (self.peer.clone(), self.pause);
+        let (exchange, answering) = self.course.begin();
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
             let visit = Visit::begin(desk.metrics.clone(), notes.clone(), role);
-            let arrived = Arrived { http: request.map(Body::from_client), notes, peer };
-            let answer = desk.stack.serve(arrived).await;
-            Ok(visit.end(answer))
+            let http = request.map(|body| Body::from_client(body, exchange.clone(), pause));
+            let answer = desk.stack.serve(Arrived { http, notes, peer }).await;
+            let answer =
+                answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
+            Ok(visit.end(answer).map(|body| body.answering(answering)))
         })
     }
+}
+
+/// Nothing else is to blame than the client, which let the rest of its body wait.
+fn slow(refusal: &Refusal) -> Refusal {
+    let reason = match refusal.outcome() {
+        Outcome::NotDispatched => Reason::SlowRequest,
+        Outcome::Done | Outcome::Replayed | Outcome::Unknown => Reason::SlowUpload,
+    };
+    Refusal::new(reason, format!("the rest of the body did not come; {}", refusal.detail))
 }
 
 /// One request, from its head to the head of its answer; dropped before that, its client went away.
@@ -140,6 +163,9 @@ impl Visit {
     fn count(&self, refused: Option<Reason>, outcome: Outcome) {
         if let Some(reason) = refused {
             self.route().rejected(reason);
+            if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
+                self.metrics.clients().timed_out(Limit::RequestBody);
+            }
         }
         if outcome == Outcome::Unknown {
             self.route().outcome_unknown();

@@ -95,6 +95,7 @@ reasons! {
     NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
     Method = "method", 405, NotDispatched, "the method is not served";
     SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time";
+    SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
     AlreadyDone = "already-done", 409, Done, "the operation was done before";
     InProgress = "in-progress", 409, Unknown, "the same operation is running";
     OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known";
@@ -290,7 +291,8 @@ mod tests {
         let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
         words.sort_unstable();
         words.dedup();
-        // outcome-unknown has three statuses: broken, late, recorded. A malformed body may break off while it is sent on.
-        assert_eq!(words.len(), Reason::ALL.len() - 3);
+        // outcome-unknown has three statuses: broken, late, recorded. A slow or a broken body was sent in part, or not at
+        // all.
+        assert_eq!(words.len(), Reason::ALL.len() - 4);
     }
 }

@@ -112,10 +112,14 @@ pub struct Limits {
 pub struct Timeouts {
     /// From the connection to the bytes that tell its protocol. Default 5 s.
     pub detect: Duration,
-    /// From the first byte wanted to the end of the request head. Default 10 s.
+    /// From the first byte of a request head to its end; for a connection's first, from its beginning. Default 10 s.
     pub request_headers: Duration,
-    /// For the whole body on fenced routes. Default 10 s.
+    /// Between two requests of a connection. Default 60 s.
+    pub idle: Duration,
+    /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.
     pub request_body: Duration,
+    /// For a client to take something of its answer. Default 30 s.
+    pub response_write: Duration,
     /// From the signal to stop to the end of the process. Default 30 s.
     pub drain: Duration,
 }

@@ -173,9 +173,24 @@ async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
         ("fields", format!("{pay}Host: a\r\n{fields}Content-Length: 0\r\n\r\n"), 431, "header-too-large"),
         ("slow body", format!("{pay}Host: a\r\nContent-Length: 5\r\n\r\nhi"), 408, "slow-request"),
         ("bad chunk", format!("{pay}Host: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400, "malformed"),
-        ("two lengths", format!("{pay}Host: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi"), 400, ""),
-        ("folded field", format!("{pay}Host: a\r\nX-A: b\r\n c\r\nContent-Length: 0\r\n\r\n"), 400, ""),
-        ("not HTTP", "hello\r\n\r\n".into(), 400, ""),
+        (
+            "two lengths",
+            format!("{pay}Host: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi"),
+            400,
+            "malformed",
+        ),
+        (
+            "folded field",
+            format!("{pay}Host: a\r\nX-A: b\r\n c\r\nContent-Length: 0\r\n\r\n"),
+            400,
+            "malformed",
+        ),
+        ("not HTTP", "hello\r\n\r\n".into(), 400, "malformed"),
+        ("version", "POST /pay/7 HTTP/3.0\r\nHost: a\r\n\r\n".into(), 400, "malformed"),
+        ("method", "PO\u{1}ST /pay/7 HTTP/1.1\r\nHost: a\r\n\r\n".into(), 400, "malformed"),
+        ("TLS", "\u{16}\u{3}\u{1}\u{0}\u{5}hello".into(), 400, "malformed"),
+        ("head", format!("{pay}Host: a\r\nX-A: {large}\r\n\r\n"), 431, "header-too-large"),
+        ("many fields", format!("{pay}Host: a\r\n{fields}{fields}\r\n"), 431, "header-too-large"),
     ] {
         let answer = said(&gateway, &bytes).await;
         if refusal(&answer) != (status, reason.to_owned()) {

@@ -218,7 +218,8 @@ async fn a_protocol_that_is_not_listed_is_not_spoken() {
     drop(http1);
     let http2 = Gateway::start(&only("http2")).await;
     assert_eq!(connect(&http2).await.send(&Ask::get("/x")).await.expect("answered").status, 200);
-    Ask::get("/x").to(http2.public).await.expect_err("no HTTP/1.1");
+    let refused = http2.send(&Ask::get("/x")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (400, "malformed"));
 }
 
 /// What is sent is small, what is asked of the server is not: the connection ends, and others are served.
@@ -280,7 +281,7 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
 }
 
 /// HTTP/2 without a library: says any frames.
-struct Bare(tokio::net::TcpStream);
+pub(super) struct Bare(tokio::net::TcpStream);
 
 #[derive(Debug)]
 struct Frame {
@@ -294,6 +295,22 @@ impl Bare {
         let mut bare = Self(stream);
         bare.send(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b"")]).await;
         bare
+    }
+
+    /// One that takes nothing of any answer.
+    pub(super) async fn without_window(gateway: &Gateway) -> Self {
+        let mut bare = Self::connect(gateway).await;
+        bare.send(&[frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])]).await;
+        bare
+    }
+
+    /// Until the connection ends, which it has to do by itself.
+    pub(super) async fn asks_and_takes_nothing(mut self, path: &str) {
+        let length = u8::try_from(path.len()).expect("short");
+        let head = [&[0x82, 0x86, 0x04, length][..], path.as_bytes(), &[0x01, 1], b"a"].concat();
+        self.send(&[frame(HEADERS, END_HEADERS | END_STREAM, 1, &head)]).await;
+        self.until(|frame| frame.kind == HEADERS).await;
+        patiently("the end of the connection", async { while self.next().await.is_ok() {} }, || "open").await;
     }
 
     async fn send(&mut self, frames: &[Vec<u8>]) {

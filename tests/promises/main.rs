@@ -39,6 +39,7 @@ mod once;
 mod once_zookeeper;
 mod outcome;
 mod overslept;
+mod pace;
 mod paused;
 mod policies;
 mod printed;

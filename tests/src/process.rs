@@ -104,8 +104,13 @@ impl Process {
 
     /// Polls: metrics are told to whoever asks, there is no event.
     pub async fn gauge_becomes(&self, name: &str, value: f64) {
+        self.series_becomes(name, &[], value).await;
+    }
+
+    /// The same of the series with these labels.
+    pub async fn series_becomes(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
-            while (self.metrics().await.sum(name, &[]) - value).abs() > 0.1 {
+            while (self.metrics().await.sum(name, labels) - value).abs() > 0.1 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

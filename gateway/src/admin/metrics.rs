@@ -2,6 +2,7 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
+mod clients;
 mod endpoints;
 mod guard;
 mod session;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use self::waits::Waits;
 pub use self::{
+    clients::ClientMetrics,
     endpoints::{EndpointMetrics, Waited},
     guard::GuardMetrics,
     session::SessionMetrics,
@@ -54,6 +56,7 @@ pub struct Metrics {
     session: SessionMetrics,
     guard: GuardMetrics,
     endpoints: EndpointMetrics,
+    clients: ClientMetrics,
 }
 
 /// What came of reading the file again.
@@ -197,6 +200,7 @@ impl Metrics {
                 &["route", "reason"],
             ),
             endpoints: EndpointMetrics::register(&registry),
+            clients: ClientMetrics::register(&registry),
             session,
             guard,
             registry,

@@ -10,6 +10,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use fencegate_policies::plan::Protocols;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use crate::network::Reset;
+
 /// What a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spoken {
@@ -20,32 +22,46 @@ pub(super) enum Spoken {
 /// What every HTTP/2 client says first (RFC 9113, 3.4). No HTTP/1.1 request begins like this: `PRI` is reserved.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Reads until the protocol is known, and no further than it takes. `None`: the client has gone, or speaks what is
-/// not spoken here.
+/// What the first bytes have told.
+pub(super) enum Told<I> {
+    Spoken(Spoken, Rewound<I>),
+    /// Nothing that is spoken here.
+    Foreign(I, &'static str),
+    Gone,
+}
+
+/// Reads until the protocol is known, and no further than it takes.
 ///
 /// Dropping the future loses what was read; the connection is of no use then.
-pub(super) async fn detect<I: AsyncRead + Unpin>(
-    mut stream: I,
-    spoken: Protocols,
-) -> io::Result<Option<(Spoken, Rewound<I>)>> {
+pub(super) async fn detect<I: AsyncRead + Unpin>(mut stream: I, spoken: Protocols) -> io::Result<Told<I>> {
     let mut first = BytesMut::with_capacity(FIRST_READ);
     loop {
         if stream.read_buf(&mut first).await? == 0 {
-            return Ok(None);
+            return Ok(Told::Gone);
+        }
+        if first[0] == TLS_HANDSHAKE {
+            return Ok(Told::Foreign(stream, "TLS, where plain HTTP is expected"));
         }
         let known = match (is_preface(&first), spoken) {
             (Some(true), Protocols::Both | Protocols::Http2) => Spoken::Http2,
-            // Also what looks like HTTP/2 where it is not spoken: the HTTP library says what it thinks of it.
-            (Some(_), Protocols::Http1) | (Some(false), Protocols::Both) => Spoken::Http1,
-            (Some(false), Protocols::Http2) => return Ok(None),
+            (Some(false), Protocols::Both | Protocols::Http1) => Spoken::Http1,
+            (Some(true), Protocols::Http1) => {
+                return Ok(Told::Foreign(stream, "HTTP/2, which is not spoken here"));
+            }
+            (Some(false), Protocols::Http2) => {
+                return Ok(Told::Foreign(stream, "something else than HTTP/2, which alone is spoken here"));
+            }
             (None, _) => continue,
         };
-        return Ok(Some((known, Rewound { first: first.freeze(), stream })));
+        return Ok(Told::Spoken(known, Rewound { first: first.freeze(), stream }));
     }
 }
 
 /// Enough for most request heads, so that few of them are read in two pieces.
 const FIRST_READ: usize = 4096;
+
+/// The first byte of every TLS connection, and of no HTTP request.
+const TLS_HANDSHAKE: u8 = 0x16;
 
 /// `None`: it may become one.
 fn is_preface(first: &[u8]) -> Option<bool> {
@@ -108,6 +124,12 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Rewound<I> {
     }
 }
 
+impl<I: Reset> Reset for Rewound<I> {
+    fn reset_on_close(&self) {
+        self.stream.reset_on_close();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +138,9 @@ mod tests {
         let (mut client, server) = tokio::io::duplex(64);
         tokio::io::AsyncWriteExt::write_all(&mut client, bytes).await.expect("it fits");
         drop(client);
-        let (told, mut stream) = detect(server, spoken).await.expect("no error")?;
+        let Told::Spoken(told, mut stream) = detect(server, spoken).await.expect("no error") else {
+            return None;
+        };
         let mut read = Vec::new();
         stream.read_to_end(&mut read).await.expect("no error");
         assert_eq!(read, bytes, "every byte is read again");
@@ -135,7 +159,8 @@ mod tests {
             (b"", Both, None),
             (&preface, Both, Some(Spoken::Http2)),
             (&preface, Http2, Some(Spoken::Http2)),
-            (&preface, Http1, Some(Spoken::Http1)),
+            (&preface, Http1, None),
+            (b"\x16\x03\x01", Both, None),
             (b"GET /", Http2, None),
         ] {
             assert_eq!(told(bytes, spoken).await, wanted, "{} {spoken:?}", bytes.escape_ascii());
@@ -150,7 +175,7 @@ mod tests {
             tokio::io::AsyncWriteExt::write_all(&mut client, &[*byte]).await.expect("it is read");
             tokio::task::yield_now().await;
         }
-        let (told, _) = detected.await.expect("no panic").expect("no error").expect("told");
-        assert_eq!(told, Spoken::Http2);
+        let told = detected.await.expect("no panic").expect("no error");
+        assert!(matches!(told, Told::Spoken(Spoken::Http2, _)));
     }
 }

@@ -1,9 +1,13 @@
 //! Takes connections and serves HTTP on them, until told to drain.
 
+pub mod course;
 mod detect;
+mod farewell;
+pub mod limit;
+mod paced;
 mod speak;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan::{Listener, Protocols};
 use tokio::{
@@ -14,17 +18,25 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
-use self::speak::Speech;
+use self::{
+    detect::{Told, detect},
+    limit::Limit,
+    speak::Speech,
+};
 use crate::{
-    front::{Facing, Front},
-    network::{Accept, Network},
+    front::Front,
+    network::{Accept, Network, Reset},
+    peer::Peer,
+    refusal::{Reason, Refusal},
     stage::Arrived,
     step::Serve,
 };
 
 /// One worker's share of a listener.
 pub struct Door {
-    entry: Entry,
+    /// Made anew by a reload: connections that come later are served by it.
+    entry: RefCell<Rc<Entry>>,
+    drain: CancellationToken,
     /// Open connections; when none is left the kernel's backlog holds further ones.
     places: Arc<Semaphore>,
 }
@@ -32,13 +44,13 @@ pub struct Door {
 impl Door {
     /// `share`: the part of the listener's connections that is this worker's.
     pub fn new(listener: &Listener, share: usize, drain: CancellationToken) -> Self {
-        let entry = Entry {
-            speech: Speech::new(listener),
-            protocols: listener.protocols,
-            detect: listener.timeouts.detect,
-            drain,
-        };
-        Self { entry, places: Arc::new(Semaphore::new(share.max(1))) }
+        let entry = Rc::new(Entry::new(listener, drain.clone()));
+        Self { entry: RefCell::new(entry), drain, places: Arc::new(Semaphore::new(share.max(1))) }
+    }
+
+    /// From the next connection on.
+    pub fn turn_to(&self, listener: &Listener) {
+        self.entry.replace(Rc::new(Entry::new(listener, self.drain.clone())));
     }
 
     /// Accepts until the drain begins; the connections live on in `open`, each until its requests in progress have
@@ -49,7 +61,7 @@ impl Door {
         front: Front<S>,
         open: &TaskTracker,
     ) {
-        let drain = &self.entry.drain;
+        let drain = &self.drain;
         loop {
             let place = self.places.clone().acquire_owned();
             let place = tokio::select! {
@@ -62,10 +74,9 @@ impl Door {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let entry = self.entry.clone();
-                    let (address, facing) = (peer.address, front.facing(peer));
+                    let (entry, front) = (self.entry.borrow().clone(), front.clone());
                     open.spawn_local(async move {
-                        entry.connection(stream, address, facing).await;
+                        entry.connection(stream, peer, &front).await;
                         drop(place);
                     });
                 }
@@ -82,7 +93,6 @@ impl Door {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What becomes of a connection once it is accepted.
-#[derive(Clone)]
 struct Entry {
     speech: Speech,
     protocols: Protocols,
@@ -92,25 +102,42 @@ struct Entry {
 }
 
 impl Entry {
-    async fn connection<I, S>(&self, stream: I, peer: SocketAddr, facing: Facing<S>)
+    fn new(listener: &Listener, drain: CancellationToken) -> Self {
+        Self {
+            speech: Speech::new(listener),
+            protocols: listener.protocols,
+            detect: listener.timeouts.detect,
+            drain,
+        }
+    }
+
+    async fn connection<I, S>(&self, stream: I, peer: Peer, front: &Front<S>)
     where
-        I: AsyncRead + AsyncWrite + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
         S: Serve<Arrived>,
     {
+        let address = peer.address;
         let detected = tokio::select! {
             biased;
-            detected = timeout(self.detect, detect::detect(stream, self.protocols)) => detected,
+            detected = timeout(self.detect, detect(stream, self.protocols)) => detected,
             // Nothing was asked yet.
             () = self.drain.cancelled() => return,
         };
-        let (spoken, stream) = match detected {
-            Ok(Ok(Some(detected))) => detected,
-            Ok(Ok(None)) => return debug!(%peer, "no HTTP was spoken"),
-            Ok(Err(error)) => return debug!(%peer, %error, "client connection ended"),
-            Err(_elapsed) => return debug!(%peer, limit = ?self.detect, "the client said too little"),
+        let served = match detected {
+            Ok(Ok(Told::Spoken(spoken, stream))) => {
+                self.speech.serve(spoken, stream, peer, front, &self.drain).await
+            }
+            Ok(Ok(Told::Foreign(stream, why))) => {
+                let refusal = Refusal::new(Reason::Malformed, why);
+                let words = farewell::refused(&front.metrics(), refusal, Duration::ZERO);
+                return farewell::farewell(stream, words).await;
+            }
+            Ok(Ok(Told::Gone)) => return,
+            Ok(Err(error)) => return debug!(peer = %address, %error, "client connection ended"),
+            Err(_elapsed) => return front.metrics().clients().timed_out(Limit::Detect),
         };
-        if let Err(error) = self.speech.serve(spoken, stream, facing, &self.drain).await {
-            debug!(%peer, %error, "client connection ended");
+        if let Err(error) = served {
+            debug!(peer = %address, %error, "client connection ended");
         }
     }
 }

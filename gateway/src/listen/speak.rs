@@ -2,23 +2,26 @@
 
 use std::{future::Future, time::Duration};
 
-use fencegate_policies::plan::{Limits, Listener};
+use fencegate_policies::plan::{Limits, Listener, Timeouts};
 use hyper::{
     rt::Executor,
     server::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
-use super::detect::Spoken;
-use crate::{front::Facing, stage::Arrived, step::Serve};
+use super::{course::Course, detect::Spoken, limit::Limit, paced::Paced};
+use crate::{front::Front, network::Reset, peer::Peer, stage::Arrived, step::Serve};
 
 /// The HTTP library, with the limits of a listener.
-#[derive(Clone)]
 pub(super) struct Speech {
     http1: http1::Builder,
     http2: http2::Builder<OnThisWorker>,
+    pub(super) timeouts: Timeouts,
 }
 
 impl Speech {
@@ -26,12 +29,12 @@ impl Speech {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
-            .timer(TokioTimer::new())
-            .header_read_timeout(listener.timeouts.request_headers)
+            // Without a time limit of its own: ours has an answer.
+            .header_read_timeout(None)
             // A little more than is served, so that who sends a few too many gets an answer that says so.
             .max_headers(limits.max_fields + SPARE_FIELDS)
             .max_buf_size(limits.max_header.max(LEAST_BUFFER));
-        Self { http1, http2: http2(limits) }
+        Self { http1, http2: http2(limits), timeouts: listener.timeouts.clone() }
     }
 
     /// Until the client hangs up; once `drain` is told, until the requests that have begun are answered.
@@ -39,14 +42,22 @@ impl Speech {
         &self,
         spoken: Spoken,
         stream: I,
-        facing: Facing<S>,
+        peer: Peer,
+        front: &Front<S>,
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
-        I: AsyncRead + AsyncWrite + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
         S: Serve<Arrived>,
     {
-        let stream = TokioIo::new(stream);
+        let course = match spoken {
+            Spoken::Http1 => Course::of_http1(Instant::now()),
+            Spoken::Http2 => Course::of_http2(),
+        };
+        let facing = front.facing(peer, course.clone(), self.timeouts.request_body);
+        let metrics = front.metrics();
+        let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), metrics.clone());
+        let stream = TokioIo::new(paced);
         match spoken {
             Spoken::Http1 => {
                 let mut connection = std::pin::pin!(self.http1.serve_connection(stream, facing));
@@ -60,14 +71,55 @@ impl Speech {
             }
             Spoken::Http2 => {
                 let mut connection = std::pin::pin!(self.http2.serve_connection(stream, facing));
-                tokio::select! {
+                let neglected = tokio::select! {
                     biased;
                     ended = connection.as_mut() => return ended,
-                    () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+                    limit = neglected(&course, &self.timeouts) => Some(limit),
+                    () = drain.cancelled() => None,
+                };
+                if let Some(limit) = neglected {
+                    metrics.clients().timed_out(limit);
+                    if limit == Limit::ResponseWrite {
+                        course.reset();
+                        return Ok(());
+                    }
                 }
-                connection.await
+                // GOAWAY; requests that come until the client has read it are answered.
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = parted(&course, &self.timeouts) => Ok(()),
+                }
             }
         }
+    }
+}
+
+/// Returns when an HTTP/2 connection was without a request for too long, or its client took nothing of some answer. It
+/// looks four times in each time limit, so that no request costs a timer.
+async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
+    let look = timeouts.idle.min(timeouts.response_write) / 4;
+    let too_often = |limit: Duration| limit.div_duration_f32(look).ceil();
+    let (idle, stuck) = (too_often(timeouts.idle), too_often(timeouts.response_write));
+    let mut without = 0.0;
+    loop {
+        sleep(look).await;
+        let sight = course.look();
+        without = if sight.exchanges == 0 { without + 1.0 } else { 0.0 };
+        if f32::from(sight.not_taken) > stuck {
+            return Limit::ResponseWrite;
+        }
+        if without > idle {
+            return Limit::Idle;
+        }
+    }
+}
+
+/// Returns when the client was told to go, has nothing to wait for, and does not go.
+async fn parted(course: &Course, timeouts: &Timeouts) {
+    let timeouts = Timeouts { idle: PARTING.min(timeouts.idle), ..timeouts.clone() };
+    if neglected(course, &timeouts).await == Limit::ResponseWrite {
+        course.reset();
     }
 }
 
@@ -108,6 +160,8 @@ const LOCAL_RESETS: usize = 256;
 /// A client that vanished without a word is found out so long after its last frame.
 const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
+/// For a client to read that it has to go.
+const PARTING: Duration = Duration::from_secs(4);
 
 /// Runs the streams of an HTTP/2 connection beside it, on the same thread.
 #[derive(Clone, Copy)]

@@ -128,15 +128,17 @@ async fn run<N: Network, R: Staffed<N>>(
     tokio::task::spawn_local(async move { tended.tend(bell).await });
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let listens = &shared.edition.plan.listener;
-    let door = Door::new(listens, listens.limits.connections / shared.workers, shared.drain.clone());
+    let share = listens.limits.connections / shared.workers;
+    let door = Rc::new(Door::new(listens, share, shared.drain.clone()));
     let desks = Desks { in_flight: InFlight::at_most(1), shared, pool, running: running.clone() };
     let edition = desks.shared.edition.clone();
     let front = Front::new(desks.desk(&edition), R::ROLE);
     let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
-    let (facing, asked) = (front.clone(), patience.clone());
+    let (facing, asked, opens) = (front.clone(), patience.clone(), door.clone());
     tokio::task::spawn_local(async move {
         while let Some(Turn { edition, taken }) = turns.recv().await {
             facing.turn_to(desks.desk(&edition));
+            opens.turn_to(&edition.plan.listener);
             asked.set(edition.plan.listener.timeouts.drain);
             // Fails when nobody waits for it.
             taken.send(()).ok();

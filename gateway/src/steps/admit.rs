@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use fencegate_policies::{
-    host::CanonicalHost,
-    path::CanonicalPath,
-    plan::{Limits, Plan},
-};
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
+    header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
 };
 
 use crate::{
@@ -25,10 +21,13 @@ pub async fn admit<S: Serve<Admitted>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Arrived { mut http, notes, peer } = request;
-    size(&http, &plan.listener.limits)?;
+    if http.headers().len() > plan.listener.limits.max_fields {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
+    }
     method(http.method())?;
     framing(&http)?;
     expectation(http.headers())?;
+    header_size(&http, plan.listener.limits.max_header)?;
     if http.version() == Version::HTTP_2 {
         join_cookies(http.headers_mut())?;
     }
@@ -45,31 +44,6 @@ pub async fn admit<S: Serve<Admitted>>(
     let path = CanonicalPath::parse(http.uri().path());
     next.serve(Admitted { http, notes, peer, host, path }).await
 }
-
-/// The HTTP library reads a little more than it is told to, and on HTTP/2 refuses what is far beyond in its own words
-/// only. So it is counted once more.
-fn size(http: &Request<Body>, limits: &Limits) -> Result<(), Refusal> {
-    let (fields, most) = (http.headers(), limits.max_header);
-    if fields.len() > limits.max_fields {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", fields.len())));
-    }
-    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    if target > most {
-        return Err(Refusal::new(Reason::TargetTooLarge, format!("{target} bytes")));
-    }
-    let beside = if http.version() == Version::HTTP_2 { OF_A_FIELD } else { LINE };
-    let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + beside;
-    let head = target + fields.iter().map(field).sum::<usize>();
-    if head > most {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{head} bytes")));
-    }
-    Ok(())
-}
-
-/// A field line has a colon, a space and a line end beside its name and value.
-const LINE: usize = 4;
-/// What it is counted for in HTTP/2 (RFC 9113, 6.5.2).
-const OF_A_FIELD: usize = 32;
 
 fn malformed(why: &'static str) -> Refusal {
     Refusal::new(Reason::Malformed, why)
@@ -116,6 +90,24 @@ fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
 }
+
+/// The library refuses only what is far beyond: of HTTP/1.1, what does not fit into its buffer.
+fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
+    let of_a_field = if http.version() == Version::HTTP_2 { HPACK_ENTRY } else { ": \r\n".len() };
+    let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + of_a_field);
+    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if target > most {
+        return Err(Refusal::new(Reason::TargetTooLarge, format!("a target of {target} bytes")));
+    }
+    let size = target + fields.sum::<usize>();
+    if size > most {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("a head of {size} bytes")));
+    }
+    Ok(())
+}
+
+/// What a field of HTTP/2 is counted for beside its bytes (RFC 9113, 6.5.2).
+const HPACK_ENTRY: usize = 32;
 
 /// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
 fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {

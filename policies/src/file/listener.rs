@@ -23,7 +23,7 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
     let mut listeners = entries.iter().map(|(key, node)| {
         let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
         let what = format!("listener `{}`", key.text);
-        Block::read(Some(node), what, key.place, faults, |block| one(block, name, BRISK, Trust::default()))?
+        Block::read(Some(node), what, key.place, faults, |block| one(block, name, Trust::default()))?
     });
     let first = listeners.next().flatten();
     // Read the others, too: their mistakes belong into the same report.
@@ -39,21 +39,16 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
 pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<Listener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
-        .then(|| file.inner("listener", |block| one(block, Some(name.into()), PATIENT, Trust::everybody())))
+        .then(|| file.inner("listener", |block| one(block, Some(name.into()), Trust::everybody())))
         .flatten()?
 }
 
-/// Gateways keep an idle connection for 30 s: whoever closes it first must not be the one that is about to be asked.
-const PATIENT: u64 = 60;
-/// A client that sends its head slowly keeps a connection busy.
-const BRISK: u64 = 10;
-
-fn one(block: &mut Block, name: Option<String>, heads: u64, speaking: Trust) -> Option<Listener> {
+fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Listener> {
     block.require("address", "address: 0.0.0.0:8080");
     let address = block.value("address", scalar::address);
     let protocols = protocols(block);
     let limits = block.inner("limits", limits);
-    let timeouts = block.inner("timeouts", |block| timeouts(block, heads));
+    let timeouts = block.inner("timeouts", timeouts);
     let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
     let hosts = hosts(block);
     Some(Listener {
@@ -125,13 +120,17 @@ fn limits(block: &mut Block) -> Limits {
     }
 }
 
-fn timeouts(block: &mut Block, heads: u64) -> Timeouts {
+fn timeouts(block: &mut Block) -> Timeouts {
     let mut limit =
         |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
     Timeouts {
         detect: limit("detect", 5),
-        request_headers: limit("request_headers", heads),
+        request_headers: limit("request_headers", 10),
+        // Gateways keep an idle connection to a guard for 30 s: whoever closes it first must not be the one that is
+        // about to be asked.
+        idle: limit("idle", 60),
         request_body: limit("request_body", 10),
+        response_write: limit("response_write", 30),
         // No time to drain is a way to stop at once.
         drain: block.value("drain", scalar::duration).unwrap_or(Duration::from_secs(30)),
     }

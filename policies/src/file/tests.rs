@@ -44,7 +44,9 @@ fn what_is_not_written_has_the_documented_default() {
     let timeouts = Timeouts {
         detect: Duration::from_secs(5),
         request_headers: Duration::from_secs(10),
+        idle: Duration::from_secs(60),
         request_body: Duration::from_secs(10),
+        response_write: Duration::from_secs(30),
         drain: Duration::from_secs(30),
     };
     assert_eq!(plan.listener.protocols, Protocols::Both);

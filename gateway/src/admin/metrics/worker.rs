@@ -12,7 +12,7 @@ use hyper::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
-    Metrics,
+    ClientMetrics, Metrics,
     waits::{Waiting, Waits},
 };
 use crate::{lock::keeper::Refused, refusal::Reason};
@@ -83,6 +83,10 @@ impl WorkerMetrics {
 
     pub fn unrouted(&self) -> &RouteMetrics {
         &self.unrouted
+    }
+
+    pub fn clients(&self) -> &ClientMetrics {
+        &self.all.clients
     }
 
     pub fn upstream_answered(&self, upstream: &str, status: StatusCode, took: Duration) {

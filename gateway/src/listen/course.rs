@@ -1,0 +1,242 @@
+//! What a connection is about at the moment. Whoever moves its bytes and whoever answers its requests tell each other
+//! here: the HTTP library between them tells neither.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
+    task::Waker,
+};
+
+use tokio::time::Instant;
+
+/// The course of one connection.
+#[derive(Debug)]
+pub struct Course {
+    reading: Cell<Reading>,
+    writing: Cell<Writing>,
+    /// Several requests at once, as HTTP/2 has it.
+    several: bool,
+    /// Then, those that may still be under way.
+    exchanges: RefCell<Vec<Weak<Exchange>>>,
+    /// To be closed with a reset.
+    reset: Cell<bool>,
+    /// Who looks for the next request, once this one is over.
+    waits: RefCell<Option<Waker>>,
+}
+
+/// What comes next from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// A request, or nothing. The time is known once somebody waits for it.
+    Idle(Option<Instant>),
+    /// The rest of a head that began then.
+    Head(Instant),
+    /// A body, or nothing as long as its answer is not complete; on HTTP/2 anything.
+    Busy,
+}
+
+/// What the HTTP library writes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writing {
+    /// Answers of ours; on HTTP/2 frames.
+    Answers,
+    /// It was given the last piece of an answer, and has not written since: all it writes now belongs to it.
+    LastPiece,
+    /// So many bytes of complete answers. What it writes beyond is of its own making.
+    Owed(usize),
+}
+
+/// One request and its answer.
+#[derive(Debug)]
+pub struct Exchange {
+    course: Rc<Course>,
+    /// The client let the rest of its body wait for too long.
+    pub stalled: Cell<bool>,
+    /// A piece of the answer was given to the HTTP library, which has not asked for the next one.
+    given: Cell<bool>,
+    /// How often in a row it was seen like that.
+    seen: Cell<u8>,
+}
+
+/// Held by the answer: dropped when all of it was given to the HTTP library.
+#[derive(Debug)]
+pub struct Answering(Rc<Exchange>);
+
+impl Course {
+    /// Of an HTTP/1.1 connection, whose first head began with it.
+    pub fn of_http1(since: Instant) -> Rc<Self> {
+        Self::new(false, Reading::Head(since), Writing::Owed(0))
+    }
+
+    /// Of an HTTP/2 connection: what is read and written concerns many requests at once.
+    pub fn of_http2() -> Rc<Self> {
+        Self::new(true, Reading::Busy, Writing::Answers)
+    }
+
+    fn new(several: bool, reading: Reading, writing: Writing) -> Rc<Self> {
+        Rc::new(Self {
+            several,
+            reading: Cell::new(reading),
+            writing: Cell::new(writing),
+            exchanges: RefCell::default(),
+            reset: Cell::new(false),
+            waits: RefCell::default(),
+        })
+    }
+
+    /// The head of a request is complete.
+    pub fn begin(self: &Rc<Self>) -> (Rc<Exchange>, Answering) {
+        self.reading.set(Reading::Busy);
+        self.writing.set(Writing::Answers);
+        let exchange = Rc::new(Exchange {
+            course: self.clone(),
+            stalled: Cell::new(false),
+            given: Cell::new(false),
+            seen: Cell::new(0),
+        });
+        if self.several {
+            let mut exchanges = self.exchanges.borrow_mut();
+            if exchanges.len() >= FORGET_AT {
+                exchanges.retain(|exchange| exchange.strong_count() > 0);
+            }
+            exchanges.push(Rc::downgrade(&exchange));
+        }
+        (exchange.clone(), Answering(exchange))
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        self.reading.get()
+    }
+
+    pub(super) fn writing(&self) -> Writing {
+        self.writing.get()
+    }
+
+    /// Nothing is there to read, and nothing has to be.
+    pub(super) fn waits(&self, waker: &Waker) {
+        let mut waits = self.waits.borrow_mut();
+        if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *waits = Some(waker.clone());
+        }
+    }
+
+    /// Bytes came.
+    pub(super) fn heard(&self) {
+        if let Reading::Idle(_) = self.reading.get() {
+            self.reading.set(Reading::Head(Instant::now()));
+        }
+    }
+
+    /// Since when nothing has come, if nothing has to.
+    pub(super) fn idle_since(&self, known: Option<Instant>) -> Instant {
+        known.unwrap_or_else(|| {
+            let now = Instant::now();
+            self.reading.set(Reading::Idle(Some(now)));
+            now
+        })
+    }
+
+    /// `left` bytes of complete answers are still to be written.
+    pub(super) fn owes(&self, left: usize) {
+        self.writing.set(Writing::Owed(left));
+    }
+
+    pub(super) fn reset(&self) {
+        self.reset.set(true);
+    }
+
+    pub(super) fn is_reset(&self) -> bool {
+        self.reset.get()
+    }
+
+    /// Looked at now and then, on HTTP/2.
+    pub(super) fn look(&self) -> Sight {
+        let mut exchanges = self.exchanges.borrow_mut();
+        exchanges.retain(|exchange| exchange.strong_count() > 0);
+        let mut sight = Sight { exchanges: exchanges.len(), not_taken: 0 };
+        for exchange in exchanges.iter().filter_map(Weak::upgrade).filter(|exchange| exchange.given.get()) {
+            exchange.seen.set(exchange.seen.get().saturating_add(1));
+            sight.not_taken = sight.not_taken.max(exchange.seen.get());
+        }
+        sight
+    }
+}
+
+/// Exchanges that are over are forgotten when so many have been noted.
+const FORGET_AT: usize = 256;
+
+/// What is under way on an HTTP/2 connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sight {
+    pub(super) exchanges: usize,
+    /// How often in a row some client was seen taking nothing of its answer.
+    pub(super) not_taken: u8,
+}
+
+impl Answering {
+    /// The HTTP library asked for a piece, and was given one or has to wait for it.
+    pub fn asked(&self, given: bool) {
+        self.0.given.set(given);
+        self.0.seen.set(0);
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.given.set(false);
+        let course = &self.0.course;
+        if !course.several {
+            course.writing.set(Writing::LastPiece);
+        }
+    }
+}
+
+impl Drop for Exchange {
+    /// Answer and body are both over.
+    fn drop(&mut self) {
+        if !self.course.several {
+            self.course.reading.set(Reading::Idle(None));
+            // The last piece has left before: nothing else happens that would begin the wait for the next request.
+            if let (Writing::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take()) {
+                waker.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_over_when_both_its_body_and_its_answer_are() {
+        let course = Course::of_http1(Instant::now());
+        assert!(matches!(course.reading(), Reading::Head(_)));
+        let (body, answer) = course.begin();
+        drop(answer);
+        assert_eq!((course.reading(), course.writing()), (Reading::Busy, Writing::LastPiece));
+        drop(body);
+        assert_eq!(course.reading(), Reading::Idle(None));
+        course.heard();
+        assert!(matches!(course.reading(), Reading::Head(_)));
+    }
+
+    #[test]
+    fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_not() {
+        let course = Course::of_http2();
+        let (_slow, slow) = course.begin();
+        let (_waits, waits) = course.begin();
+        for round in 1..4 {
+            slow.asked(round == 1);
+            waits.asked(false);
+            if round > 1 {
+                slow.asked(true);
+            }
+            assert_eq!(course.look(), Sight { exchanges: 2, not_taken: 1 });
+        }
+        assert_eq!(course.look().not_taken, 2);
+        drop((slow, _slow));
+        assert_eq!(course.look(), Sight { exchanges: 1, not_taken: 0 });
+        assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
+    }
+}

@@ -1,0 +1,40 @@
+//! How long a client is waited for, by name.
+
+use std::time::Duration;
+
+use fencegate_policies::plan::Timeouts;
+
+/// The names of the time limits, as they stand in the policy and in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Detect,
+    RequestHeaders,
+    RequestBody,
+    Idle,
+    ResponseWrite,
+}
+
+impl Limit {
+    pub const ALL: [Self; 5] =
+        [Self::Detect, Self::RequestHeaders, Self::RequestBody, Self::Idle, Self::ResponseWrite];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Detect => "detect",
+            Self::RequestHeaders => "request_headers",
+            Self::RequestBody => "request_body",
+            Self::Idle => "idle",
+            Self::ResponseWrite => "response_write",
+        }
+    }
+
+    pub fn of(self, timeouts: &Timeouts) -> Duration {
+        match self {
+            Self::Detect => timeouts.detect,
+            Self::RequestHeaders => timeouts.request_headers,
+            Self::RequestBody => timeouts.request_body,
+            Self::Idle => timeouts.idle,
+            Self::ResponseWrite => timeouts.response_write,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The bytes of a client's connection, below the HTTP library: bounds how long the client is waited for, and says in
+//! our words what the library refuses in its own.
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    mem,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use fencegate_policies::plan::Timeouts;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::{
+    course::{Course, Reading, Writing},
+    farewell::{close, farewell, refused},
+    limit::Limit,
+};
+use crate::{
+    admin::metrics::WorkerMetrics,
+    network::Reset,
+    refusal::{Reason, Refusal},
+};
+
+/// A connection that is served.
+pub(super) struct Paced<I: Reset> {
+    stream: Stream<I>,
+    course: Rc<Course>,
+    timeouts: Timeouts,
+    metrics: Rc<WorkerMetrics>,
+    /// Made when the client is waited for the first time, and set again only when it is due too late.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Since when the client has taken nothing.
+    stuck: Option<Instant>,
+}
+
+enum Stream<I> {
+    Live(I),
+    /// Nothing of the HTTP library passes any more.
+    Leaving(Pin<Box<dyn Future<Output = ()>>>),
+    Gone,
+}
+
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
+    pub(super) fn new(stream: I, course: Rc<Course>, timeouts: Timeouts, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { stream: Stream::Live(stream), course, timeouts, metrics, timer: None, stuck: None }
+    }
+
+    /// Nothing is there to read: is it too late for it?
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (since, limit) = match self.course.reading() {
+            Reading::Busy => {
+                self.course.waits(cx.waker());
+                return Poll::Pending;
+            }
+            Reading::Head(since) => (since, Limit::RequestHeaders),
+            Reading::Idle(known) => (self.course.idle_since(known), Limit::Idle),
+        };
+        ready!(self.poll_timer(cx, since + limit.of(&self.timeouts)));
+        self.metrics.clients().timed_out(limit);
+        match limit {
+            Limit::RequestHeaders => self.refuse(Reason::SlowRequest, "no complete head in time"),
+            _ => self.leave(farewell_without_words),
+        }
+        self.poll_leaving(cx)
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if timer.deadline() > due {
+            timer.as_mut().reset(due);
+        }
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= due {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(due);
+        }
+    }
+
+    /// The HTTP library could not read a request, and says so with a bare status.
+    fn correct(&mut self, said: &[u8]) {
+        let (reason, detail) = match said.get(9..12) {
+            Some(b"414") => (Reason::TargetTooLarge, "the target of a request"),
+            Some(b"431") => (Reason::HeaderTooLarge, "the head of a request"),
+            _ => (Reason::Malformed, "the head of a request cannot be read"),
+        };
+        self.refuse(reason, detail);
+    }
+
+    fn refuse(&mut self, reason: Reason, detail: &'static str) {
+        let took = match self.course.reading() {
+            Reading::Head(since) => since.elapsed(),
+            Reading::Busy | Reading::Idle(_) => Duration::ZERO,
+        };
+        let words = refused(&self.metrics, Refusal::new(reason, detail), took);
+        if let Writing::Owed(0) = self.course.writing() {
+            self.leave(|stream| Box::pin(farewell(stream, words)));
+        } else {
+            // The client has not even taken the answers before.
+            self.leave(farewell_without_words);
+        }
+    }
+
+    fn leave(&mut self, how: impl FnOnce(I) -> Pin<Box<dyn Future<Output = ()>>>) {
+        self.stream = match mem::replace(&mut self.stream, Stream::Gone) {
+            Stream::Live(stream) => Stream::Leaving(how(stream)),
+            other => other,
+        };
+    }
+
+    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Stream::Leaving(farewell) = &mut self.stream {
+            ready!(farewell.as_mut().poll(cx));
+            self.stream = Stream::Gone;
+        }
+        Poll::Ready(())
+    }
+
+    /// A write that went as it did; bounds how long none goes.
+    fn written<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.stuck = None;
+            return polled;
+        }
+        let since = *self.stuck.get_or_insert_with(Instant::now);
+        ready!(self.poll_timer(cx, since + self.timeouts.response_write));
+        self.metrics.clients().timed_out(Limit::ResponseWrite);
+        self.course.reset();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Writes outside of any exchange: the rest of complete answers, and then what the library says by itself.
+    fn write_owed(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let total = pieces.iter().map(|piece| piece.len()).sum();
+        let owed = match self.course.writing() {
+            Writing::Owed(owed) => owed,
+            Writing::LastPiece | Writing::Answers => total,
+        };
+        self.course.owes(owed);
+        let Some(first) = pieces.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
+        if owed == 0 {
+            self.correct(first);
+            // Taken, so that the library closes the connection; ours are said instead.
+            return Poll::Ready(Ok(total));
+        }
+        let Stream::Live(stream) = &mut self.stream else { return Poll::Ready(Ok(total)) };
+        let polled = match total <= owed {
+            true => Pin::new(stream).poll_write_vectored(cx, pieces),
+            false => Pin::new(stream).poll_write(cx, &first[..owed.min(first.len())]),
+        };
+        if let Poll::Ready(Ok(count)) = polled {
+            self.course.owes(owed - count);
+        }
+        self.written(cx, polled)
+    }
+}
+
+fn farewell_without_words<I: AsyncRead + AsyncWrite + Unpin + 'static>(
+    stream: I,
+) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(close(stream))
+}
+
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Stream::Live(stream) = &mut this.stream else {
+            // The end, once all is said.
+            return this.poll_leaving(cx).map(Ok);
+        };
+        let before = buffer.filled().len();
+        match Pin::new(stream).poll_read(cx, buffer) {
+            Poll::Ready(read) => {
+                if buffer.filled().len() > before {
+                    this.course.heard();
+                }
+                Poll::Ready(read)
+            }
+            Poll::Pending => this.poll_wait(cx).map(Ok),
+        }
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.course.writing() != Writing::Answers {
+            return this.write_owed(cx, &[IoSlice::new(bytes)]);
+        }
+        let Stream::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
+        let polled = Pin::new(stream).poll_write(cx, bytes);
+        this.written(cx, polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.course.writing() != Writing::Answers {
+            return this.write_owed(cx, pieces);
+        }
+        let Stream::Live(stream) = &mut this.stream else {
+            return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
+        };
+        let polled = Pin::new(stream).poll_write_vectored(cx, pieces);
+        this.written(cx, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            Stream::Live(stream) => stream.is_write_vectored(),
+            Stream::Leaving(_) | Stream::Gone => true,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Stream::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
+        if this.course.writing() == Writing::LastPiece {
+            // All of it had left before.
+            this.course.owes(0);
+        }
+        let polled = Pin::new(stream).poll_flush(cx);
+        if let Reading::Idle(_) = this.course.reading() {
+            // The library does not read again before something comes; the wait for it begins here.
+            let _too_late = this.poll_wait(cx);
+        }
+        this.written(cx, polled)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.leave(farewell_without_words);
+        this.poll_leaving(cx).map(Ok)
+    }
+}
+
+impl<I: Reset> Drop for Paced<I> {
+    fn drop(&mut self) {
+        if let (Stream::Live(stream), true) = (&self.stream, self.course.is_reset()) {
+            stream.reset_on_close();
+        }
+    }
+}

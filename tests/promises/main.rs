@@ -1,5 +1,6 @@
 //! What Fencegate promises, one module per promise, each against real processes and a real ZooKeeper.
 
+mod abuse;
 mod alerts;
 mod cached;
 mod differential;
@@ -53,6 +54,7 @@ mod shared;
 mod stamp;
 mod start;
 mod storm;
+mod streaming;
 mod vtc;
 mod waiting;
 mod wire;

@@ -1,0 +1,245 @@
+//! Clients that ask for much and give little take nothing from others: not memory, not a key, not an answer.
+
+use std::{net::SocketAddr, time::Duration};
+
+use fencegate::{demo::child::Child, serve::files};
+use fencegate_tests::{
+    client::{Ask, Raw},
+    gateway::Gateway,
+    origin::{Act, Reply},
+    patience::{PATIENCE, patiently},
+    site::Site,
+};
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+use tokio::{io::AsyncWriteExt, net::TcpStream, task::spawn_blocking};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// For one request of somebody else, while the machine is busy with the abuse.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Somebody else asks meanwhile, each time over a connection of their own, for the key that the abuse is after, and for
+/// what needs none.
+async fn beside_others<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> R {
+    let mut rounds = 0;
+    let others = async {
+        loop {
+            for ask in [Ask::post("/pay/7"), Ask::get("/x")] {
+                let answer = gateway.send(&ask).await;
+                assert_eq!(answer.status, 200, "{ask:?}: {}", gateway.log());
+                assert!(answer.took() < SERVED_WITHIN, "{ask:?} took {:?}", answer.took());
+            }
+            rounds += 1;
+        }
+    };
+    let done = tokio::select! {
+        done = abuse => done,
+        () = others => unreachable!("they ask until the abuse is over"),
+    };
+    assert!(rounds >= 3, "others were served {rounds} times");
+    done
+}
+
+async fn nothing_is_left(gateway: &Gateway) {
+    for gauge in ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"] {
+        gateway.gauge_becomes(gauge, 0.0).await;
+    }
+}
+
+/// Memory that was in use at once during an abuse, beyond what is in use when others are served.
+async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usize) {
+    for _ in 0..20 {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    }
+    gateway.forget_peak();
+    let before = gateway.resident();
+    let done = beside_others(gateway, abuse).await;
+    (done, gateway.peak().saturating_sub(before))
+}
+
+/// Runs a program to its end, and gives what it said.
+async fn told_by(program: &str, arguments: &[String]) -> String {
+    let child = Child::spawn(program, arguments).expect("setpriv");
+    let ended = spawn_blocking(move || (child.wait(PATIENCE * 2), child.log())).await.expect("no panic");
+    let (status, log) = ended;
+    assert!(status.is_some(), "{program} goes on for ever:\n{log}");
+    log
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// As RFC 9113, 4.1 has it.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// `POST /pay/7` at `a`, from the static table where it has it.
+const POST: &[u8] = b"\x83\x86\x04\x06/pay/7\x01\x01a";
+
+fn opened(n: u32, flags: u8) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | flags, 2 * n + 1, POST)
+}
+
+/// A connection with one kind of frames, as fast as they are taken, until it ends or for a while.
+async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
+    const FLOODED: Duration = Duration::from_secs(4);
+    let mut stream = TcpStream::connect(public).await.expect("listens");
+    let hello = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b""), first].concat();
+    let flooding = async {
+        if stream.write_all(&hello).await.is_err() {
+            return;
+        }
+        for hundred in 0.. {
+            let frames: Vec<u8> = (hundred * 100..hundred * 100 + 100).flat_map(&frames).collect();
+            // Nothing is read: what is answered has to wait somewhere.
+            if stream.write_all(&frames).await.is_err() {
+                return;
+            }
+        }
+    };
+    drop(tokio::time::timeout(FLOODED, flooding).await);
+}
+
+/// What a connection may hold by its windows and buffers, and slack of the allocator: no flood gets more.
+const ONE_CONNECTION: usize = 16 * MIB;
+
+#[tokio::test]
+async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let public = gateway.public;
+    let begun = frame(HEADERS, END_STREAM, 1, POST);
+    let cancelled =
+        |n| [opened(n, END_STREAM), frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes())].concat();
+    let endless = |n: u32| frame(CONTINUATION, 0, 1, format!("\x00\x06x-{:04}\x01y", n % 10_000).as_bytes());
+    let settings = |_| frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100]);
+    let pings = |_| frame(PING, 0, 0, b"01234567");
+    for (name, first, frames) in [
+        ("rapid reset (CVE-2023-44487)", vec![], &cancelled as &dyn Fn(u32) -> Vec<u8>),
+        ("continuation (CVE-2024-27316)", begun, &endless),
+        ("settings", vec![], &settings),
+        ("pings", vec![], &pings),
+        ("streams that are opened and left", vec![], &|n| opened(n, 0)),
+        ("empty continuations", frame(HEADERS, 0, 1, POST), &|_| frame(CONTINUATION, 0, 1, b"")),
+    ] {
+        let ((), grown) = grown(&gateway, flood(public, first, frames)).await;
+        assert!(grown < ONE_CONNECTION, "{name}: grew by {} KiB", grown / KIB);
+        println!("{name}: grew by {} KiB", grown / KIB);
+    }
+    nothing_is_left(&gateway).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let url = format!("http://{}/x", gateway.public);
+    let arguments = ["-n10000", "-c1", "-m100", "-t1", &url].map(str::to_owned);
+    let (told, grown) = grown(&gateway, told_by("h2load", &arguments)).await;
+    assert!(told.contains("10000 succeeded, 0 failed, 0 errored"), "{told}");
+    assert!(told.contains("status codes: 10000 2xx"), "{told}");
+    assert!(grown < ONE_CONNECTION, "grew by {} KiB", grown / KIB);
+    nothing_is_left(&gateway).await;
+}
+
+/// How many clients slowhttptest is told to be.
+const SLOW: usize = 1000;
+
+#[tokio::test]
+async fn slow_heads_slow_bodies_and_slow_readers_hold_nobody_up() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let (pay, large) =
+        (format!("http://{}/pay/7", gateway.public), format!("http://{}/large", gateway.public));
+    site.origin.otherwise_at("/large", Act::now(Reply::with_body(vec![b'a'; MIB])));
+    for (mode, url, method, each) in [
+        ("-H", &pay, "POST", 32 * KIB),
+        ("-B", &pay, "POST", 32 * KIB),
+        // Each may keep a buffer of its answer with us, and one of the upstream's.
+        ("-X", &large, "GET", 256 * KIB),
+    ] {
+        let clients = format!("-c{SLOW}");
+        let words = [
+            mode, &clients, "-r500", "-i2", "-l10", "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t", method,
+            "-u", url,
+        ];
+        let (told, grown) = grown(&gateway, told_by("slowhttptest", &words.map(str::to_owned))).await;
+        println!(
+            "slowhttptest {mode}: grew by {} KiB, {} for each\n{}",
+            grown / KIB,
+            grown / SLOW,
+            tail(&told)
+        );
+        assert!(grown < SLOW * each, "{mode}: grew by {} KiB", grown / KIB);
+        assert!(!told.contains("service available:   NO"), "{mode}: {told}");
+        nothing_is_left(&gateway).await;
+    }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
+/// A thousand of each kind at once.
+const EACH: usize = 1000;
+
+#[tokio::test]
+async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
+    files::allow_many();
+    let site = Site::fresh().await;
+    let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
+    let policy = site
+        .policy("gw-1")
+        .with("/listeners/public/limits", json!({"connections": 5000}))
+        .with("/listeners/public/timeouts", long);
+    let gateway = Gateway::start(&policy).await;
+    site.origin.otherwise_at("/large", Act::now(Reply::with_body(vec![b'a'; MIB])));
+    let ((), grown) = grown(&gateway, async {
+        let mut kept = Vec::new();
+        for said in [
+            "",
+            "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-Slow: ",
+            "POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhal",
+            "GET /large HTTP/1.1\r\nHost: a\r\n\r\n",
+        ] {
+            let public = gateway.public;
+            let clients = stream::iter(0..EACH).map(|_| slow(public, said));
+            kept.extend(clients.buffer_unordered(50).collect::<Vec<_>>().await);
+        }
+        let asked = async {
+            site.origin
+                .when("every reader's request", |log| (log.on("/large").count() == EACH).then_some(()))
+                .await
+        };
+        patiently("four thousand connections", asked, || gateway.log()).await;
+        // Somebody else is served while all of them are there.
+        for _ in 0..10 {
+            assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+        }
+        let half = gateway.metrics().await.sum("fencegate_requests_in_flight", &[]);
+        assert!(half >= EACH as f64, "only {half} requests are in flight");
+        drop(kept);
+    })
+    .await;
+    println!("four thousand connections: grew by {} MiB", grown / MIB);
+    // Three kinds hold a head or less; a reader holds a buffer of its answer with us, and one of the upstream's.
+    assert!(grown < 3 * EACH * 32 * KIB + EACH * 256 * KIB, "grew by {} MiB", grown / MIB);
+    nothing_is_left(&gateway).await;
+}
+
+/// Says something, and neither goes on nor reads.
+async fn slow(public: SocketAddr, said: &str) -> Raw {
+    let mut client = Raw::connect_narrow(public).await.expect("listens");
+    client.say(said).await.expect("connected");
+    client
+}

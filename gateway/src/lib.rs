@@ -6,6 +6,9 @@
 //! [`once`] keeps operations from happening twice, [`upstream`] guards
 //! what is written. [`serve`] starts and stops it all, and [`edition`] is what a reload changes.
 
+// The request path is one future, each step within the one before.
+#![recursion_limit = "256"]
+
 pub mod admin;
 pub mod body;
 pub mod cli;

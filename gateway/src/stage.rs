@@ -29,7 +29,7 @@ use crate::{
     refusal::Reason,
     steps::limit::Permit,
     ticket::{FENCING_TICKET, Ticketing},
-    upstream::gate::Gate,
+    upstream::{gate::Gate, speak::TakesTrailers},
 };
 
 /// As the HTTP library gave it.
@@ -235,6 +235,9 @@ impl Keyed {
         *http.method_mut() = self.http.method().clone();
         *http.uri_mut() = self.http.uri().clone();
         *http.headers_mut() = self.http.headers().clone();
+        if let Some(takes) = self.http.extensions().get::<TakesTrailers>() {
+            http.extensions_mut().insert(*takes);
+        }
         let Self { notes, plan, upstream, .. } = self;
         Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None }
     }

@@ -19,6 +19,7 @@ mod route;
 mod scalar;
 mod sharing;
 mod tickets;
+mod tls;
 mod upstream;
 mod yaml;
 mod zookeeper;

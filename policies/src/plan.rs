@@ -4,6 +4,7 @@ mod fence;
 mod guard;
 mod once;
 mod sharing;
+mod tls;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,6 +12,7 @@ pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use once::{Once, OnceStore, Operation};
 pub use sharing::{Eject, Health, PoolLimits, Sharing};
+pub use tls::{ClientCertificate, Tls};
 
 use crate::{
     host::Hosts,
@@ -61,7 +63,7 @@ impl Plan {
 }
 
 /// The public listener.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
@@ -75,9 +77,18 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// What an open socket cannot change.
-    pub fn fixed(&self) -> (&str, SocketAddr, usize) {
-        (&self.name, self.address, self.limits.connections)
+    /// Something differs that an open socket cannot change: all but what the steps look up for each request.
+    pub fn needs_restart(&self, new: &Self) -> bool {
+        let Limits { in_flight, max_fields, max_body, .. } = new.limits;
+        let Timeouts { request_body, drain, .. } = new.timeouts;
+        let taken_over = Self {
+            trusted: new.trusted.clone(),
+            hosts: new.hosts.clone(),
+            limits: Limits { in_flight, max_fields, max_body, ..self.limits.clone() },
+            timeouts: Timeouts { request_body, drain, ..self.timeouts.clone() },
+            ..self.clone()
+        };
+        taken_over != *new
     }
 }
 
@@ -174,8 +185,11 @@ pub struct UpstreamId(pub usize);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub name: Arc<str>,
-    /// `host:port` each, at least one, plain HTTP/1.1.
+    /// `host:port` each, at least one.
     pub endpoints: Vec<Arc<str>>,
+    /// How TLS is spoken with all of them; `None` for plain text.
+    pub tls: Option<Tls>,
+    pub protocol: Protocol,
     pub fencing: Level,
     /// No hop between here and there sends a request twice, so a guard that refuses has not seen it before. Default no.
     pub direct: bool,
@@ -202,6 +216,22 @@ pub enum Level {
     Guard,
     /// The upstream, in the transaction of the effect.
     Upstream,
+}
+
+/// What is spoken with an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    #[default]
+    Http1,
+    Http2,
+    /// What the upstream chooses; HTTP/1.1 without TLS.
+    Auto,
+}
+
+impl Upstream {
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
 }
 
 impl Level {

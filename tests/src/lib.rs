@@ -25,6 +25,7 @@ pub mod policy;
 pub mod process;
 pub mod scratch;
 pub mod site;
+pub mod terminator;
 pub mod values;
 pub mod wire;
 pub mod zookeeper;

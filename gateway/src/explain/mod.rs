@@ -168,7 +168,7 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let parts =
         Parts { in_flight: InFlight::at_most(1), hop, plan: plan.clone(), running: TaskTracker::new() };
     let kerb = Kerb::default();
-    let edition = Edition::first(plan.clone(), Fleets::of(&plan, all.endpoints()));
+    let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
     let steps = stack::decide(parts, Routing { edition, metrics }, kerb.clone());
     let notes = Rc::<Notes>::default();
     let arrived = Arrived { http: request, notes: notes.clone(), peer: Rc::new(nobody()) };
@@ -187,7 +187,11 @@ fn nobody() -> Peer {
 fn destination(upstream: &Upstream) -> Destination {
     Destination {
         name: upstream.name.to_string(),
-        endpoints: upstream.endpoints.iter().map(|endpoint| format!("http://{endpoint}")).collect(),
+        endpoints: upstream
+            .endpoints
+            .iter()
+            .map(|endpoint| format!("{}://{endpoint}", upstream.scheme()))
+            .collect(),
         fencing: upstream.fencing.word(),
     }
 }

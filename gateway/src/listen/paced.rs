@@ -51,7 +51,15 @@ enum Stream<I> {
 
 impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     pub(super) fn new(stream: I, course: Rc<Course>, timeouts: Timeouts, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { stream: Stream::Live(stream), course, timeouts, metrics, timer: None, stuck: None, first_line: true }
+        Self {
+            stream: Stream::Live(stream),
+            course,
+            timeouts,
+            metrics,
+            timer: None,
+            stuck: None,
+            first_line: true,
+        }
     }
 
     /// Nothing is there to read: is it too late for it?

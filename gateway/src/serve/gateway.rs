@@ -112,7 +112,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
     let guards = Arc::new(Guards::new(installation));
     let hop = HopName::new(Guid::new(&SystemRandomness));
-    let fleets = Fleets::of(&plan, metrics.endpoints());
+    let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
     health::start(Tcp, &fleets)?;
     let edition = Edition::first(plan.clone(), fleets);
     let (known, seen) = (guards.clone(), metrics.clone());

@@ -99,7 +99,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let role = Guarding { guard: guard.clone(), tickets: tickets.clone() };
     let serving = Arc::new(plan.serving.clone());
     let workers = options.workers.max(1);
-    let fleets = Fleets::of(&serving, metrics.endpoints());
+    let fleets = Fleets::of(&serving, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
     health::start(Tcp, &fleets)?;
     let workers = process::start_workers(Shared {
         edition: Edition::first(serving, fleets),

@@ -18,7 +18,7 @@ use super::{
     reload::Turn,
     worker::{self, Drained, Shared, Staffed, Started},
 };
-use crate::{network::Tcp, ticket::BadFile};
+use crate::{network::Tcp, ticket::BadFile, upstream::tls::BadTls};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,8 @@ pub enum Trouble {
     Start(#[from] io::Error),
     #[error("read the key that tickets are signed with")]
     Key(#[from] BadFile),
+    #[error("prepare TLS with an upstream")]
+    UpstreamTls(#[source] BadTls),
     #[error("the session's thread has panicked; locks go by the session timeout")]
     SessionEnded,
     #[error("{0} requests were still at work when the drain was over")]

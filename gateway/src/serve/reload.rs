@@ -14,7 +14,7 @@ use crate::{
     lock::keeper::Keeper,
     network::Tcp,
     session::nameplate::Nameplate,
-    upstream::{guards::Guards, health},
+    upstream::{guards::Guards, health, tls::BadTls},
     written::Written,
 };
 
@@ -113,7 +113,7 @@ impl Reloader {
     async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> io::Result<()> {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
-        let fleets = old.fleets.after(&plan, self.metrics.endpoints());
+        let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(unusable)?;
         health::start(Tcp, &fleets)?;
         let edition = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
         self.metrics.turn_to(&gateway);
@@ -154,6 +154,12 @@ impl Reloader {
             warn!(%file, fields, "config.restart_needed: what differs here has no effect until the process is started anew");
         }
     }
+}
+
+/// A file for TLS, told with what is wrong with it.
+fn unusable(bad: BadTls) -> io::Error {
+    let why = std::error::Error::source(&bad).map(ToString::to_string);
+    io::Error::other(why.map_or_else(|| bad.to_string(), |why| format!("{bad}: {why}")))
 }
 
 /// Sees when a file changes. A file that is being written changes more than once.

@@ -20,7 +20,6 @@ use fencegate_policies::{
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Version,
     body::{Body as _, Incoming},
-    client::conn::TrySendError,
     header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 use tokio::time::{Instant, sleep_until};
@@ -41,8 +40,9 @@ use crate::{
         fleet::Fleets,
         gate::{Gate, Why},
         guards::{Distrust, Guards},
-        link::Lend,
+        link::{Lend, Progress},
         pool::{NotConnected, Pool},
+        speak::NotAnswered,
         verdict::Account,
     },
 };
@@ -153,11 +153,11 @@ impl<N: Network> Forward<N> {
         notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
-        let answer = lend.link().sender.try_send_request(http);
+        let answer = lend.link().send(http);
         let limit = upstream.response_timeout;
         let answered = tokio::select! {
             answered = answer => answered,
-            () = too_late(lend.gate(), limit, evidence.is_some()) => {
+            () = too_late(lend.link().progress(), limit, evidence.is_some()) => {
                 self.metrics.upstream_error(&upstream.name, "timeout");
                 lend.failed();
                 return Err(Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, format!("no answer within {limit:?}"))));
@@ -227,14 +227,13 @@ impl<N: Network> Forward<N> {
     }
 
     /// The exchange broke before its answer. The gate, not the HTTP library, knows what was written.
-    fn failed(&self, error: TrySendError<Request<Body>>, lend: &mut Lend, upstream: &Upstream) -> Failed {
-        let mut error = error;
+    fn failed(&self, failed: NotAnswered, lend: &mut Lend, upstream: &Upstream) -> Failed {
         // From here on the count cannot grow.
         lend.gate().shut(Why::Abandoned);
         let sent = if lend.gate().written() == 0 { Sent::Nothing } else { Sent::Something };
         let cause = if lend.gate().lost_its_proof() { Cause::ProofLost } else { Cause::Closed };
-        let detail = format!("{}: {}", lend.endpoint(), error.error());
-        if is_of_the_client(error.error()) {
+        let detail = format!("{}: {}", lend.endpoint(), failed.why);
+        if is_of_the_client(&failed.why) {
             let reason = if sent == Sent::Nothing { Reason::Malformed } else { Reason::BodyBroken };
             return Failed::Refused(Refusal::new(reason, detail));
         }
@@ -243,7 +242,7 @@ impl<N: Network> Forward<N> {
         if cause == Cause::Closed && !(reused && sent == Sent::Nothing) {
             lend.failed();
         }
-        match (retry::again(cause, sent), sent, error.take_message()) {
+        match (retry::again(cause, sent), sent, failed.back) {
             (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) => {
                 Failed::Unsent { back: Box::new(back), reused }
             }
@@ -291,13 +290,13 @@ fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
 
 /// A fenced request was here in full, so its time runs from its dispatch. An unfenced one may be a long upload: its
 /// time runs from the last byte that went up.
-fn too_late(gate: &Gate, limit: Duration, fenced: bool) -> impl Future<Output = ()> {
+fn too_late(progress: Progress, limit: Duration, fenced: bool) -> impl Future<Output = ()> {
     let began = Instant::now();
     async move {
         let mut last = began;
         loop {
             sleep_until(last + limit).await;
-            let moved = gate.last_write().max(began);
+            let moved = progress.last().max(began);
             if fenced || moved == last {
                 return;
             }

@@ -15,6 +15,7 @@ use crate::{
     refusal::Refusal,
     stage::{Admitted, Clean},
     step::Serve,
+    upstream::speak::TakesTrailers,
 };
 
 pub async fn hygiene<S: Serve<Clean>>(
@@ -22,6 +23,9 @@ pub async fn hygiene<S: Serve<Clean>>(
     mut request: Admitted,
     next: &S,
 ) -> Result<Reply, Refusal> {
+    if takes_trailers(request.http.headers()) {
+        request.http.extensions_mut().insert(TakesTrailers);
+    }
     let headers = request.http.headers_mut();
     // Before anything of ours is added: a client may name our field in `Connection` to have it taken off again.
     let presented = clean(headers, &plan.fields);
@@ -31,6 +35,12 @@ pub async fn hygiene<S: Serve<Clean>>(
     let host = HeaderValue::from_str(request.host.as_str()).expect("a canonical host is visible ASCII");
     headers.insert(header::HOST, host);
     next.serve(Clean { request, presented }).await
+}
+
+/// `TE: trailers` is of one hop like all of `TE`, and said again to an upstream that can send trailers.
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::TE).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 /// Takes off the fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours, which it returns.

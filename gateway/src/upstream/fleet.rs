@@ -7,13 +7,16 @@ use std::sync::{
 
 use fencegate_policies::{
     pick::{self, Candidate},
-    plan::{Plan, Upstream, UpstreamId},
+    plan::{Plan, Tls, Upstream, UpstreamId},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::endpoint::{Bell, Endpoint, State};
+use super::{
+    endpoint::{Bell, Endpoint, State},
+    tls::{BadTls, Refreshed, Secured},
+};
 use crate::admin::metrics::EndpointMetrics;
 
 /// The upstreams of one plan, shared by all workers.
@@ -30,6 +33,8 @@ pub struct Fleets {
 pub struct Fleet {
     pub upstream: Upstream,
     endpoints: Vec<Arc<Endpoint>>,
+    /// `None` for plain text.
+    pub secured: Option<Secured>,
     turn: AtomicUsize,
     /// Two endpoints that fail at the same moment must not both be taken out as the last but one.
     ejecting: Mutex<()>,
@@ -37,14 +42,30 @@ pub struct Fleet {
 }
 
 impl Fleets {
-    pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
-        Self::made(plan, metrics, watch::Sender::new(()), |_, _| None)
+    /// # Errors
+    /// A file that TLS is to be spoken with cannot be used.
+    pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
+        Self::made(plan, metrics, watch::Sender::new(()), Secured::open, |_, _| None)
+    }
+
+    /// To be looked at only: no file is read, and nothing can be sent over TLS.
+    pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
+        let closed = |_: &Tls| Ok(Secured::closed());
+        Self::made(plan, metrics, watch::Sender::new(()), closed, |_, _| None).expect("no file is read")
     }
 
     /// For a plan that comes after: endpoints that are in both keep what is known of them.
-    pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
-        Self::made(plan, metrics, self.bell.clone(), |upstream, name| {
+    ///
+    /// # Errors
+    /// A file that TLS is to be spoken with cannot be used.
+    pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
+        Self::made(plan, metrics, self.bell.clone(), Secured::open, |upstream, name| {
             let fleet = self.all.iter().find(|fleet| fleet.upstream.name == upstream.name)?;
+            // What lies idle was made as that plan said.
+            let (old, new) = (&fleet.upstream, upstream);
+            if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
+                return None;
+            }
             let same = |one: &&Arc<Endpoint>| one.name == *name && one.has(&upstream.sharing.pool);
             fleet.endpoints.iter().find(same).cloned()
         })
@@ -54,25 +75,27 @@ impl Fleets {
         plan: &Plan,
         metrics: &EndpointMetrics,
         bell: Bell,
+        open: impl Fn(&Tls) -> Result<Secured, BadTls>,
         known: impl Fn(&Upstream, &Arc<str>) -> Option<Arc<Endpoint>>,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, BadTls> {
         let fleet = |upstream: &Upstream| {
             let made = |name: &Arc<str>| {
                 let new = || Endpoint::new(name.clone(), upstream.sharing.pool.clone(), bell.clone());
                 known(upstream, name).unwrap_or_else(|| Arc::new(new()))
             };
-            Arc::new(Fleet {
+            Ok(Arc::new(Fleet {
+                secured: upstream.tls.as_ref().map(&open).transpose()?,
                 upstream: upstream.clone(),
                 endpoints: upstream.endpoints.iter().map(made).collect(),
                 turn: AtomicUsize::new(0),
                 ejecting: Mutex::default(),
                 metrics: metrics.clone(),
-            })
+            }))
         };
-        let all = plan.upstreams.iter().map(fleet).collect();
+        let all = plan.upstreams.iter().map(fleet).collect::<Result<_, _>>()?;
         let fleets = Arc::new(Self { all, bell: bell.clone(), over: CancellationToken::new() });
         metrics.show(&fleets);
-        fleets
+        Ok(fleets)
     }
 
     /// Of the plan that this was made for.
@@ -129,6 +152,24 @@ impl Fleet {
         let lasts = endpoint.eject(eject);
         self.metrics.ejected(&self.upstream.name, &endpoint.name);
         warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, ?lasts, "endpoint.ejected");
+    }
+
+    /// Looks at the files that TLS is spoken with. It may block.
+    pub fn refresh(&self) {
+        let Some(secured) = &self.secured else { return };
+        let upstream = &self.upstream.name;
+        match secured.refresh() {
+            Refreshed::Unchanged => {}
+            Refreshed::TakenOver => {
+                self.metrics.tls_files(upstream, true);
+                info!(%upstream, "upstream.tls_files_taken_over");
+            }
+            Refreshed::Bad(bad) => {
+                self.metrics.tls_files(upstream, false);
+                let bad: &dyn std::error::Error = &bad;
+                warn!(%upstream, bad, "upstream.tls_files_bad: the old ones stay in use");
+            }
+        }
     }
 
     /// What the active checks say of it.

@@ -1,16 +1,17 @@
 //! Asks the endpoints how they are, on connections of its own: a question never waits behind a request, and never goes
 //! out under a lock.
 
-use std::{io, sync::Arc, thread};
+use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::plan::Health;
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, join, join_all, pending, select};
 use http_body_util::Empty;
 use hyper::{Request, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use tokio::{
-    task::LocalSet,
+    io::{AsyncRead, AsyncWrite},
+    task::{LocalSet, spawn_blocking},
     time::{MissedTickBehavior, interval, timeout},
 };
 use tracing::debug;
@@ -18,6 +19,7 @@ use tracing::debug;
 use super::{
     endpoint::Endpoint,
     fleet::{Fleet, Fleets},
+    speak::HTTP1,
 };
 use crate::network::Network;
 
@@ -33,15 +35,32 @@ pub fn start<N: Network + Send>(network: N, fleets: &Arc<Fleets>) -> io::Result<
 }
 
 async fn tend<N: Network>(network: &N, fleets: &Fleets) {
+    let files = join_all(fleets.all().iter().map(|fleet| tend_files(fleet.clone())));
     let all = fleets.all().iter().filter_map(|fleet| {
         let health = fleet.upstream.sharing.health.as_ref()?;
         Some(join_all(fleet.endpoints().iter().map(move |endpoint| watch(network, fleet, endpoint, health))))
     });
     tokio::select! {
-        _ = join_all(all) => {}
+        // There may be none of either, and then nothing to do before the end.
+        _ = join(async { (join_all(all).await, pending::<()>().await) }, files) => {}
         () = fleets.over().cancelled() => {}
     }
 }
+
+/// The files that TLS is spoken with, for ever.
+async fn tend_files(fleet: Arc<Fleet>) {
+    let mut ticks = interval(LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let fleet = fleet.clone();
+        // A panic there would be told by the runtime; the next look is another try.
+        drop(spawn_blocking(move || fleet.refresh()).await);
+    }
+}
+
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// One endpoint, for ever.
 async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) {
@@ -51,7 +70,7 @@ async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, heal
     let mut run = Run { well: true, against: 0 };
     loop {
         ticks.tick().await;
-        let good = check(network, endpoint, health).await;
+        let good = check(network, fleet, endpoint, health).await;
         fleet.metrics.checked(&fleet.upstream.name, &endpoint.name, good);
         fleet.checked(endpoint, run.after(good, health));
     }
@@ -81,8 +100,8 @@ impl Run {
 }
 
 /// One question.
-async fn check<N: Network>(network: &N, endpoint: &Endpoint, health: &Health) -> bool {
-    match timeout(health.timeout, status(network, endpoint, &health.path)).await {
+async fn check<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) -> bool {
+    match timeout(health.timeout, status(network, fleet, endpoint, &health.path)).await {
         Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
         Ok(Err(error)) => {
             debug!(endpoint = %endpoint.name, %error, "health check failed");
@@ -92,8 +111,21 @@ async fn check<N: Network>(network: &N, endpoint: &Endpoint, health: &Health) ->
     }
 }
 
-async fn status<N: Network>(network: &N, endpoint: &Endpoint, path: &str) -> io::Result<u16> {
+async fn status<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, path: &str) -> io::Result<u16> {
     let stream = network.dial(&endpoint.name).await?;
+    match &fleet.secured {
+        None => ask(stream, endpoint, path).await,
+        Some(secured) => {
+            let (stream, _) = secured.connect(&endpoint.name, stream, &[HTTP1]).await?;
+            ask(stream, endpoint, path).await
+        }
+    }
+}
+
+async fn ask<S>(stream: S, endpoint: &Endpoint, path: &str) -> io::Result<u16>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let question = Request::get(path)
         .header(header::HOST, &*endpoint.name)
@@ -112,8 +144,6 @@ async fn status<N: Network>(network: &N, endpoint: &Endpoint, path: &str) -> io:
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

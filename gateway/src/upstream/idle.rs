@@ -40,13 +40,16 @@ const MOST_HANDS: u32 = 32;
 
 impl Lying {
     fn is_usable(&self, now: Instant) -> bool {
-        !self.link.sender.is_closed() && now < self.until
+        self.link.is_usable() && now < self.until
     }
 }
 
 impl Idle {
     /// For a request that waits here, else to lie idle for so long.
     pub fn keep(&self, link: Link, keep: Duration) {
+        if !link.is_usable() {
+            return;
+        }
         let Some(link) = self.hand_on(link) else { return };
         // Somebody waits at another worker, who cannot use this connection, but can make one in its place.
         if link.endpoint.waiting() > 0 {

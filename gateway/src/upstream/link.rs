@@ -1,24 +1,29 @@
 //! One connection to an endpoint, and the exchange that it is lent to.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
-use hyper::client::conn::http1::SendRequest;
-use tokio::{task::AbortHandle, time::timeout};
+use hyper::{Request, Response, body::Incoming};
+use tokio::time::{Instant, timeout};
 
 use super::{
     endpoint::{Counted, Endpoint, Place},
     fleet::Fleet,
+    frames::Seen,
     gate::Gate,
     idle::Idle,
+    speak::{NotAnswered, Running, Sender},
+    tls::Generation,
 };
 use crate::body::Body;
 
 /// A connection that may carry one exchange at a time. Dropping it ends it at once: what is queued on it is never sent,
 /// and an exchange that was not complete ends with a reset.
 pub struct Link {
-    pub sender: SendRequest<Body>,
+    pub(super) sender: Sender,
     pub gate: Rc<Gate>,
-    pub(super) task: AbortHandle,
+    pub(super) running: Running,
+    /// Of the files for TLS that it was made with.
+    pub(super) generation: Option<Generation>,
     pub(super) endpoint: Arc<Endpoint>,
     /// Of a guard: the name of its store.
     pub(super) store: Option<Arc<str>>,
@@ -30,11 +35,64 @@ pub struct Link {
     pub(super) _place: Place,
 }
 
+impl Link {
+    /// May it carry another exchange?
+    pub(super) fn is_usable(&self) -> bool {
+        !self.sender.is_closed() && self.generation.as_ref().is_none_or(Generation::is_current)
+    }
+}
+
+impl Link {
+    /// Sends a request, in the form of HTTP/1.1.
+    pub fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
+        self.sender.send(request)
+    }
+
+    /// Returns true when the exchange is over in both directions, and nothing of it is left to be written.
+    pub(super) async fn settled(&mut self) -> bool {
+        if self.sender.settled().await.is_err() {
+            return false;
+        }
+        if let Sender::Http2(_, seen, _) = &self.sender {
+            // The library writes when it is its turn.
+            seen.until(|_| self.gate.is_flushed()).await;
+        }
+        self.running.tidy();
+        self.gate.is_flushed()
+    }
+
+    /// What tells when the last piece of a request has gone.
+    pub fn progress(&self) -> Progress {
+        match &self.sender {
+            Sender::Http1(_) => Progress::Bytes(self.gate.clone()),
+            Sender::Http2(_, seen, _) => Progress::Frames(seen.clone()),
+        }
+    }
+}
+
+/// How far a request has come.
+pub enum Progress {
+    Bytes(Rc<Gate>),
+    /// With HTTP/2 there are bytes that belong to no request.
+    Frames(Rc<Seen>),
+}
+
+impl Progress {
+    pub fn last(&self) -> Instant {
+        match self {
+            Self::Bytes(gate) => gate.last_write(),
+            Self::Frames(seen) => seen.last_piece(),
+        }
+    }
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
-        // Not left to the task's own end: it would go on writing, with nobody to answer for it.
+        // Before its tasks end: what they have queued is not written.
         self.gate.end();
-        self.task.abort();
     }
 }
 
@@ -90,8 +148,7 @@ impl Lend {
     /// `patience` no byte of it leaves any more.
     pub async fn give_back(mut self, patience: Duration) {
         let Some(mut link) = self.link.take() else { return };
-        let ready = timeout(patience, link.sender.ready()).await;
-        if !matches!(ready, Ok(Ok(()))) || !link.gate.is_flushed() {
+        if !matches!(timeout(patience, link.settled()).await, Ok(true)) {
             return;
         }
         link.gate.disarm();

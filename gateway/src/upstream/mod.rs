@@ -3,10 +3,13 @@
 
 pub mod endpoint;
 pub mod fleet;
+pub mod frames;
 pub mod gate;
 pub mod guards;
 pub mod health;
 pub mod idle;
 pub mod link;
 pub mod pool;
+pub mod speak;
+pub mod tls;
 pub mod verdict;

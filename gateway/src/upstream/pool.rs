@@ -2,15 +2,14 @@
 
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::plan;
+use fencegate_policies::plan::{self, Protocol};
 use futures_util::{FutureExt, future::select_all};
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Request, StatusCode,
-    client::conn::http1::Builder,
     header::{HOST, HeaderValue},
+    http::uri::Scheme,
 };
-use hyper_util::rt::TokioIo;
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -19,11 +18,12 @@ use tracing::{debug, error};
 
 use super::{
     endpoint::{Endpoint, Place},
-    fleet::Tour,
+    fleet::{Fleet, Tour},
     gate::{Gate, Gated},
     guards::{Distrust, Guards},
     idle::Idle,
     link::{Lend, Link},
+    speak::{self, HTTP1, HTTP2},
 };
 use crate::{
     admin::metrics::Waited,
@@ -110,7 +110,9 @@ impl<N: Network> Pool<N> {
         if full.is_empty() {
             return Err(failed);
         }
+        let counted = fleet.metrics.waiting(&upstream.name);
         let waited = timeout(upstream.connect_timeout, self.freed(&full)).await;
+        drop(counted);
         let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
         fleet.metrics.waited(&upstream.name, result);
         match waited.map_err(|_| NotConnected::Full)? {
@@ -147,7 +149,7 @@ impl<N: Network> Pool<N> {
     async fn reach(&self, tour: &Tour, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, NotConnected> {
         let upstream = &tour.fleet.upstream;
         let name = endpoint.name.clone();
-        match self.connect(upstream, endpoint, place).await {
+        match self.connect(&tour.fleet, endpoint, place).await {
             Ok(link) => Ok(link),
             Err(Failed::Io(source)) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
@@ -167,7 +169,7 @@ impl<N: Network> Pool<N> {
             let Some((endpoint, place)) = endpoint.and_then(|one| Some((one, one.place()?))) else {
                 continue;
             };
-            match self.connect(upstream, endpoint, place).await {
+            match self.connect(&tour.fleet, endpoint, place).await {
                 Ok(link) => self.idle.keep(link, upstream.idle),
                 Err(Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) => {
                     self.guards.lost(upstream, &name);
@@ -178,15 +180,11 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    async fn connect(
-        &self,
-        upstream: &plan::Upstream,
-        endpoint: &Arc<Endpoint>,
-        place: Place,
-    ) -> Result<Link, Failed> {
+    async fn connect(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, Failed> {
+        let upstream = &fleet.upstream;
         let late = || Failed::Io(io::ErrorKind::TimedOut.into());
         let limit = upstream.connect_timeout;
-        let mut link = timeout(limit, self.dial(endpoint, place)).await.map_err(|_| late())??;
+        let mut link = timeout(limit, self.dial(fleet, endpoint, place)).await.map_err(|_| late())??;
         if upstream.fencing == plan::Level::Guard {
             link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(|_| late())??);
         }
@@ -203,18 +201,30 @@ impl<N: Network> Pool<N> {
         self.guards.meet(upstream, &link.endpoint.name, &announced).map_err(Failed::Distrusted)
     }
 
-    async fn dial(&self, endpoint: &Arc<Endpoint>, place: Place) -> io::Result<Link> {
+    async fn dial(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, place: Place) -> io::Result<Link> {
         let stream = self.network.dial(&endpoint.name).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
-        let io = TokioIo::new(Gated::new(stream, gate.clone()));
-        let (sender, connection) = Builder::new().handshake(io).await.map_err(io::Error::other)?;
-        let task = tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "upstream connection ended");
+        // On the socket itself: what is encrypted here may be written much later.
+        let gated = Gated::new(stream, gate.clone());
+        let protocol = fleet.upstream.protocol;
+        let ((sender, running), generation) = match &fleet.secured {
+            None if protocol == Protocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
+            None => (speak::http1(gated).await?, None),
+            Some(secured) => {
+                let (stream, generation) = secured.connect(&endpoint.name, gated, offered(protocol)).await?;
+                let speaks = match stream.get_ref().1.alpn_protocol() {
+                    Some(chosen) if chosen == HTTP2.as_bytes() => speak::http2(stream, Scheme::HTTPS).await?,
+                    _ if protocol == Protocol::Http2 => {
+                        return Err(io::Error::other("it does not choose HTTP/2"));
+                    }
+                    _ => speak::http1(stream).await?,
+                };
+                (speaks, Some(generation))
             }
-        });
-        let (task, endpoint) = (task.abort_handle(), endpoint.clone());
-        Ok(Link { sender, gate, task, endpoint, store: None, reused: false, handed_on: 0, _place: place })
+        };
+        let endpoint = endpoint.clone();
+        let (store, reused, handed_on, _place) = (None, false, 0, place);
+        Ok(Link { sender, gate, running, generation, endpoint, store, reused, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.
@@ -230,6 +240,15 @@ impl<N: Network> Pool<N> {
     }
 }
 
+/// What we ask an endpoint to speak, in the order of preference.
+fn offered(protocol: Protocol) -> &'static [&'static str] {
+    match protocol {
+        Protocol::Http1 => &[HTTP1],
+        Protocol::Http2 => &[HTTP2],
+        Protocol::Auto => &[HTTP2, HTTP1],
+    }
+}
+
 /// How often idle connections are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -238,14 +257,16 @@ async fn announcement(link: &mut Link) -> Result<Announcement, String> {
     let host = HeaderValue::from_str(&link.endpoint.name).map_err(|error| error.to_string())?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| error.to_string())?;
-    let answer = link.sender.try_send_request(request).await.map_err(|failed| failed.error().to_string())?;
+    let answer = link.send(request).await.map_err(|failed| failed.why.to_string())?;
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
     let body = Limited::new(answer.into_body(), LONGEST_ANNOUNCEMENT).collect().await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
     let announced = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-    link.sender.ready().await.map_err(|error| error.to_string())?;
+    if !link.settled().await {
+        return Err("the connection ended behind the announcement".into());
+    }
     Ok(announced)
 }
 

@@ -52,7 +52,7 @@ codes! {
     BadCount          "FG0109" Error "a count is not a whole number"
     OutOfRange        "FG0110" Error "a number is too small or too large"
     BadAddress        "FG0111" Error "a listener's address is not an IP address and a port"
-    BadEndpoint       "FG0112" Error "an endpoint is not `http://host:port`"
+    BadEndpoint       "FG0112" Error "an endpoint is not `http://host:port` or `https://host:port`"
     BadServer         "FG0113" Error "a ZooKeeper server is not `host:port`"
     BadRoot           "FG0114" Error "the ZooKeeper root is not an absolute, normalised path"
     BadName           "FG0115" Error "a name has characters that no name has"
@@ -69,6 +69,8 @@ codes! {
     BadNetwork        "FG0126" Error "a network is not written as an address and a prefix length"
     BadHosts          "FG0127" Error "a list of hosts has what is no host, or nothing"
     BadHealthPath     "FG0131" Error "the path of a health check is not one"
+    MixedSchemes      "FG0132" Error "some endpoints of an upstream speak TLS, and others do not"
+    BadServerName     "FG0133" Error "the name in a certificate is not one of a server"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"

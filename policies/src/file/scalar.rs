@@ -107,17 +107,33 @@ pub(super) fn address(text: &str) -> Parsed<SocketAddr> {
     })
 }
 
-/// `host:port` out of `http://host:port`; the port is 80 unless given.
-pub(super) fn endpoint(text: &str) -> Parsed<String> {
-    let host = text.strip_prefix("http://").and_then(|authority| CanonicalHost::parse(authority).ok());
+/// An endpoint as written, without what it is called by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Http,
+    Https,
+}
+
+/// Scheme and `host:port` out of `https://host:port`; the port is that of the scheme unless given.
+pub(super) fn endpoint(text: &str) -> Parsed<(Scheme, String)> {
+    let (scheme, authority) = match text.split_once("://") {
+        Some(("http", authority)) => (Scheme::Http, Some(authority)),
+        Some(("https", authority)) => (Scheme::Https, Some(authority)),
+        _ => (Scheme::Http, None),
+    };
+    let host = authority.and_then(|authority| CanonicalHost::parse(authority).ok());
     let bad = || {
         let message = format!("`{text}` is not an endpoint");
-        Diagnostic::new(Code::BadEndpoint, message).remedy("write `http://host:port`, without a path")
+        Diagnostic::new(Code::BadEndpoint, message)
+            .remedy("write `http://host:port` or `https://host:port`, without a path")
     };
     match host.ok_or_else(bad)? {
         host if host.port() == Some(0) => Err(bad()),
-        host if host.port().is_none() => Ok(format!("{}:80", host.name())),
-        host => Ok(host.as_str().to_owned()),
+        host if host.port().is_none() && scheme == Scheme::Https => {
+            Ok((scheme, format!("{}:443", host.name())))
+        }
+        host if host.port().is_none() => Ok((scheme, format!("{}:80", host.name()))),
+        host => Ok((scheme, host.as_str().to_owned())),
     }
 }
 
@@ -267,14 +283,16 @@ mod tests {
     #[test]
     fn an_endpoint_is_a_host_and_a_port() {
         for (text, endpoint_) in [
-            ("http://a.example", "a.example:80"),
-            ("http://A.example:8080", "a.example:8080"),
-            ("http://[::1]:1", "[::1]:1"),
+            ("http://a.example", (Scheme::Http, "a.example:80")),
+            ("https://a.example", (Scheme::Https, "a.example:443")),
+            ("http://A.example:8080", (Scheme::Http, "a.example:8080")),
+            ("https://[::1]:1", (Scheme::Https, "[::1]:1")),
         ] {
-            assert_eq!(endpoint(text).as_deref(), Ok(endpoint_));
+            let (scheme, authority) = endpoint_;
+            assert_eq!(endpoint(text), Ok((scheme, authority.to_owned())));
         }
         for text in
-            ["a:80", "https://a:80", "http://", "http://a:80/", "http://a/x", "http://u@a", "http://a:0"]
+            ["a:80", "ftp://a:80", "http://", "http://a:80/", "http://a/x", "http://u@a", "http://a:0"]
         {
             assert_eq!(code(endpoint(text)), Code::BadEndpoint, "{text}");
         }

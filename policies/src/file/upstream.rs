@@ -8,8 +8,9 @@ use super::{
     choice::exactly_one,
     key::HOP_BY_HOP,
     route::Written,
-    scalar,
+    scalar::{self, Scheme},
     sharing::sharing,
+    tls::{Reached, reached},
     yaml::{Key, Node},
 };
 use crate::{
@@ -111,7 +112,8 @@ const LEVELS: [(&str, Level); 3] =
 
 fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
-    let endpoints = endpoints(block);
+    let written = endpoints(block);
+    let reached = reached(block, written.clone().unwrap_or_default(), "endpoints");
     // No default: who compares the tokens decides what the lock is worth.
     block.require("fencing", "fencing: none");
     let fencing = block.word("fencing", &LEVELS);
@@ -119,7 +121,8 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     // A guard lets a request wait for older ones before it passes it on.
     let patience = if fencing == Some(Level::Guard) { 45 } else { 15 };
     let terms = Terms::read(block, patience);
-    Some(terms?.upstream(name?.into(), endpoints?, fencing?, direct))
+    written?;
+    Some(terms?.upstream(name?.into(), reached?, fencing?, direct))
 }
 
 fn direct(block: &mut Block, fencing: Option<Level>) -> bool {
@@ -147,13 +150,15 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
     let read = |block: &mut Block| {
         let example = "add `endpoint: \"http://127.0.0.1:8000\"`";
         let chosen = exactly_one(block, &["endpoint", "endpoints"], example);
-        let one = block.value("endpoint", |text| Ok(vec![Arc::from(scalar::endpoint(text)?)]));
-        let endpoints = endpoints(block);
+        let one = block.value("endpoint", |text| Ok(vec![scalar::endpoint(text)?]));
+        let written = endpoints(block);
+        let written = chosen.and(one.or(written));
+        let reached = reached(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let terms = Terms::read(block, 15);
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
         // Tokens are passed on, and what was written in full is waited for.
-        let endpoints = chosen.and(one.or(endpoints))?;
-        let mut upstream = terms?.upstream("upstream".into(), endpoints, Level::Upstream, false);
+        written?;
+        let mut upstream = terms?.upstream("upstream".into(), reached?, Level::Upstream, false);
         upstream.has_fenced_routes = true;
         Some(Beside { upstream, place })
     };
@@ -184,10 +189,12 @@ impl Terms {
         Some(Self { fields: fields?, connect_timeout, response_timeout, response_body_idle, idle, sharing })
     }
 
-    fn upstream(self, name: Arc<str>, endpoints: Vec<Arc<str>>, fencing: Level, direct: bool) -> Upstream {
+    fn upstream(self, name: Arc<str>, reached: Reached, fencing: Level, direct: bool) -> Upstream {
         Upstream {
             name,
-            endpoints,
+            endpoints: reached.endpoints,
+            tls: reached.tls,
+            protocol: reached.protocol,
             fencing,
             direct,
             fields: self.fields,
@@ -201,8 +208,8 @@ impl Terms {
     }
 }
 
-fn endpoints(block: &mut Block) -> Option<Vec<Arc<str>>> {
-    let endpoints = block.values("endpoints", |text| Ok(Arc::from(scalar::endpoint(text)?)))?;
+fn endpoints(block: &mut Block) -> Option<Vec<(Scheme, String)>> {
+    let endpoints = block.values("endpoints", scalar::endpoint)?;
     if endpoints.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
         block.fault("endpoints", fault.remedy("write `[\"http://127.0.0.1:8000\"]`"));

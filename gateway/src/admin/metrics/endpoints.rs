@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::registered;
+use super::{Counted, registered};
 use crate::upstream::{endpoint::State, fleet::Fleets};
 
 /// The families of the endpoints; clones count into the same ones.
@@ -14,7 +14,9 @@ pub struct EndpointMetrics {
     connections: IntGaugeVec,
     ejections: IntCounterVec,
     waits: IntCounterVec,
+    waiting: IntGaugeVec,
     checks: IntCounterVec,
+    tls_files: IntCounterVec,
     /// Of the plan in force.
     shown: Arc<Mutex<Weak<Fleets>>>,
 }
@@ -55,10 +57,16 @@ impl EndpointMetrics {
                 "Requests that waited for a connection, because every endpoint had as many as it may have.",
                 &["upstream", "result"],
             ),
+            waiting: gauges("upstream_pool_waiting", "Requests that wait for a connection.", &["upstream"]),
             checks: counters(
                 "upstream_health_checks_total",
                 "Health checks, by what came of them.",
                 &["upstream", "endpoint", "result"],
+            ),
+            tls_files: counters(
+                "upstream_tls_files_total",
+                "Files for TLS that have changed, by whether they could be used.",
+                &["upstream", "result"],
             ),
             shown: Arc::default(),
         }
@@ -81,9 +89,18 @@ impl EndpointMetrics {
         self.waits.with_label_values(&[upstream, result]).inc();
     }
 
+    pub fn waiting(&self, upstream: &str) -> Counted {
+        Counted::up(&self.waiting.with_label_values(&[upstream]))
+    }
+
     pub fn checked(&self, upstream: &str, endpoint: &str, good: bool) {
         let result = if good { "good" } else { "bad" };
         self.checks.with_label_values(&[upstream, endpoint, result]).inc();
+    }
+
+    pub fn tls_files(&self, upstream: &str, good: bool) {
+        let result = if good { "good" } else { "bad" };
+        self.tls_files.with_label_values(&[upstream, result]).inc();
     }
 
     /// An ejection ends by itself, so states are counted when somebody asks.

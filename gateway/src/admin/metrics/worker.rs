@@ -221,7 +221,7 @@ impl RouteMetrics {
 pub struct Counted(IntGauge);
 
 impl Counted {
-    fn up(gauge: &IntGauge) -> Self {
+    pub(super) fn up(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

@@ -54,10 +54,8 @@ fn single(reader: &str) -> Value {
         "version::{{closure}}" => json!({"enum": [1, "1"]}),
         "fence::fence::{{closure}}" => json!({"const": "none"}),
         "gateway::unmatched::{{closure}}" => json!({"const": "reject"}),
-        "scalar::endpoint"
-        | "upstream::endpoints::{{closure}}"
-        | "upstream::beside::{{closure}}::{{closure}}" => {
-            json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
+        "scalar::endpoint" | "upstream::beside::{{closure}}::{{closure}}" => {
+            json!({"type": "string", "pattern": "^https?://[^/]+$", "description": "https://host:port"})
         }
         "scalar::root" | "scalar::file" | "probe::path" | "sharing::path" => {
             json!({"type": "string", "pattern": "^/"})
@@ -67,7 +65,7 @@ fn single(reader: &str) -> Value {
         "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
         "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
-        "text" | "scalar::name" | "upstream::field_name" => text,
+        "text" | "scalar::name" | "tls::server_name" | "upstream::field_name" => text,
         // The name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
         other => panic!("say in `single` what `{other}` takes"),

@@ -1,0 +1,248 @@
+//! Speaks HTTP/1.1 or HTTP/2 on a connection to an endpoint, with requests in one form for both.
+
+use std::{
+    cell::RefCell,
+    future::Future,
+    io,
+    rc::{Rc, Weak},
+};
+
+use hyper::{
+    Request, Response, Uri, Version,
+    body::Incoming,
+    client::conn::{TrySendError, http1, http2},
+    header::{HOST, HeaderValue, TE, TRANSFER_ENCODING},
+    http::uri::{Authority, Parts, PathAndQuery, Scheme},
+    rt::Executor,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinSet,
+};
+use tracing::debug;
+
+use super::frames::{Followed, Seen};
+use crate::body::Body;
+
+/// As ALPN names them (RFC 7301).
+pub const HTTP1: &str = "http/1.1";
+pub const HTTP2: &str = "h2";
+
+/// What requests are given to.
+pub enum Sender {
+    Http1(http1::SendRequest<Body>),
+    Http2(http2::SendRequest<Body>, Rc<Seen>, Scheme),
+}
+
+/// Everything that runs for one connection; dropping it ends all of it at once.
+pub struct Running(Rc<RefCell<JoinSet<()>>>);
+
+/// No answer came.
+pub struct NotAnswered {
+    pub why: hyper::Error,
+    /// The request, if the library has not begun with it.
+    pub back: Option<Request<Body>>,
+}
+
+/// The client takes trailers, which only HTTP/2 passes on to the upstream (`TE: trailers`; gRPC asks for it).
+#[derive(Debug, Clone, Copy)]
+pub struct TakesTrailers;
+
+/// Spawns what belongs to a connection among its tasks.
+#[derive(Clone)]
+struct Beside(Weak<RefCell<JoinSet<()>>>);
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Beside {
+    fn execute(&self, task: F) {
+        // Gone: the connection is being dropped, and nothing of it goes on.
+        if let Some(tasks) = self.0.upgrade() {
+            tasks.borrow_mut().spawn_local(task);
+        }
+    }
+}
+
+impl Running {
+    fn new() -> Self {
+        Self(Rc::default())
+    }
+
+    /// Forgets what has ended.
+    pub fn tidy(&self) {
+        while self.0.borrow_mut().try_join_next().is_some() {}
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Not left to their own ends: they would go on writing, with nobody to answer for it.
+        self.0.borrow_mut().abort_all();
+    }
+}
+
+/// What is read of an answer before its client takes it, and the longest head. The library's own bound is 400 KiB for
+/// each client that does not read.
+const READ_AHEAD: usize = 64 << 10;
+
+pub async fn http1<S>(stream: S) -> io::Result<(Sender, Running)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(READ_AHEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    let running = Running::new();
+    running.0.borrow_mut().spawn_local(async move {
+        if let Err(error) = connection.await {
+            debug!(%error, "upstream connection ended");
+        }
+    });
+    Ok((Sender::Http1(sender), running))
+}
+
+/// Returns once the other side has shown that it speaks HTTP/2: only then may anything of a request be written.
+pub async fn http2<S>(stream: S, scheme: Scheme) -> io::Result<(Sender, Running)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let running = Running::new();
+    let (stream, seen) = Followed::new(stream);
+    let (sender, connection) = http2::Builder::new(Beside(Rc::downgrade(&running.0)))
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_header_list_size(LONGEST_HEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    let (ended, ends) = tokio::sync::oneshot::channel();
+    running.0.borrow_mut().spawn_local(async move {
+        let error = connection.await.err();
+        debug!(?error, "upstream connection ended");
+        // Nobody listens any more once it is open.
+        drop(ended.send(error));
+    });
+    tokio::select! {
+        () = seen.until(Seen::is_open) => {}
+        ended = ends => {
+            let why = ended.ok().flatten().map_or_else(|| "the connection ended".to_owned(), |error| {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                cause.unwrap_or_else(|| error.to_string())
+            });
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("no HTTP/2: {why}")));
+        }
+    }
+    Ok((Sender::Http2(sender, seen, scheme), running))
+}
+
+/// What may come in before it has been passed on. A connection carries one exchange at a time.
+const WINDOW: u32 = 256 << 10;
+/// Bytes of the fields of an answer.
+const LONGEST_HEAD: u32 = 64 << 10;
+
+impl Sender {
+    pub fn is_ready(&self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.is_ready(),
+            Self::Http2(sender, ..) => sender.is_ready(),
+        }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.is_closed(),
+            Self::Http2(sender, ..) => sender.is_closed(),
+        }
+    }
+
+    /// Returns when nothing of the last request is left to be sent; an error where that will not come.
+    pub async fn settled(&mut self) -> Result<(), hyper::Error> {
+        match self {
+            Self::Http1(sender) => sender.ready().await,
+            Self::Http2(sender, seen, _) => {
+                seen.until(Seen::request_has_left).await;
+                sender.ready().await
+            }
+        }
+    }
+
+    /// Sends a request in the form of HTTP/1.1: a path and a `Host`.
+    pub fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
+        let answer = match self {
+            Self::Http1(sender) => futures_util::future::Either::Left(sender.try_send_request(request)),
+            Self::Http2(sender, seen, scheme) => {
+                seen.begin();
+                let request = in_the_form_of_http2(request, scheme.clone());
+                futures_util::future::Either::Right(sender.try_send_request(request))
+            }
+        };
+        async move { answer.await.map_err(not_answered) }
+    }
+}
+
+fn not_answered(mut failed: TrySendError<Request<Body>>) -> NotAnswered {
+    let back = failed.take_message().map(in_the_form_of_http1);
+    NotAnswered { why: failed.into_error(), back }
+}
+
+/// RFC 9113, 8.2.2 and 8.3.1: the host is a pseudo-field, and fields of one connection are not there.
+fn in_the_form_of_http2(mut request: Request<Body>, scheme: Scheme) -> Request<Body> {
+    *request.version_mut() = Version::HTTP_2;
+    let host = request.headers_mut().remove(HOST);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    if let Some(authority) = authority {
+        let mut parts = Parts::default();
+        let path = request.uri().path_and_query().cloned();
+        (parts.scheme, parts.authority) = (Some(scheme), Some(authority));
+        parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        *request.uri_mut() = Uri::from_parts(parts).expect("scheme, authority and path are all there");
+    }
+    request.headers_mut().remove(TRANSFER_ENCODING);
+    if request.extensions().get::<TakesTrailers>().is_some() {
+        request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    }
+    request
+}
+
+/// A request that came back may go out on another kind of connection.
+fn in_the_form_of_http1(mut request: Request<Body>) -> Request<Body> {
+    if request.version() != Version::HTTP_2 {
+        return request;
+    }
+    *request.version_mut() = Version::HTTP_11;
+    request.headers_mut().remove(TE);
+    let uri = request.uri().clone();
+    if let Some(authority) = uri.authority() {
+        let host = HeaderValue::from_str(authority.as_str()).expect("an authority is visible ASCII");
+        request.headers_mut().insert(HOST, host);
+        let mut parts = Parts::default();
+        parts.path_and_query = uri.path_and_query().cloned();
+        *request.uri_mut() = Uri::from_parts(parts).expect("a path alone is a target");
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_comes_back_is_as_it_was() {
+        let request = Request::post("/pay/7?x=1").header(HOST, "a.example:80").extension(TakesTrailers);
+        let request = request.body(Body::empty()).expect("a request");
+        let sent = in_the_form_of_http2(request, Scheme::HTTP);
+        assert_eq!(sent.uri(), "http://a.example:80/pay/7?x=1");
+        assert!(!sent.headers().contains_key(HOST));
+        assert_eq!(sent.headers()[TE], "trailers");
+        let back = in_the_form_of_http1(sent);
+        assert_eq!(
+            (back.uri().to_string().as_str(), &back.headers()[HOST]),
+            ("/pay/7?x=1", &HeaderValue::from_static("a.example:80"))
+        );
+        assert!(!back.headers().contains_key(TE));
+    }
+}

@@ -1,0 +1,74 @@
+//! Reads where an upstream is, and how it is spoken with.
+
+use std::sync::Arc;
+
+use super::{
+    block::Block,
+    scalar::{self, Scheme},
+};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    host::CanonicalHost,
+    plan::{ClientCertificate, Protocol, Tls},
+};
+
+/// Where an upstream is, and how it is spoken with.
+pub(super) struct Reached {
+    pub(super) endpoints: Vec<Arc<str>>,
+    pub(super) tls: Option<Tls>,
+    pub(super) protocol: Protocol,
+}
+
+/// `endpoints` as written, and the field that they stand in.
+pub(super) fn reached(
+    block: &mut Block,
+    endpoints: Vec<(Scheme, String)>,
+    field: &'static str,
+) -> Option<Reached> {
+    let https = endpoints.iter().filter(|(scheme, _)| *scheme == Scheme::Https).count();
+    if https > 0 && https < endpoints.len() {
+        let message = "some endpoints are `https://` and others are not";
+        let fault = Diagnostic::new(Code::MixedSchemes, message);
+        // Requests and locks do not say which of them they may go to.
+        block.fault(field, fault.remedy("make an upstream of each kind"));
+    }
+    let secured = https > 0;
+    if !secured && block.is_present("tls") {
+        let fault = Diagnostic::new(Code::NoEffect, "`tls` has no effect without an `https://` endpoint");
+        block.fault("tls", fault.remedy("write `https://` in the endpoints, or leave `tls` out"));
+    }
+    let tls = block.inner("tls", tls)?;
+    let protocol = block.word("protocol", &PROTOCOLS).unwrap_or_default();
+    let endpoints = endpoints.into_iter().map(|(_, authority)| authority.into()).collect();
+    Some(Reached { endpoints, tls: secured.then_some(tls), protocol })
+}
+
+const PROTOCOLS: [(&str, Protocol); 3] =
+    [("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
+
+fn tls(block: &mut Block) -> Tls {
+    let ca_file = block.value("ca_file", scalar::file);
+    let server_name = block.value("server_name", server_name);
+    let chain = block.value("client_certificate_file", scalar::file);
+    let key = block.value("client_key_file", scalar::file);
+    for (one, other) in
+        [("client_certificate_file", "client_key_file"), ("client_key_file", "client_certificate_file")]
+    {
+        if block.is_present(one) && !block.is_present(other) {
+            let message = format!("`{one}` is there without `{other}`");
+            let fault = Diagnostic::new(Code::MissingField, message);
+            block.fault(one, fault.remedy(format!("add `{other}`: neither is of use alone")));
+        }
+    }
+    let client = chain.zip(key).map(|(chain, key)| ClientCertificate { chain, key });
+    Tls { ca_file, server_name, client }
+}
+
+/// A host as it stands in a certificate: a name, or an address.
+fn server_name(text: &str) -> Result<String, Diagnostic> {
+    let host = CanonicalHost::parse(text).ok().filter(|host| host.port().is_none());
+    host.map(|host| host.name().to_owned()).ok_or_else(|| {
+        let fault = Diagnostic::new(Code::BadServerName, format!("`{text}` is not the name of a server"));
+        fault.remedy("write the host as it stands in the certificate, such as `orders.internal`")
+    })
+}

@@ -1,0 +1,274 @@
+//! Requests are shared out among endpoints that work; what does not is left alone, and the last one never is.
+
+use std::{
+    collections::BTreeSet,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Line},
+    history::History,
+    origin::{Act, Log, Reply},
+    patience::patiently,
+    policy::Policy,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+fn at(policy: Policy, doors: &[SocketAddr]) -> Policy {
+    let endpoints: Vec<String> = doors.iter().map(|door| format!("http://{door}")).collect();
+    policy.with("/upstreams/ledger/endpoints", endpoints)
+}
+
+fn doors(site: &Site) -> [SocketAddr; 3] {
+    ["one", "two", "three"].map(|name| site.origin.door(name))
+}
+
+/// Bound and dropped: for this moment nobody listens there.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
+}
+
+/// Where the requests for this path came in, in order.
+fn came_to(log: &Log, path: &str) -> Vec<String> {
+    log.on(path).map(|record| record.gateway.clone()).collect()
+}
+
+async fn gets(gateway: &Gateway, path: &str, times: usize) {
+    for _ in 0..times {
+        assert_eq!(gateway.send(&Ask::get(path)).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn round_robin_gives_each_endpoint_the_same_share() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&at(site.policy("gw-1"), &doors(&site))).await;
+    gets(&gateway, "/a", 9).await;
+    let log = site.origin.log();
+    let came = came_to(&log, "/a");
+    for name in ["one", "two", "three"] {
+        assert_eq!(came.iter().filter(|door| *door == name).count(), 3, "{came:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_least_busy_endpoint_gets_the_next_request() {
+    let site = Site::fresh().await;
+    let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "least-busy");
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/held");
+    let held = gateway.begin(Ask::get("/held"));
+    let busy = site.origin.request("/held", 1).await.gateway;
+    gets(&gateway, "/a", 6).await;
+    let came: BTreeSet<String> = came_to(&site.origin.log(), "/a").into_iter().collect();
+    assert_eq!(came.len(), 2, "{came:?}");
+    assert!(!came.contains(&busy), "{came:?} beside {busy}");
+    latch.let_go();
+    assert_eq!(held.answer().await.status, 200);
+}
+
+/// Of a fenced request the resource counts, of another one its path.
+#[tokio::test]
+async fn requests_of_one_key_go_to_one_endpoint() {
+    let site = Site::fresh().await;
+    let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "by-key");
+    let gateway = Gateway::start(&policy).await;
+    let mut used = BTreeSet::new();
+    for n in 0..12 {
+        let path = format!("/pay/{n}");
+        for _ in 0..3 {
+            assert_eq!(gateway.send(&Ask::post(&path)).await.status, 200);
+        }
+        let came: BTreeSet<String> = came_to(&site.origin.log(), &path).into_iter().collect();
+        assert_eq!(came.len(), 1, "{path}: {came:?}");
+        used.extend(came);
+    }
+    gets(&gateway, "/free", 3).await;
+    assert_eq!(came_to(&site.origin.log(), "/free").into_iter().collect::<BTreeSet<_>>().len(), 1);
+    assert!(used.len() > 1, "all keys went to {used:?}");
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn an_endpoint_that_fails_again_and_again_is_left_alone_and_comes_back() {
+    let site = Site::fresh().await;
+    let [one, two, _] = doors(&site);
+    let dead = nobody();
+    let policy = at(site.policy("gw-1"), &[one, dead, two])
+        .with("/upstreams/ledger/eject", json!({"failures": 2, "for": "1s"}));
+    let gateway = Gateway::start(&policy).await;
+    gets(&gateway, "/a", 12).await;
+    gateway.says("endpoint.ejected", |line: &Line| line.message() == "endpoint.ejected").await;
+    let metrics = gateway.metrics().await;
+    let label = format!("endpoint=\"{dead}\"");
+    let sum = |name: &str, label: &str| metrics.sum(name, &[label]) as u64;
+    assert_eq!(sum("fencegate_upstream_ejections_total", &label), 1);
+    assert_eq!(sum("fencegate_upstream_endpoints", "state=\"usable\""), 2);
+    assert_eq!(sum("fencegate_upstream_endpoints", "state=\"ejected\""), 1);
+    let back = async {
+        while gateway.metrics().await.sum("fencegate_upstream_endpoints", &["state=\"usable\""]) < 2.5 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("the endpoint to come back", back, || gateway.log()).await;
+}
+
+#[tokio::test]
+async fn statuses_that_say_out_of_order_count_as_failures_and_others_do_not() {
+    let site = Site::fresh().await;
+    let [sick, well, _] = doors(&site);
+    let policy = at(site.policy("gw-1"), &[sick, well])
+        .with("/upstreams/ledger/eject", json!({"failures": 3, "for": "60s"}));
+    let gateway = Gateway::start(&policy).await;
+    site.origin.otherwise(Act::now(Reply::ok().status(500)));
+    for _ in 0..10 {
+        gateway.send(&Ask::get("/a")).await;
+    }
+    let ejected = || async { gateway.metrics().await.sum("fencegate_upstream_ejections_total", &[]) as u64 };
+    assert_eq!(ejected().await, 0, "a 500 is the answer of a service that works");
+    site.origin.otherwise(Act::now(Reply::ok().status(503)));
+    for _ in 0..12 {
+        assert_eq!(gateway.send(&Ask::get("/a")).await.status, 503);
+    }
+    assert_eq!(ejected().await, 1, "the last one is never ejected");
+}
+
+#[tokio::test]
+async fn the_only_endpoint_is_used_however_it_fails() {
+    let site = Site::fresh().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/upstreams/ledger/eject", json!({"failures": 1, "for": "60s"}))
+        .with("/upstreams/ledger/health", json!({"path": "/health", "interval": "50ms", "unhealthy": 1}));
+    let gateway = Gateway::start(&policy).await;
+    site.origin.otherwise(Act::now(Reply::ok().status(503)));
+    gateway.says("unhealthy", |line: &Line| line.field("state") == "unhealthy").await;
+    for _ in 0..5 {
+        assert_eq!(gateway.send(&Ask::get("/a")).await.status, 503, "its own answer");
+    }
+    assert_eq!(site.origin.count("/a"), 5);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_says_it_is_unwell_gets_nothing_until_it_is_well() {
+    let site = Site::fresh().await;
+    let other = Site::fresh().await;
+    let (sick, well) = (other.origin.door("sick"), site.origin.door("well"));
+    let health = json!({"path": "/health?deep=1", "interval": "50ms", "healthy": 2, "unhealthy": 2});
+    let policy = at(site.policy("gw-1"), &[sick, well]).with("/upstreams/ledger/health", health);
+    other.origin.otherwise(Act::now(Reply::ok().status(500)));
+    let gateway = Gateway::start(&policy).await;
+    gateway.says("unhealthy", |line: &Line| line.field("state") == "unhealthy").await;
+    gets(&gateway, "/a", 6).await;
+    for _ in 0..3 {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.outcome(), Some(Outcome::Done));
+    }
+    assert_eq!((other.origin.count("/a"), other.origin.count("/pay/7")), (0, 0));
+    let check = other.origin.request("/health?deep=1", 1).await;
+    assert!(check.request.fields.iter().all(|field| !format!("{field:?}").contains("encing")), "{check:?}");
+    other.origin.otherwise(Act::now(Reply::ok()));
+    gateway.says("usable", |line: &Line| line.field("state") == "usable").await;
+    gets(&gateway, "/a", 4).await;
+    assert_eq!(other.origin.count("/a"), 2);
+}
+
+#[tokio::test]
+async fn what_could_not_be_sent_goes_on_to_the_next_endpoint_with_a_token_of_its_own() {
+    let site = Site::fresh().await;
+    let (dead, alive) = (nobody(), site.origin.door("alive"));
+    let policy = at(site.policy("gw-1").cached(), &[dead, alive])
+        .with("/upstreams/ledger/eject", json!({"failures": 1000}));
+    let gateway = Gateway::start(&policy).await;
+    for _ in 0..6 {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.outcome(), Some(Outcome::Done));
+    }
+    History::of(&site.origin.log()).assert_holds();
+    let none = at(site.policy("gw-2"), &[dead, alive])
+        .with("/upstreams/ledger/retries", 0)
+        .with("/upstreams/ledger/eject", json!({"failures": 1000}));
+    let gateway = Gateway::start(&none).await;
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        let answer = gateway.send(&Ask::post("/pay/8")).await;
+        statuses.push(answer.status);
+        if answer.status == 502 {
+            assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        }
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 502, 502], "no further endpoint was to be tried");
+}
+
+fn limited(site: &Site, pool: Value) -> Policy {
+    at(site.policy("gw-1"), &[site.origin.door("one")]).with("/upstreams/ledger/pool", pool)
+}
+
+#[tokio::test]
+async fn no_more_connections_than_allowed_and_who_finds_none_waits_or_is_told() {
+    let site = Site::fresh().await;
+    let policy =
+        limited(&site, json!({"max_connections": 1})).with("/upstreams/ledger/connect_timeout", "1s");
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/held");
+    let held = gateway.begin(Ask::get("/held"));
+    site.origin.request("/held", 1).await;
+    let refused = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "overloaded"));
+    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert!(refused.took() >= Duration::from_secs(1), "it waits for a while");
+    let waiting = gateway.begin(Ask::get("/waits"));
+    gateway.gauge_becomes("fencegate_upstream_pool_waiting", 1.0).await;
+    latch.let_go();
+    assert_eq!((held.answer().await.status, waiting.answer().await.status), (200, 200));
+    let metrics = gateway.metrics().await;
+    let waits = |result: &str| metrics.sum("fencegate_upstream_pool_waits_total", &[result]) as u64;
+    assert_eq!((waits("in-vain"), waits("got")), (1, 1));
+    assert_eq!(metrics.sum("fencegate_upstream_connections", &[]) as u64, 1);
+}
+
+/// Clients that are spread over all workers share one connection, which lies idle with the wrong worker half of the time.
+#[tokio::test]
+async fn a_connection_that_lies_idle_with_one_worker_is_given_up_for_another() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&limited(&site, json!({"max_connections": 1}))).await;
+    let asked: Vec<_> = (0..60).map(|n| gateway.begin(Ask::get(&format!("/a/{}", n % 7)))).collect();
+    for asked in asked {
+        assert_eq!(asked.answer().await.status, 200);
+    }
+    for _ in 0..40 {
+        let answer = gateway.send(&Ask::get("/b")).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.took() < Duration::from_secs(2), "it waited for a connection that nobody used");
+    }
+}
+
+#[tokio::test]
+async fn when_one_endpoint_is_full_another_one_is_asked() {
+    let site = Site::fresh().await;
+    let [one, two, _] = doors(&site);
+    let policy =
+        at(site.policy("gw-1"), &[one, two]).with("/upstreams/ledger/pool", json!({"max_connections": 1}));
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/held");
+    let held = gateway.begin(Ask::get("/held"));
+    site.origin.request("/held", 1).await;
+    for _ in 0..5 {
+        let answer = gateway.send(&Ask::get("/a")).await;
+        assert!(answer.status == 200 && answer.took() < Duration::from_secs(2), "{answer:?}");
+    }
+    latch.let_go();
+    assert_eq!(held.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn no_connection_lies_idle_where_none_may() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&limited(&site, json!({"max_idle": 0}))).await;
+    gets(&gateway, "/a", 3).await;
+    gateway.gauge_becomes("fencegate_upstream_connections", 0.0).await;
+    let connections: BTreeSet<usize> = site.origin.log().on("/a").map(|record| record.connection).collect();
+    assert_eq!(connections.len(), 3);
+}

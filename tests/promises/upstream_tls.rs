@@ -1,0 +1,189 @@
+//! TLS to an upstream: only to who can prove its name, with our own certificate where asked, and files that change.
+
+use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use fencegate::demo::relay::Relay;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Line, command, write_policy},
+    history::History,
+    policy::Policy,
+    scratch,
+    site::Site,
+    terminator::{Authority, Clients, Terminator},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const HTTP1: &[&str] = &["http/1.1"];
+
+fn folder() -> TempDir {
+    TempDir::new_in(scratch::folder()).expect("a folder")
+}
+
+fn over_tls(policy: Policy, address: SocketAddr, tls: Value) -> Policy {
+    policy
+        .with("/upstreams/ledger/endpoints", json!([format!("https://{address}")]))
+        .with("/upstreams/ledger/tls", tls)
+}
+
+/// An authority whose certificate is in the folder.
+fn authority(folder: &Path) -> Authority {
+    let authority = Authority::new();
+    authority.write(&folder.join("ca.pem"));
+    authority
+}
+
+#[tokio::test]
+async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
+    let (site, home) = (Site::fresh().await, folder());
+    let authority = authority(home.path());
+    let signed = authority.sign(&["127.0.0.1"]);
+    let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}));
+    let gateway = Gateway::start(&policy).await;
+    for n in 0..5 {
+        let answer = gateway.send(&Ask::post("/pay/7").body(vec![n; 100_000])).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    }
+    assert_eq!(site.origin.request("/pay/7", 5).await.request.body.len(), 100_000);
+    History::of(&site.origin.log()).assert_holds();
+    let seen = front.seen();
+    assert!(seen.len() <= 2, "a connection per worker is enough: {seen:?}");
+    assert_eq!(seen[0].protocol.as_deref(), Some("http/1.1"));
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_who_cannot_prove_its_name() {
+    let (site, home) = (Site::fresh().await, folder());
+    let believed = authority(home.path());
+    let ca = json!({"ca_file": home.path().join("ca.pem")});
+    let named = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
+    let cases = [
+        ("another authority", Authority::new().sign(&["127.0.0.1"]), ca.clone(), 502),
+        ("another name", believed.sign(&["other.internal"]), ca, 502),
+        ("the address, not the name", believed.sign(&["127.0.0.1"]), named.clone(), 502),
+        ("the name that is asked for", believed.sign(&["ledger.internal"]), named, 200),
+        ("the system's authorities", believed.sign(&["127.0.0.1"]), json!({}), 502),
+    ];
+    for (n, (case, signed, tls, status)) in cases.into_iter().enumerate() {
+        let name = format!("gw-{n}");
+        let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door(&name));
+        let gateway = Gateway::start(&over_tls(site.policy(&name), front.address, tls)).await;
+        let path = format!("/pay/{n}");
+        let answer = gateway.send(&Ask::post(&path)).await;
+        assert_eq!(answer.status, status, "{case}");
+        if status != 200 {
+            assert_eq!(answer.reason(), "upstream-connect", "{case}");
+            assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{case}");
+            assert_eq!(site.origin.count(&path), 0, "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_a_certificate_is_shown_ours() {
+    let (site, home) = (Site::fresh().await, folder());
+    let authority = authority(home.path());
+    let signed = authority.sign(&["127.0.0.1"]);
+    let clients = Clients::SignedBy(&authority);
+    let front = Terminator::start(&signed, &clients, HTTP1, site.origin.door("gw-1"));
+    let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
+    let shown = json!({
+        "ca_file": home.path().join("ca.pem"),
+        "client_certificate_file": chain,
+        "client_key_file": key,
+    });
+    let gateway = Gateway::start(&over_tls(site.policy("gw-1"), front.address, shown)).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert!(front.seen()[0].client);
+
+    let silent = json!({"ca_file": home.path().join("ca.pem")});
+    let gateway = Gateway::start(&over_tls(site.policy("gw-2"), front.address, silent)).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 502);
+    assert_eq!(site.origin.count("/pay/8"), 0);
+}
+
+/// First another authority signs, and nobody else is believed any more; then somebody writes half of a file.
+#[tokio::test]
+async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
+    let (site, home) = (Site::fresh().await, folder());
+    let file = home.path().join("ca.pem");
+    let (old, new) = (authority(home.path()), Authority::new());
+    let front =
+        Terminator::start(&old.sign(&["127.0.0.1"]), &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": file}));
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&Ask::get("/a")).await.status, 200);
+
+    fs::write(&file, "-----BEGIN CERTIFICATE-----\nAAAA").expect("writable");
+    gateway.says("a bad file", |line: &Line| line.message().starts_with("upstream.tls_files_bad")).await;
+    assert_eq!(gateway.send(&Ask::get("/a")).await.status, 200);
+    let bad = gateway.metrics().await.sum("fencegate_upstream_tls_files_total", &["result=\"bad\""]);
+    assert!(bad > 0.5, "{bad}");
+
+    front.show(&new.sign(&["127.0.0.1"]), &Clients::Anybody, HTTP1);
+    new.write(&file);
+    gateway.says("a good file", |line: &Line| line.message() == "upstream.tls_files_taken_over").await;
+    let before = front.seen().len();
+    for _ in 0..4 {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.outcome(), Some(Outcome::Done));
+    }
+    assert!(front.seen().len() > before, "a connection that the old files made was used again");
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
+    let (site, home) = (Site::fresh().await, folder());
+    let authority = authority(home.path());
+    let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let told = async |tls: Value| {
+        let policy = over_tls(site.policy("gw-1"), address, tls);
+        let file = write_policy(home.path(), &policy.to_string());
+        let output = command(&["run", "--init", "-c", &file.display().to_string()]).await.expect("starts");
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+    };
+    let absent = told(json!({"ca_file": home.path().join("absent.pem")})).await;
+    assert!(absent.contains("absent.pem"), "{absent}");
+    let pair = json!({"client_certificate_file": chain, "client_key_file": key});
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).expect("our own file");
+    let readable = told(pair).await;
+    assert!(readable.contains("chmod 600"), "{readable}");
+}
+
+/// The gate lies below TLS: what was encrypted before the session was lost does not leave after it.
+#[tokio::test]
+async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
+    let (site, home) = (Site::fresh().await, folder());
+    let authority = authority(home.path());
+    let signed = authority.sign(&["127.0.0.1"]);
+    let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
+        .with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
+    let asked = gateway.begin(Ask::post("/pay/7"));
+    gateway.stands_at("before_upstream_write").await;
+    drop(relay);
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(site.origin.count("/pay/7"), 0);
+}
+
+#[tokio::test]
+async fn health_is_asked_through_tls() {
+    let (site, home) = (Site::fresh().await, folder());
+    let authority = authority(home.path());
+    let signed = authority.sign(&["127.0.0.1"]);
+    let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let tls = json!({"ca_file": home.path().join("ca.pem")});
+    let policy = over_tls(site.policy("gw-1"), front.address, tls)
+        .with("/upstreams/ledger/health", json!({"path": "/health", "interval": "50ms"}));
+    let gateway = Gateway::start(&policy).await;
+    site.origin.request("/health", 3).await;
+    let good = gateway.metrics().await.sum("fencegate_upstream_health_checks_total", &["result=\"good\""]);
+    assert!(good > 1.5, "{good}");
+}

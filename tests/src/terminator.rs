@@ -1,0 +1,204 @@
+//! TLS before a plain origin: a certificate authority of the test's own, and what takes TLS off in front of a door.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+};
+use tokio::{
+    io::copy_bidirectional,
+    net::TcpStream,
+    task::{AbortHandle, JoinHandle},
+};
+use tokio_rustls::TlsAcceptor;
+
+/// Signs certificates.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+pub struct Signed {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Authority {
+    /// # Panics
+    /// Never: the names are fixed.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("the kernel has randomness");
+        Self(CertifiedIssuer::self_signed(params, key).expect("sound parameters"))
+    }
+
+    /// A certificate for these names and addresses.
+    ///
+    /// # Panics
+    /// If one of them is no name.
+    pub fn sign(&self, names: &[&str]) -> Signed {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let params = CertificateParams::new(names).expect("names");
+        let key = KeyPair::generate().expect("the kernel has randomness");
+        let certificate = params.signed_by(&key, &self.0).expect("sound parameters");
+        Signed { certificate, key }
+    }
+
+    /// Writes its own certificate, over an older one.
+    ///
+    /// # Panics
+    /// If the folder cannot be written.
+    pub fn write(&self, file: &Path) {
+        replace(file, &self.0.pem(), 0o644);
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).expect("its own certificate");
+        roots
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Signed {
+    /// Writes certificate and key, over older ones: `name.pem` and `name.key`.
+    ///
+    /// # Panics
+    /// If the folder cannot be written.
+    pub fn write(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let (chain, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+        replace(&chain, &self.certificate.pem(), 0o644);
+        replace(&key, &self.key.serialize_pem(), 0o600);
+        (chain, key)
+    }
+}
+
+/// As a tool should do it: nobody sees half of a file.
+fn replace(file: &Path, text: &str, mode: u32) {
+    let made = file.with_extension("new");
+    fs::write(&made, text).expect("the folder can be written");
+    fs::set_permissions(&made, fs::Permissions::from_mode(mode)).expect("our own file");
+    fs::rename(&made, file).expect("one folder");
+}
+
+/// Takes TLS off, and passes on what is inside. Dropping it ends its connections.
+pub struct Terminator {
+    pub address: SocketAddr,
+    shown: Arc<Mutex<Arc<ServerConfig>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    listening: JoinHandle<()>,
+    connections: Arc<Mutex<Vec<AbortHandle>>>,
+}
+
+/// A handshake that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The name that was asked for, unless it was an address.
+    pub name: Option<String>,
+    pub protocol: Option<String>,
+    /// The client has shown a certificate.
+    pub client: bool,
+}
+
+/// What a terminator asks of its clients.
+pub enum Clients<'a> {
+    Anybody,
+    SignedBy(&'a Authority),
+}
+
+impl Terminator {
+    /// Speaks each of `protocols` with whoever asks for it.
+    ///
+    /// # Panics
+    /// If there is no port.
+    pub fn start(signed: &Signed, clients: &Clients<'_>, protocols: &[&str], door: SocketAddr) -> Self {
+        let shown = Arc::new(Mutex::new(config(signed, clients, protocols)));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        listener.set_nonblocking(true).expect("our own socket");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+        let (seen, connections) =
+            (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<Mutex<Vec<AbortHandle>>>::default());
+        let listening = {
+            let (shown, seen, connections) = (shown.clone(), seen.clone(), connections.clone());
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let config = locked(&shown).clone();
+                    let task = tokio::spawn(pass(config, stream, door, seen.clone()));
+                    locked(&connections).push(task.abort_handle());
+                }
+            })
+        };
+        Self { address, shown, seen, listening, connections }
+    }
+
+    /// From the next connection on.
+    pub fn show(&self, signed: &Signed, clients: &Clients<'_>, protocols: &[&str]) {
+        *locked(&self.shown) = config(signed, clients, protocols);
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        locked(&self.seen).clone()
+    }
+}
+
+impl Drop for Terminator {
+    fn drop(&mut self) {
+        self.listening.abort();
+        for connection in locked(&self.connections).iter() {
+            connection.abort();
+        }
+    }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn pass(config: Arc<ServerConfig>, stream: TcpStream, door: SocketAddr, seen: Arc<Mutex<Vec<Seen>>>) {
+    let Ok(mut inside) = TlsAcceptor::from(config).accept(stream).await else { return };
+    let (_, session) = inside.get_ref();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    locked(&seen).push(Seen {
+        name: session.server_name().map(str::to_owned),
+        protocol: session.alpn_protocol().map(text),
+        client: session.peer_certificates().is_some(),
+    });
+    let Ok(mut outside) = TcpStream::connect(door).await else { return };
+    // Connections break in tests on purpose.
+    drop(copy_bidirectional(&mut inside, &mut outside).await);
+}
+
+fn config(signed: &Signed, clients: &Clients<'_>, protocols: &[&str]) -> Arc<ServerConfig> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the library's own versions");
+    let builder = match clients {
+        Clients::Anybody => builder.with_no_client_auth(),
+        Clients::SignedBy(authority) => {
+            let roots = Arc::new(authority.roots());
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+            builder.with_client_cert_verifier(verifier.expect("there is a root"))
+        }
+    };
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signed.key.serialize_der()));
+    let chain = vec![signed.certificate.der().clone()];
+    let mut config = builder.with_single_cert(chain, key).expect("a certificate and its key");
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}

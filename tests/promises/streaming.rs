@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -27,15 +27,15 @@ const GIB: u64 = 1 << 30;
 const FLAT: usize = 16 << 20;
 
 /// A service that keeps nothing: `GET` gets a gibibyte, and of anything else it counts the body.
-struct Gibibyte {
-    address: SocketAddr,
+pub(crate) struct Gibibyte {
+    pub(crate) address: SocketAddr,
     /// Bytes of body that it has written or read.
     moved: Arc<AtomicU64>,
     running: JoinHandle<()>,
 }
 
 impl Gibibyte {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let moved = Arc::new(AtomicU64::new(0));
@@ -96,17 +96,15 @@ fn piece_at(place: u64) -> Vec<u8> {
 /// All pieces repeat after this many, so that the test spends its time elsewhere.
 const CYCLE: u64 = 256;
 
-fn cycle() -> Vec<Vec<u8>> {
-    (0..CYCLE).map(|n| piece_at(n * PIECE as u64)).collect()
-}
+static PIECES: LazyLock<Vec<Vec<u8>>> =
+    LazyLock::new(|| (0..CYCLE).map(|n| piece_at(n * PIECE as u64)).collect());
 
 async fn say(
     to: &mut (impl AsyncWriteExt + Unpin),
     length: u64,
     mut told: impl FnMut(u64),
 ) -> std::io::Result<()> {
-    let cycle = cycle();
-    for piece in cycle.iter().cycle().take(usize::try_from(length).expect("64 bits") / PIECE) {
+    for piece in PIECES.iter().cycle().take(usize::try_from(length).expect("64 bits") / PIECE) {
         to.write_all(piece).await?;
         told(PIECE as u64);
     }
@@ -119,9 +117,8 @@ async fn hear(
     length: u64,
     mut told: impl FnMut(u64),
 ) -> std::io::Result<()> {
-    let cycle = cycle();
     let mut got = vec![0; PIECE];
-    for piece in cycle.iter().cycle().take(usize::try_from(length).expect("64 bits") / PIECE) {
+    for piece in PIECES.iter().cycle().take(usize::try_from(length).expect("64 bits") / PIECE) {
         from.read_exact(&mut got).await?;
         if got != *piece {
             return Err(std::io::Error::other("a piece of the body is not what was sent"));
@@ -236,10 +233,9 @@ async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
 
 /// What was held back goes on where it stood.
 async fn hear_on(client: &mut BufReader<TcpStream>) {
-    let cycle = cycle();
     let begun = usize::try_from(MIB).expect("64 bits") / PIECE;
     let mut got = vec![0; PIECE];
-    for piece in cycle.iter().cycle().skip(begun).take(64 * begun) {
+    for piece in PIECES.iter().cycle().skip(begun).take(64 * begun) {
         client.read_exact(&mut got).await.expect("goes on");
         assert!(got == *piece, "a piece of the body is not what was sent");
     }

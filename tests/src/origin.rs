@@ -47,8 +47,6 @@ struct Shared {
 struct Script {
     /// Consumed one by one, per path.
     by_path: HashMap<String, VecDeque<Act>>,
-    /// For each request of a path that nothing else is told for.
-    otherwise_at: HashMap<String, Act>,
     otherwise: Act,
 }
 
@@ -64,11 +62,7 @@ impl Origin {
     }
 
     fn launch(marks: Option<Mutex<HashMap<String, Marks>>>) -> Self {
-        let script = Script {
-            by_path: HashMap::new(),
-            otherwise_at: HashMap::new(),
-            otherwise: Act::now(Reply::ok()),
-        };
+        let script = Script { by_path: HashMap::new(), otherwise: Act::now(Reply::ok()) };
         let shared = Shared { log: watch::Sender::default(), script: Mutex::new(script), marks };
         let runtime = Builder::new_current_thread().enable_all().build().expect("runtime of the origin");
         let handle = runtime.handle().clone();
@@ -102,11 +96,6 @@ impl Origin {
     /// Appends the acts of the next requests for a path.
     pub fn script(&self, path: &str, acts: impl IntoIterator<Item = Act>) {
         self.shared.script().by_path.entry(path.to_owned()).or_default().extend(acts);
-    }
-
-    /// What happens to requests for this path that no script names.
-    pub fn otherwise_at(&self, path: &str, act: Act) {
-        self.shared.script().otherwise_at.insert(path.to_owned(), act);
     }
 
     /// What happens to requests that no script names.
@@ -198,8 +187,7 @@ impl Shared {
     fn next_act(&self, path: &str) -> Act {
         let mut script = self.script();
         let scripted = script.by_path.get_mut(path).and_then(VecDeque::pop_front);
-        let otherwise = || script.otherwise_at.get(path).unwrap_or(&script.otherwise).clone();
-        scripted.unwrap_or_else(otherwise)
+        scripted.unwrap_or_else(|| script.otherwise.clone())
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {

@@ -111,6 +111,16 @@ impl Process {
         self.series_becomes(name, &[], value).await;
     }
 
+    /// Polls: metrics are told to whoever asks, there is no event.
+    pub async fn gauge_becomes_at_least(&self, name: &str, value: f64) {
+        let reached = async {
+            while self.metrics().await.sum(name, &[]) < value {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        patiently(&format!("{name} to be at least {value}"), reached, || self.log()).await;
+    }
+
     /// The same of the series with these labels.
     pub async fn series_becomes(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {

@@ -121,7 +121,7 @@ const ONE_CONNECTION: usize = 16 * MIB;
 
 #[tokio::test]
 async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
-    let site = Site::fresh().await;
+    let site = Site::alone().await;
     let gateway = site.gateway("gw-1").await;
     let public = gateway.public;
     let begun = frame(HEADERS, END_STREAM, 1, POST);
@@ -147,7 +147,7 @@ async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
 
 #[tokio::test]
 async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
-    let site = Site::fresh().await;
+    let site = Site::alone().await;
     let gateway = site.gateway("gw-1").await;
     let url = format!("http://{}/x", gateway.public);
     let arguments = ["-n10000", "-c1", "-m100", "-t1", &url].map(str::to_owned);
@@ -169,21 +169,25 @@ fn with_large(site: &Site, service: &Gibibyte) -> Policy {
         .route(json!({"name": "read", "upstream": "ledger", "match": read, "fence": "none"}))
 }
 
+/// The buffers and the state of a connection whose request is not complete.
+const SLOW_CLIENT: usize = 64 * KIB;
+/// Beside them what waits to be written of the answer, what was read of it, and the connection that it comes from.
+const SLOW_READER: usize = 256 * KIB;
+
 /// How many clients slowhttptest is told to be.
 const SLOW: usize = 1000;
 
 #[tokio::test]
 async fn slow_heads_slow_bodies_and_slow_readers_hold_nobody_up() {
-    let site = Site::fresh().await;
+    let site = Site::alone().await;
     let service = Gibibyte::start().await;
     let gateway = Gateway::start(&with_large(&site, &service)).await;
     let (pay, large) =
         (format!("http://{}/pay/7", gateway.public), format!("http://{}/large", gateway.public));
     for (mode, url, method, each) in [
-        ("-H", &pay, "POST", 32 * KIB),
-        ("-B", &pay, "POST", 32 * KIB),
-        // Each may keep a buffer of its answer with us, and one of the upstream's.
-        ("-X", &large, "GET", 256 * KIB),
+        ("-H", &pay, "POST", SLOW_CLIENT),
+        ("-B", &pay, "POST", SLOW_CLIENT),
+        ("-X", &large, "GET", SLOW_READER),
     ] {
         let clients = format!("-c{SLOW}");
         let words = [
@@ -208,13 +212,14 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
-/// A thousand of each kind at once.
-const EACH: usize = 1000;
+/// Of each kind of slow client, and of readers, each of which has a connection to the service as well.
+const EACH: usize = 1200;
+const READERS: usize = 400;
 
 #[tokio::test]
 async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
     files::allow_many();
-    let site = Site::fresh().await;
+    let site = Site::alone().await;
     let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
     let service = Gibibyte::start().await;
     let policy = with_large(&site, &service)
@@ -223,17 +228,18 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
     let gateway = Gateway::start(&policy).await;
     let ((), grown) = grown(&gateway, async {
         let mut kept = Vec::new();
-        for said in [
-            "",
-            "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-Slow: ",
-            "POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhal",
-            "GET /large HTTP/1.1\r\nHost: a\r\n\r\n",
+        for (count, said) in [
+            (EACH, ""),
+            (EACH, "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-Slow: "),
+            (EACH, "POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhal"),
+            (READERS, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n"),
         ] {
             let public = gateway.public;
-            let clients = stream::iter(0..EACH).map(|_| slow(public, said));
+            let clients = stream::iter(0..count).map(|_| slow(public, said));
             kept.extend(clients.buffer_unordered(50).collect::<Vec<_>>().await);
         }
-        gateway.gauge_becomes_at_least("fencegate_requests_in_flight", 2.0 * EACH as f64).await;
+        gateway.series_reaches("fencegate_requests_in_flight", &["\"pay\""], EACH as f64).await;
+        gateway.series_reaches("fencegate_requests_total", &["\"large\""], READERS as f64).await;
         // Somebody else is served while all of them are there.
         for _ in 0..10 {
             assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
@@ -242,8 +248,7 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
     })
     .await;
     println!("four thousand connections: grew by {} MiB", grown / MIB);
-    // Three kinds hold a head or less; a reader holds a buffer of its answer with us, and one of the upstream's.
-    assert!(grown < 3 * EACH * 32 * KIB + EACH * 256 * KIB, "grew by {} MiB", grown / MIB);
+    assert!(grown < 3 * EACH * SLOW_CLIENT + READERS * SLOW_READER, "grew by {} MiB", grown / MIB);
     nothing_is_left(&gateway).await;
 }
 

@@ -6,6 +6,7 @@ use std::{
         Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -17,8 +18,9 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
+    net::{TcpListener, TcpSocket, TcpStream},
+    runtime::Builder,
+    sync::oneshot,
 };
 
 const MIB: u64 = 1 << 20;
@@ -26,28 +28,34 @@ const GIB: u64 = 1 << 30;
 /// Buffers of one exchange on both sides take less than one of them; the rest is slack of the allocator.
 const FLAT: usize = 16 << 20;
 
-/// A service that keeps nothing: `GET` gets a gibibyte, and of anything else it counts the body.
+/// A service that keeps nothing: `GET` gets a gibibyte, and of anything else it counts the body. It has a thread of its
+/// own, so that those who ask do not wait for it.
 pub(crate) struct Gibibyte {
     pub(crate) address: SocketAddr,
     /// Bytes of body that it has written or read.
     moved: Arc<AtomicU64>,
-    running: JoinHandle<()>,
+    /// Dropped with the service: the thread ends.
+    _running: oneshot::Sender<()>,
 }
 
 impl Gibibyte {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
+        let (running, stopped) = oneshot::channel::<()>();
+        let (bound, address) = oneshot::channel();
         let moved = Arc::new(AtomicU64::new(0));
         let counter = moved.clone();
-        let running = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let counter = counter.clone();
-                // Who hangs up in the middle is what some tests are about.
-                tokio::spawn(async move { drop(serve(stream, &counter).await) });
-            }
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = listener();
+                bound.send(listener.local_addr().expect("bound")).expect("whoever starts it waits");
+                tokio::select! {
+                    () = accept(listener, counter) => {}
+                    _ = stopped => {}
+                }
+            });
         });
-        Self { address, moved, running }
+        Self { address: address.await.expect("the thread listens"), moved, _running: running }
     }
 
     fn moved(&self) -> u64 {
@@ -55,9 +63,19 @@ impl Gibibyte {
     }
 }
 
-impl Drop for Gibibyte {
-    fn drop(&mut self) {
-        self.running.abort();
+fn listener() -> TcpListener {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    // Little waits in the kernel: what was taken for a slow reader is what the gateway took.
+    socket.set_send_buffer_size(64 << 10).expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    socket.listen(1024).expect("bound")
+}
+
+async fn accept(listener: TcpListener, counter: Arc<AtomicU64>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let counter = counter.clone();
+        // Who hangs up in the middle is what some tests are about.
+        tokio::spawn(async move { drop(serve(stream, &counter).await) });
     }
 }
 

@@ -112,9 +112,9 @@ impl Process {
     }
 
     /// Polls: metrics are told to whoever asks, there is no event.
-    pub async fn gauge_becomes_at_least(&self, name: &str, value: f64) {
+    pub async fn series_reaches(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
-            while self.metrics().await.sum(name, &[]) < value {
+            while self.metrics().await.sum(name, labels) < value {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -17,7 +17,10 @@ use tracing::info;
 use crate::{
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
-    listen::{course::Course, limit::Limit},
+    listen::{
+        course::{Answering, Course, Exchange},
+        limit::Limit,
+    },
     peer::Peer,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
@@ -26,9 +29,10 @@ use crate::{
 };
 
 /// Serves the connections of one worker.
-pub struct Front<S> {
+#[derive(Clone)]
+pub struct Front {
     /// Looked up per request, so that a reload swaps it between two.
-    desk: Rc<RefCell<Rc<Desk<S>>>>,
+    desk: Rc<RefCell<Rc<dyn Entrance>>>,
     role: Role,
 }
 
@@ -36,6 +40,27 @@ pub struct Front<S> {
 pub struct Desk<S> {
     pub stack: S,
     pub metrics: Rc<WorkerMetrics>,
+}
+
+/// A [`Desk`] without the type of its steps: that names every step twice, once for the function and once for what
+/// follows, so its length doubles with each of them, and nothing outside shall be made of it.
+trait Entrance {
+    fn enter(self: Rc<Self>, came: Came) -> Told;
+    fn metrics(&self) -> &Rc<WorkerMetrics>;
+}
+
+/// The one box per request. Not `Send`, on purpose.
+type Told = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+
+/// A request, and whose it is.
+struct Came {
+    request: Request<Incoming>,
+    peer: Rc<Peer>,
+    exchange: Rc<Exchange>,
+    answering: Answering,
+    /// How long its client may let us wait for a piece of its body.
+    pause: Duration,
+    role: Role,
 }
 
 /// Who answers.
@@ -46,60 +71,63 @@ pub enum Role {
     Guard,
 }
 
-impl<S> Clone for Front<S> {
-    fn clone(&self) -> Self {
-        Self { desk: self.desk.clone(), role: self.role }
-    }
-}
-
-impl<S: Serve<Arrived>> Front<S> {
-    pub fn new(desk: Desk<S>, role: Role) -> Self {
+impl Front {
+    pub fn new(desk: Desk<impl Serve<Arrived>>, role: Role) -> Self {
         Self { desk: Rc::new(RefCell::new(Rc::new(desk))), role }
     }
 
     /// From the next request on; what has begun goes on where it is.
-    pub fn turn_to(&self, desk: Desk<S>) {
+    pub fn turn_to(&self, desk: Desk<impl Serve<Arrived>>) {
         self.desk.replace(Rc::new(desk));
     }
 
     /// `pause`: how long a client may let us wait for a piece of a request's body.
-    pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing<S> {
+    pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing {
         Facing { front: self.clone(), peer: Rc::new(peer), course, pause }
     }
 
     /// Of the steps of the moment.
     pub fn metrics(&self) -> Rc<WorkerMetrics> {
-        self.desk.borrow().metrics.clone()
+        self.desk.borrow().metrics().clone()
     }
 }
 
 /// Serves one connection.
-pub struct Facing<S> {
-    front: Front<S>,
+pub struct Facing {
+    front: Front,
     peer: Rc<Peer>,
     course: Rc<Course>,
     pause: Duration,
 }
 
-impl<S: Serve<Arrived>> Service<Request<Incoming>> for Facing<S> {
+impl Service<Request<Incoming>> for Facing {
     type Response = Reply;
     type Error = Infallible;
-    /// The one box per request. Not `Send`, on purpose.
-    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+    type Future = Told;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Told {
         let (desk, role) = (self.front.desk.borrow().clone(), self.front.role);
-        let (peer, pause) = (self.peer.clone(), self.pause);
         let (exchange, answering) = self.course.begin();
+        desk.enter(Came { request, peer: self.peer.clone(), exchange, answering, pause: self.pause, role })
+    }
+}
+
+impl<S: Serve<Arrived>> Entrance for Desk<S> {
+    fn enter(self: Rc<Self>, came: Came) -> Told {
         Box::pin(async move {
+            let Came { request, peer, exchange, answering, pause, role } = came;
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(desk.metrics.clone(), notes.clone(), role);
+            let visit = Visit::begin(self.metrics.clone(), notes.clone(), role);
             let http = request.map(|body| Body::from_client(body, exchange.clone(), pause));
-            let answer = desk.stack.serve(Arrived { http, notes, peer }).await;
+            let answer = self.stack.serve(Arrived { http, notes, peer }).await;
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             Ok(visit.end(answer).map(|body| body.answering(answering)))
         })
+    }
+
+    fn metrics(&self) -> &Rc<WorkerMetrics> {
+        &self.metrics
     }
 }
 

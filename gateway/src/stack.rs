@@ -9,7 +9,7 @@ use tower::ServiceBuilder;
 use crate::{
     network::Network,
     stage::{Arrived, Held, Hold, Keyed},
-    step::{Serve, step},
+    step::{Rest, Serve, step},
     steps::{
         self,
         check::{Admission, Checking},
@@ -49,9 +49,11 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
+        .layer_fn(Rest::of)
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed
+        .layer_fn(Rest::of)
         .service(act)
 }
 
@@ -77,6 +79,7 @@ pub fn guard<N: Network>(
         .layer(step(parts.plan.clone(), steps::admit::admit))
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(step(hop, steps::hop::hop))
+        .layer_fn(Rest::of)
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
         .layer(step(parts.plan, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
         .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing

@@ -1,6 +1,6 @@
 //! A step of the request path: one plain async function of its settings, the request, and what comes next.
 
-use std::rc::Rc;
+use std::{future::Future, pin::Pin, rc::Rc};
 
 use tower::Layer;
 
@@ -20,6 +20,32 @@ pub trait Serve<In>: 'static {
 impl<In, S: Serve<In>> Serve<In> for Rc<S> {
     async fn serve(&self, request: In) -> Result<Reply, Refusal> {
         S::serve(self, request).await
+    }
+}
+
+/// The rest of a path, without its type. A step's type names what follows twice, once in its function; so the length of
+/// such a type doubles with every step, and with it that of everything that is made of it. One box per request.
+pub struct Rest<In>(Rc<dyn Boxed<In>>);
+
+trait Boxed<In> {
+    fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>>;
+}
+
+impl<In: 'static, S: Serve<In>> Boxed<In> for S {
+    fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>> {
+        Box::pin(self.serve(request))
+    }
+}
+
+impl<In: 'static> Rest<In> {
+    pub fn of(rest: impl Serve<In>) -> Self {
+        Self(Rc::new(rest))
+    }
+}
+
+impl<In: 'static> Serve<In> for Rest<In> {
+    async fn serve(&self, request: In) -> Result<Reply, Refusal> {
+        self.0.serve_boxed(request).await
     }
 }
 

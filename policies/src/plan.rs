@@ -77,18 +77,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Something differs that an open socket cannot change: all but what the steps look up for each request.
-    pub fn needs_restart(&self, new: &Self) -> bool {
-        let Limits { in_flight, max_fields, max_body, .. } = new.limits;
-        let Timeouts { request_body, drain, .. } = new.timeouts;
-        let taken_over = Self {
-            trusted: new.trusted.clone(),
-            hosts: new.hosts.clone(),
-            limits: Limits { in_flight, max_fields, max_body, ..self.limits.clone() },
-            timeouts: Timeouts { request_body, drain, ..self.timeouts.clone() },
-            ..self.clone()
-        };
-        taken_over != *new
+    /// What an open socket cannot change.
+    pub fn fixed(&self) -> (&str, SocketAddr, usize) {
+        (&self.name, self.address, self.limits.connections)
     }
 }
 

@@ -29,9 +29,10 @@ async fn metric(gateway: &Gateway, name: &str, labels: &[&str]) -> f64 {
 #[tokio::test]
 async fn a_bad_file_changes_nothing_and_is_told() {
     let site = Site::fresh().await;
-    let gateway = site.gateway("gw-1").await;
+    let policy = site.policy("gw-1");
+    let gateway = Gateway::start(&policy).await;
     let before = metric(&gateway, "fencegate_config_info", &[]).await;
-    gateway.rewrite(&site.policy("gw-1").with("/routes/0/fence/key", "account/{path.acount}"));
+    gateway.rewrite(&policy.clone().with("/routes/0/fence/key", "account/{path.acount}"));
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(78), &json!("refused")), "{report}");
     let said = report["said"][0].as_str().unwrap_or_default();
@@ -42,7 +43,7 @@ async fn a_bad_file_changes_nothing_and_is_told() {
     assert_eq!(metric(&gateway, "fencegate_config_reloads_total", &["result=\"refused\""]).await, 1.0);
     assert_eq!(metric(&gateway, "fencegate_config_info", &[]).await, before);
 
-    gateway.rewrite(&site.policy("gw-1"));
+    gateway.rewrite(&policy);
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &json!("unchanged")), "{report}");
     assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 1.0);

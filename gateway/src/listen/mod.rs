@@ -28,8 +28,6 @@ use crate::{
     network::{Accept, Network, Reset},
     peer::Peer,
     refusal::{Reason, Refusal},
-    stage::Arrived,
-    step::Serve,
 };
 
 /// One worker's share of a listener.
@@ -55,12 +53,7 @@ impl Door {
 
     /// Accepts until the drain begins; the connections live on in `open`, each until its requests in progress have
     /// been answered.
-    pub async fn serve<N: Network, S: Serve<Arrived>>(
-        &self,
-        listener: N::Listener,
-        front: Front<S>,
-        open: &TaskTracker,
-    ) {
+    pub async fn serve<N: Network>(&self, listener: N::Listener, front: Front, open: &TaskTracker) {
         let drain = &self.drain;
         loop {
             let place = self.places.clone().acquire_owned();
@@ -111,10 +104,9 @@ impl Entry {
         }
     }
 
-    async fn connection<I, S>(&self, stream: I, peer: Peer, front: &Front<S>)
+    async fn connection<I>(&self, stream: I, peer: Peer, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
-        S: Serve<Arrived>,
     {
         let address = peer.address;
         let detected = tokio::select! {

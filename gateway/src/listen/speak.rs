@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{course::Course, detect::Spoken, limit::Limit, paced::Paced};
-use crate::{front::Front, network::Reset, peer::Peer, stage::Arrived, step::Serve};
+use crate::{front::Front, network::Reset, peer::Peer};
 
 /// The HTTP library, with the limits of a listener.
 pub(super) struct Speech {
@@ -38,17 +38,16 @@ impl Speech {
     }
 
     /// Until the client hangs up; once `drain` is told, until the requests that have begun are answered.
-    pub(super) async fn serve<I, S>(
+    pub(super) async fn serve<I>(
         &self,
         spoken: Spoken,
         stream: I,
         peer: Peer,
-        front: &Front<S>,
+        front: &Front,
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
-        S: Serve<Arrived>,
     {
         let course = match spoken {
             Spoken::Http1 => Course::of_http1(Instant::now()),

@@ -144,7 +144,7 @@ async fn run<N: Network, R: Staffed<N>>(
             taken.send(()).ok();
         }
     });
-    door.serve::<N, _>(listener, front, &open).await;
+    door.serve::<N>(listener, front, &open).await;
     drain(patience.get(), &open, &running).await
 }
 

@@ -32,35 +32,15 @@ use crate::{
 #[derive(Clone)]
 pub struct Front {
     /// Looked up per request, so that a reload swaps it between two.
-    desk: Rc<RefCell<Rc<dyn Entrance>>>,
+    desk: Rc<RefCell<Desk>>,
     role: Role,
 }
 
 /// The steps of one plan, and what counts their requests.
-pub struct Desk<S> {
-    pub stack: S,
-    pub metrics: Rc<WorkerMetrics>,
-}
-
-/// A [`Desk`] without the type of its steps: that names every step twice, once for the function and once for what
-/// follows, so its length doubles with each of them, and nothing outside shall be made of it.
-trait Entrance {
-    fn enter(self: Rc<Self>, came: Came) -> Told;
-    fn metrics(&self) -> &Rc<WorkerMetrics>;
-}
-
-/// The one box per request. Not `Send`, on purpose.
-type Told = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
-
-/// A request, and whose it is.
-struct Came {
-    request: Request<Incoming>,
-    peer: Rc<Peer>,
-    exchange: Rc<Exchange>,
-    answering: Answering,
-    /// How long its client may let us wait for a piece of its body.
-    pause: Duration,
-    role: Role,
+#[derive(Clone)]
+pub struct Desk {
+    steps: Rc<dyn Steps>,
+    metrics: Rc<WorkerMetrics>,
 }
 
 /// Who answers.
@@ -71,14 +51,20 @@ pub enum Role {
     Guard,
 }
 
+impl Desk {
+    pub fn new(steps: impl Serve<Arrived>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { steps: Rc::new(steps), metrics }
+    }
+}
+
 impl Front {
-    pub fn new(desk: Desk<impl Serve<Arrived>>, role: Role) -> Self {
-        Self { desk: Rc::new(RefCell::new(Rc::new(desk))), role }
+    pub fn new(desk: Desk, role: Role) -> Self {
+        Self { desk: Rc::new(RefCell::new(desk)), role }
     }
 
     /// From the next request on; what has begun goes on where it is.
-    pub fn turn_to(&self, desk: Desk<impl Serve<Arrived>>) {
-        self.desk.replace(Rc::new(desk));
+    pub fn turn_to(&self, desk: Desk) {
+        self.desk.replace(desk);
     }
 
     /// `pause`: how long a client may let us wait for a piece of a request's body.
@@ -88,7 +74,7 @@ impl Front {
 
     /// Of the steps of the moment.
     pub fn metrics(&self) -> Rc<WorkerMetrics> {
-        self.desk.borrow().metrics().clone()
+        self.desk.borrow().metrics.clone()
     }
 }
 
@@ -103,31 +89,53 @@ pub struct Facing {
 impl Service<Request<Incoming>> for Facing {
     type Response = Reply;
     type Error = Infallible;
-    type Future = Told;
+    type Future = Answered;
 
-    fn call(&self, request: Request<Incoming>) -> Told {
-        let (desk, role) = (self.front.desk.borrow().clone(), self.front.role);
+    fn call(&self, request: Request<Incoming>) -> Answered {
+        let Desk { steps, metrics } = self.front.desk.borrow().clone();
         let (exchange, answering) = self.course.begin();
-        desk.enter(Came { request, peer: self.peer.clone(), exchange, answering, pause: self.pause, role })
+        let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
+        steps.answer(Asked {
+            http,
+            peer: self.peer.clone(),
+            metrics,
+            role: self.front.role,
+            exchange,
+            answering,
+        })
     }
 }
 
-impl<S: Serve<Arrived>> Entrance for Desk<S> {
-    fn enter(self: Rc<Self>, came: Came) -> Told {
+/// The one box per request. Not `Send`, on purpose.
+type Answered = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
+
+/// A request, and what it came over.
+struct Asked {
+    http: Request<Body>,
+    peer: Rc<Peer>,
+    metrics: Rc<WorkerMetrics>,
+    role: Role,
+    exchange: Rc<Exchange>,
+    answering: Answering,
+}
+
+/// All steps behind one pointer. Their type names each of them within the one before; what serves connections would be
+/// compiled anew for it, several times the size of everything else.
+trait Steps {
+    fn answer(self: Rc<Self>, asked: Asked) -> Answered;
+}
+
+impl<S: Serve<Arrived>> Steps for S {
+    fn answer(self: Rc<Self>, asked: Asked) -> Answered {
+        let Asked { http, peer, metrics, role, exchange, answering } = asked;
         Box::pin(async move {
-            let Came { request, peer, exchange, answering, pause, role } = came;
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(self.metrics.clone(), notes.clone(), role);
-            let http = request.map(|body| Body::from_client(body, exchange.clone(), pause));
-            let answer = self.stack.serve(Arrived { http, notes, peer }).await;
+            let visit = Visit::begin(metrics, notes.clone(), role);
+            let answer = self.serve(Arrived { http, notes, peer }).await;
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             Ok(visit.end(answer).map(|body| body.answering(answering)))
         })
-    }
-
-    fn metrics(&self) -> &Rc<WorkerMetrics> {
-        &self.metrics
     }
 }
 

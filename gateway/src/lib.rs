@@ -6,7 +6,7 @@
 //! [`once`] keeps operations from happening twice, [`upstream`] guards
 //! what is written. [`serve`] starts and stops it all, and [`edition`] is what a reload changes.
 
-// The request path is one future, each step within the one before.
+// The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
 
 pub mod admin;

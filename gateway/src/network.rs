@@ -72,7 +72,7 @@ impl Accept for TcpListener {
         let (stream, address) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
         let local = stream.local_addr()?;
-        Ok((stream, Peer { address, local }))
+        Ok((stream, Peer { address, local, tls: None }))
     }
 
     fn address(&self) -> io::Result<SocketAddr> {

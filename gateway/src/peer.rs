@@ -10,11 +10,33 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The address of ours that it was made to.
     pub local: SocketAddr,
+    /// `None` for plain text.
+    pub tls: Option<Secured>,
+}
+
+/// What a handshake has told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secured {
+    /// The name that the client asked for.
+    pub server_name: Option<String>,
+    /// Proven, where the listener asks for a certificate and the client has shown one.
+    pub client: Option<Identity>,
+}
+
+/// Who a client's certificate says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// As RFC 4514 writes it.
+    pub subject: String,
+    /// Its alternative names, each with its kind: `DNS:`, `URI:` or `email:`.
+    pub names: Vec<String>,
+    /// SHA-256 of the certificate, in lower-case hex.
+    pub fingerprint: String,
 }
 
 impl Peer {
     /// What the client speaks to us.
     pub fn scheme(&self) -> &'static str {
-        "http"
+        if self.tls.is_some() { "https" } else { "http" }
     }
 }

@@ -291,8 +291,8 @@ mod tests {
         let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
         words.sort_unstable();
         words.dedup();
-        // outcome-unknown has three statuses: broken, late, recorded. A malformed body may break off while it is sent on,
-        // and a slow request was sent in part, or not at all.
+        // outcome-unknown has three statuses: broken, late, recorded. Of a slow request, and of one whose body breaks off,
+        // a part may have been sent on.
         assert_eq!(words.len(), Reason::ALL.len() - 4);
     }
 }

@@ -93,7 +93,7 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
     let (before, after) = (&old.serving, &new.serving);
     let fields = [
         ("name", before.name == after.name),
-        ("listeners", before.listener.fixed() == after.listener.fixed()),
+        ("listeners", !before.listener.needs_restart(&after.listener)),
         ("admin", before.admin == after.admin),
         ("zookeeper", old.zookeeper == new.zookeeper),
         ("state_dir", old.state_dir == new.state_dir),

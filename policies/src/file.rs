@@ -17,6 +17,7 @@ mod probe;
 mod reach;
 mod route;
 mod scalar;
+mod served_tls;
 mod sharing;
 mod tickets;
 mod tls;

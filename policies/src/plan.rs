@@ -3,6 +3,7 @@
 mod fence;
 mod guard;
 mod once;
+mod served_tls;
 mod sharing;
 mod tls;
 
@@ -11,6 +12,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use once::{Once, OnceStore, Operation};
+pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
 pub use sharing::{Eject, Health, PoolLimits, Sharing};
 pub use tls::{ClientCertificate, Tls};
 
@@ -68,6 +70,8 @@ pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
     pub protocols: Protocols,
+    /// `None` for plain text.
+    pub tls: Option<ServedTls>,
     /// Whose word on the client is believed.
     pub trusted: Trust,
     /// What is served here.
@@ -77,9 +81,17 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// What an open socket cannot change.
-    pub fn fixed(&self) -> (&str, SocketAddr, usize) {
-        (&self.name, self.address, self.limits.connections)
+    /// Something differs that an open socket cannot change.
+    pub fn needs_restart(&self, new: &Self) -> bool {
+        let taken_over = Self {
+            name: self.name.clone(),
+            address: self.address,
+            protocols: self.protocols,
+            tls: self.tls.clone(),
+            limits: Limits { connections: self.limits.connections, ..new.limits.clone() },
+            ..new.clone()
+        };
+        taken_over != *new
     }
 }
 
@@ -88,7 +100,7 @@ impl Listener {
 pub enum Protocols {
     Both,
     Http1,
-    /// By prior knowledge: without TLS nobody agrees on it before.
+    /// Without TLS by prior knowledge.
     Http2,
 }
 
@@ -112,6 +124,8 @@ pub struct Limits {
 /// How long a listener waits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
+    /// For the handshake of TLS. Default 5 s.
+    pub tls_handshake: Duration,
     /// From the connection to the bytes that tell its protocol. Default 5 s.
     pub detect: Duration,
     /// From the first byte of a request head to its end; for a connection's first, from its beginning. Default 10 s.

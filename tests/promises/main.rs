@@ -56,6 +56,7 @@ mod stamp;
 mod start;
 mod storm;
 mod streaming;
+mod tls;
 mod upstream_tls;
 mod vtc;
 mod waiting;

@@ -1,6 +1,7 @@
 //! Clients: two that speak HTTP/1.1 and HTTP/2 through hyper, and one that sends any bytes.
 
 mod raw;
+mod secure;
 mod streams;
 
 use std::{
@@ -13,9 +14,13 @@ use fencegate_policies::token::Token;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Request, body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, task::JoinHandle};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    task::JoinHandle,
+};
 
-pub use self::{raw::Raw, streams::Streams};
+pub use self::{raw::Raw, secure::Secure, streams::Streams};
 
 /// A request to be sent.
 #[derive(Debug, Clone)]
@@ -93,6 +98,17 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
         stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
+        Self::over(stream, address).await
+    }
+
+    /// Over a stream that is there already.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+    ) -> Result<Self, String> {
         let (requests, connection) = http1::Builder::new()
             .preserve_header_case(true)
             .handshake(TokioIo::new(stream))

@@ -96,6 +96,18 @@ impl Launch {
         self
     }
 
+    /// What it says instead of starting.
+    ///
+    /// # Panics
+    /// If it starts.
+    pub async fn fails(self) -> String {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let file = write_policy(home.path(), &self.policy.to_string());
+        let output = command(&["run", "-c", &file.display().to_string()]).await.expect("it can be started");
+        assert!(!output.status.success(), "it has started");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
     /// Starts it and waits until it listens; it may not be ready.
     ///
     /// # Panics

@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
-    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
     server::WebPkiClientVerifier,
 };
 use tokio::{
@@ -61,7 +61,11 @@ impl Authority {
         replace(file, &self.0.pem(), 0o644);
     }
 
-    fn roots(&self) -> RootCertStore {
+    /// Itself alone.
+    ///
+    /// # Panics
+    /// Never: its certificate is sound.
+    pub fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).expect("its own certificate");
         roots
@@ -75,6 +79,14 @@ impl Default for Authority {
 }
 
 impl Signed {
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.certificate.der().clone()
+    }
+
+    pub fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
+    }
+
     /// Writes certificate and key, over older ones: `name.pem` and `name.key`.
     ///
     /// # Panics

@@ -250,6 +250,10 @@ impl Metrics {
         &self.endpoints
     }
 
+    pub fn clients(&self) -> &ClientMetrics {
+        &self.clients
+    }
+
     pub fn guard(&self) -> GuardMetrics {
         self.guard.clone()
     }

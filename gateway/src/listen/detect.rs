@@ -71,10 +71,25 @@ fn is_preface(first: &[u8]) -> Option<bool> {
     (!PREFACE.starts_with(first)).then_some(false)
 }
 
+/// Whether the first byte is one of TLS. `None`: the client has gone.
+pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
+    mut stream: I,
+) -> io::Result<Option<(bool, Rewound<I>)>> {
+    let mut first = BytesMut::with_capacity(FIRST_READ);
+    let gone = stream.read_buf(&mut first).await? == 0;
+    Ok((!gone).then(|| (first[0] == TLS_HANDSHAKE, Rewound { first: first.freeze(), stream })))
+}
+
 /// A stream whose first bytes were read, and are read again.
 pub(super) struct Rewound<I> {
     first: Bytes,
     stream: I,
+}
+
+impl<I> Rewound<I> {
+    pub(super) fn unread(stream: I) -> Self {
+        Self { first: Bytes::new(), stream }
+    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Rewound<I> {

@@ -7,6 +7,7 @@ use fencegate_policies::plan::Timeouts;
 /// The names of the time limits, as they stand in the policy and in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
+    TlsHandshake,
     Detect,
     RequestHeaders,
     RequestBody,
@@ -15,11 +16,18 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub const ALL: [Self; 5] =
-        [Self::Detect, Self::RequestHeaders, Self::RequestBody, Self::Idle, Self::ResponseWrite];
+    pub const ALL: [Self; 6] = [
+        Self::TlsHandshake,
+        Self::Detect,
+        Self::RequestHeaders,
+        Self::RequestBody,
+        Self::Idle,
+        Self::ResponseWrite,
+    ];
 
     pub fn word(self) -> &'static str {
         match self {
+            Self::TlsHandshake => "tls_handshake",
             Self::Detect => "detect",
             Self::RequestHeaders => "request_headers",
             Self::RequestBody => "request_body",
@@ -30,6 +38,7 @@ impl Limit {
 
     pub fn of(self, timeouts: &Timeouts) -> Duration {
         match self {
+            Self::TlsHandshake => timeouts.tls_handshake,
             Self::Detect => timeouts.detect,
             Self::RequestHeaders => timeouts.request_headers,
             Self::RequestBody => timeouts.request_body,

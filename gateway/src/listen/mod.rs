@@ -1,8 +1,10 @@
 //! Takes connections and serves HTTP on them, until told to drain.
 
+pub mod certificates;
 pub mod course;
 mod detect;
 mod farewell;
+mod identity;
 pub mod limit;
 mod paced;
 mod speak;
@@ -19,11 +21,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use self::{
-    detect::{Told, detect},
+    certificates::{Certificates, Shaken, handshake},
+    detect::{Rewound, Spoken, Told, detect},
     limit::Limit,
     speak::Speech,
 };
 use crate::{
+    admin::metrics::WorkerMetrics,
     front::Front,
     network::{Accept, Network, Reset},
     peer::Peer,
@@ -41,14 +45,20 @@ pub struct Door {
 
 impl Door {
     /// `share`: the part of the listener's connections that is this worker's.
-    pub fn new(listener: &Listener, share: usize, drain: CancellationToken) -> Self {
-        let entry = Rc::new(Entry::new(listener, drain.clone()));
+    pub fn new(
+        listener: &Listener,
+        certificates: Option<Arc<Certificates>>,
+        share: usize,
+        drain: CancellationToken,
+    ) -> Self {
+        let entry = Rc::new(Entry::new(listener, certificates, drain.clone()));
         Self { entry: RefCell::new(entry), drain, places: Arc::new(Semaphore::new(share.max(1))) }
     }
 
     /// From the next connection on.
     pub fn turn_to(&self, listener: &Listener) {
-        self.entry.replace(Rc::new(Entry::new(listener, self.drain.clone())));
+        let certificates = self.entry.borrow().certificates.clone();
+        self.entry.replace(Rc::new(Entry::new(listener, certificates, self.drain.clone())));
     }
 
     /// Accepts until the drain begins; the connections live on in `open`, each until its requests in progress have
@@ -89,47 +99,84 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 struct Entry {
     speech: Speech,
     protocols: Protocols,
-    /// For the bytes that tell the protocol.
-    detect: Duration,
+    certificates: Option<Arc<Certificates>>,
     drain: CancellationToken,
 }
 
 impl Entry {
-    fn new(listener: &Listener, drain: CancellationToken) -> Self {
-        Self {
-            speech: Speech::new(listener),
-            protocols: listener.protocols,
-            detect: listener.timeouts.detect,
-            drain,
-        }
+    fn new(listener: &Listener, certificates: Option<Arc<Certificates>>, drain: CancellationToken) -> Self {
+        Self { speech: Speech::new(listener), protocols: listener.protocols, certificates, drain }
     }
 
     async fn connection<I>(&self, stream: I, peer: Peer, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
-        let address = peer.address;
-        let detected = tokio::select! {
+        let Some(certificates) = &self.certificates else {
+            return self.spoken_with(stream, peer, front).await;
+        };
+        let metrics = front.metrics();
+        let shaken = tokio::select! {
             biased;
-            detected = timeout(self.detect, detect(stream, self.protocols)) => detected,
+            shaken = timeout(self.speech.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
             // Nothing was asked yet.
             () = self.drain.cancelled() => return,
         };
-        let served = match detected {
-            Ok(Ok(Told::Spoken(spoken, stream))) => {
-                self.speech.serve(spoken, stream, peer, front, &self.drain).await
+        match shaken {
+            Ok(Ok(Shaken::Secured(stream, secured, agreed))) => {
+                metrics.clients().handshake(true);
+                let peer = Peer { tls: Some(secured), ..peer };
+                match agreed {
+                    Some(spoken) => self.serve(spoken, Rewound::unread(stream), peer, front).await,
+                    None => self.spoken_with(stream, peer, front).await,
+                }
             }
-            Ok(Ok(Told::Foreign(stream, why))) => {
-                let refusal = Refusal::new(Reason::Malformed, why);
-                let words = farewell::refused(&front.metrics(), refusal, Duration::ZERO);
-                return farewell::farewell(stream, words).await;
+            Ok(Ok(Shaken::Plain(stream))) => {
+                let why = "plain HTTP, where TLS is expected";
+                refuse(stream, why, &metrics).await;
             }
-            Ok(Ok(Told::Gone)) => return,
-            Ok(Err(error)) => return debug!(peer = %address, %error, "client connection ended"),
-            Err(_elapsed) => return front.metrics().clients().timed_out(Limit::Detect),
+            Ok(Ok(Shaken::Gone)) => {}
+            Ok(Err(error)) => {
+                metrics.clients().handshake(false);
+                debug!(peer = %peer.address, %error, "handshake failed");
+            }
+            Err(_elapsed) => metrics.clients().timed_out(Limit::TlsHandshake),
+        }
+    }
+
+    /// In which protocol is told by what comes first.
+    async fn spoken_with<I>(&self, stream: I, peer: Peer, front: &Front)
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let detected = tokio::select! {
+            biased;
+            detected = timeout(self.speech.timeouts.detect, detect(stream, self.protocols)) => detected,
+            // Nothing was asked yet.
+            () = self.drain.cancelled() => return,
         };
-        if let Err(error) = served {
+        match detected {
+            Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, front).await,
+            Ok(Ok(Told::Foreign(stream, why))) => refuse(stream, why, &front.metrics()).await,
+            Ok(Ok(Told::Gone)) => {}
+            Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
+            Err(_elapsed) => front.metrics().clients().timed_out(Limit::Detect),
+        }
+    }
+
+    async fn serve<I>(&self, spoken: Spoken, stream: Rewound<I>, peer: Peer, front: &Front)
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let address = peer.address;
+        if let Err(error) = self.speech.serve(spoken, stream, peer, front, &self.drain).await {
             debug!(peer = %address, %error, "client connection ended");
         }
     }
+}
+
+/// Says to who speaks something else what is wrong.
+async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(stream: I, why: &'static str, metrics: &WorkerMetrics) {
+    let words = farewell::refused(metrics, Refusal::new(Reason::Malformed, why), Duration::ZERO);
+    farewell::farewell(stream, words).await;
 }

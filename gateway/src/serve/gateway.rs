@@ -24,6 +24,7 @@ use crate::{
     admin::{self, metrics::Metrics},
     edition::Edition,
     front::Role,
+    listen::certificates::Certificates,
     lock::{
         desk::Desk,
         keeper::{Keeper, keeper},
@@ -116,8 +117,18 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     health::start(Tcp, &fleets)?;
     let edition = Edition::first(plan.clone(), fleets);
     let (known, seen) = (guards.clone(), metrics.clone());
-    let shared =
-        Shared { edition: edition.clone(), metrics: seen, clock, hop, guards: known, workers, drain, role };
+    let certificates = Certificates::open(&plan.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
+    let shared = Shared {
+        edition: edition.clone(),
+        metrics: seen,
+        clock,
+        hop,
+        guards: known,
+        workers,
+        drain,
+        certificates,
+        role,
+    };
     let drain = shared.drain.clone();
     let workers = process::start_workers(shared)?;
     let (asking, asked) = reload::asking();

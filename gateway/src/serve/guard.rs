@@ -18,6 +18,7 @@ use crate::{
         Guard,
         store::{Committer, FORMAT, Identity, NotDurable, Redb, Store, StoreError},
     },
+    listen::certificates::Certificates,
     network::{Network, Tcp},
     randomness::{Guid, SystemRandomness},
     session::clock::{MachineClock, SharedClock},
@@ -101,6 +102,8 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let workers = options.workers.max(1);
     let fleets = Fleets::of(&serving, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
     health::start(Tcp, &fleets)?;
+    let certificates =
+        Certificates::open(&serving.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
     let workers = process::start_workers(Shared {
         edition: Edition::first(serving, fleets),
         metrics: metrics.clone(),
@@ -109,6 +112,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         guards: Arc::new(Guards::new(Arc::default())),
         workers,
         drain: drain.clone(),
+        certificates,
         role,
     })?;
     start_admin(admin, &guard, &metrics, &drain)?;

@@ -18,7 +18,7 @@ use super::{
     reload::Turn,
     worker::{self, Drained, Shared, Staffed, Started},
 };
-use crate::{network::Tcp, ticket::BadFile, upstream::tls::BadTls};
+use crate::{listen::certificates::BadCertificate, network::Tcp, ticket::BadFile, upstream::tls::BadTls};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,8 @@ pub enum Trouble {
     Listen { listener: String, address: SocketAddr, source: io::Error },
     #[error("start a thread or runtime")]
     Start(#[from] io::Error),
+    #[error("FG0510: speak TLS with clients")]
+    ListenerTls(#[from] BadCertificate),
     #[error("read the key that tickets are signed with")]
     Key(#[from] BadFile),
     #[error("prepare TLS with an upstream")]

@@ -14,7 +14,7 @@ use crate::{
     admin::metrics::{Metrics, WorkerMetrics},
     edition::Edition,
     front::{Desk, Front, Role},
-    listen::Door,
+    listen::{Door, certificates::Certificates},
     network::{Accept, Network},
     session::clock::SharedClock,
     stack::Parts,
@@ -38,6 +38,8 @@ pub struct Shared<R> {
     /// How many they are.
     pub workers: usize,
     pub drain: CancellationToken,
+    /// What TLS is spoken with, where it is.
+    pub certificates: Option<Arc<Certificates>>,
     pub role: R,
 }
 
@@ -129,7 +131,7 @@ async fn run<N: Network, R: Staffed<N>>(
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
-    let door = Rc::new(Door::new(listens, share, shared.drain.clone()));
+    let door = Rc::new(Door::new(listens, shared.certificates.clone(), share, shared.drain.clone()));
     let desks = Desks { in_flight: InFlight::at_most(1), shared, pool, running: running.clone() };
     let edition = desks.shared.edition.clone();
     let front = Front::new(desks.desk(&edition), R::ROLE);
@@ -158,7 +160,7 @@ struct Desks<N, R> {
 }
 
 impl<N: Network, R: Staffed<N>> Desks<N, R> {
-    fn desk(&self, edition: &Arc<Edition>) -> Desk<impl Serve<Arrived> + use<N, R>> {
+    fn desk(&self, edition: &Arc<Edition>) -> Desk {
         let Shared { clock, guards, hop, workers, .. } = &self.shared;
         let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
         let share = (edition.plan.listener.limits.in_flight / workers).max(1);
@@ -177,7 +179,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
         };
         let (edition, pool) = (edition.clone(), self.pool.clone());
         let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward };
-        Desk { stack: R::stack(&self.shared, bench), metrics }
+        Desk::new(R::stack(&self.shared, bench), metrics)
     }
 }
 

@@ -5,9 +5,9 @@ use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use fencegate_policies::plan::Plan;
 use hyper::{
-    Request,
+    HeaderMap, Request,
     body::Body as _,
-    header::{CONTENT_LENGTH, HeaderValue},
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue},
 };
 use tokio::time::timeout;
 
@@ -25,6 +25,7 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     if request.is_fenced() {
+        late_enough(request.http().headers())?;
         let (mut head, body) = mem::replace(request.http(), Request::new(Body::empty())).into_parts();
         let most = plan.listener.limits.max_body;
         let limit = plan.listener.timeouts.request_body;
@@ -39,6 +40,17 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
     }
     next.serve(Loaded(request)).await
 }
+
+/// A proxy before us took the request before its handshake was complete: anybody who has seen it can send it again
+/// (RFC 8470, 5.1).
+fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.contains_key(EARLY_DATA) {
+        return Err(Refusal::new(Reason::EarlyData, "the request was early data"));
+    }
+    Ok(())
+}
+
+const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
 async fn whole(mut body: Body, most: usize) -> Result<Bytes, Refusal> {
     let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes"));

@@ -176,7 +176,7 @@ mod tests {
 
     fn peer(address: &str) -> Peer {
         let local = "127.0.0.1:80".parse().expect("an address");
-        Peer { address: format!("{address}:4711").parse().expect("an address"), local }
+        Peer { address: format!("{address}:4711").parse().expect("an address"), local, tls: None }
     }
 
     #[test]

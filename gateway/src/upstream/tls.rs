@@ -68,7 +68,7 @@ pub enum Refreshed {
 }
 
 /// Tells one state of a file from another: device and inode, size, times of modification and of change.
-type Stamp = [i128; 4];
+pub(crate) type Stamp = [i128; 4];
 
 /// Where Debian, and all that follow it, keep the certificates that the system believes.
 const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -175,7 +175,7 @@ fn roots(tls: &plan::Tls) -> Result<RootCertStore, BadTls> {
 }
 
 /// At least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadTls> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadTls> {
     let bytes = read(path, Secrecy::Public)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match read.map_err(|why| not_pem(path, &why))? {
@@ -189,13 +189,13 @@ fn not_pem(path: &Path, why: &impl ToString) -> BadTls {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Secrecy {
+pub(crate) enum Secrecy {
     Public,
     /// The group may read it: that is how a container is given a secret.
     Secret,
 }
 
-fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, BadTls> {
+pub(crate) fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, BadTls> {
     let failed = |source| BadTls::Read { path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
     // Of the open file, not of the name: what is checked is what is read.
@@ -215,11 +215,12 @@ fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, BadTls> {
 fn stamps(tls: &plan::Tls) -> Vec<Option<Stamp>> {
     let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
     let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);
-    [roots]
-        .into_iter()
-        .chain(client)
-        .map(|path| std::fs::metadata(path).ok().map(|seen| stamp(&seen)))
-        .collect()
+    [roots].into_iter().chain(client).map(stamp_of).collect()
+}
+
+/// `None` while there is no such file.
+pub(crate) fn stamp_of(path: &Path) -> Option<Stamp> {
+    std::fs::metadata(path).ok().map(|seen| stamp(&seen))
 }
 
 fn stamp(seen: &Metadata) -> Stamp {

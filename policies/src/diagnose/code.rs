@@ -110,6 +110,8 @@ codes! {
     NoTickets         "FG0404" Warning "a guard asks for no tickets, so whoever reaches it can make up a token"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
+    ListenerTls       "FG0510" Error "a listener cannot speak TLS with its files"
+    Expired           "FG0511" Warning "a certificate of a listener has expired"
 }
 
 impl fmt::Display for Code {

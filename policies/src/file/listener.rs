@@ -7,7 +7,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{block::Block, scalar};
+use super::{block::Block, scalar, served_tls};
 use crate::{
     diagnose::{Code, Diagnostic},
     host::{Hosts, Served},
@@ -47,6 +47,7 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Liste
     block.require("address", "address: 0.0.0.0:8080");
     let address = block.value("address", scalar::address);
     let protocols = protocols(block);
+    let tls = served_tls::tls(block);
     let limits = block.inner("limits", limits);
     let timeouts = block.inner("timeouts", timeouts);
     let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
@@ -55,6 +56,7 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Liste
         name: name?,
         address: address?,
         protocols,
+        tls,
         trusted,
         hosts,
         limits: limits?,
@@ -124,6 +126,7 @@ fn timeouts(block: &mut Block) -> Timeouts {
     let mut limit =
         |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
     Timeouts {
+        tls_handshake: limit("tls_handshake", 5),
         detect: limit("detect", 5),
         request_headers: limit("request_headers", 10),
         // Gateways keep an idle connection to a guard for 30 s: whoever closes it first must not be the one that is

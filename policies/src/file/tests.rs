@@ -42,6 +42,7 @@ fn what_is_not_written_has_the_documented_default() {
         max_body: 1_048_576,
     };
     let timeouts = Timeouts {
+        tls_handshake: Duration::from_secs(5),
         detect: Duration::from_secs(5),
         request_headers: Duration::from_secs(10),
         idle: Duration::from_secs(60),

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::{net::TcpStream, task::JoinHandle};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    task::JoinHandle,
+};
 
 use super::{Answer, Ask};
 
@@ -23,6 +27,17 @@ impl Streams {
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
         stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
+        Self::over(stream, address).await
+    }
+
+    /// Over a stream that is there already.
+    ///
+    /// # Errors
+    /// When nobody speaks HTTP/2 there.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+    ) -> Result<Self, String> {
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
             .handshake(TokioIo::new(stream))
             .await

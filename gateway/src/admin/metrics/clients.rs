@@ -1,6 +1,8 @@
 //! What is counted about the connections of clients, before there is a request whose route could be named.
 
-use prometheus::{IntCounterVec, Opts, Registry};
+use std::path::Path;
+
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::registered;
 use crate::listen::limit::Limit;
@@ -9,20 +11,56 @@ use crate::listen::limit::Limit;
 #[derive(Debug, Clone)]
 pub struct ClientMetrics {
     timeouts: IntCounterVec,
+    handshakes: IntCounterVec,
+    reloads: IntCounterVec,
+    not_after: IntGaugeVec,
 }
 
 impl ClientMetrics {
     pub(super) fn register(registry: &Registry) -> Self {
-        let timeouts = Opts::new("client_timeouts_total", "Clients that were not waited for any longer.");
-        let metrics = Self { timeouts: registered(registry, IntCounterVec::new(timeouts, &["limit"])) };
+        let counters =
+            |name, help, label| registered(registry, IntCounterVec::new(Opts::new(name, help), &[label]));
+        let not_after = Opts::new(
+            "tls_certificate_not_after_timestamp_seconds",
+            "When a certificate that is shown to clients expires, by its file.",
+        );
+        let metrics = Self {
+            timeouts: counters(
+                "client_timeouts_total",
+                "Clients that were not waited for any longer.",
+                "limit",
+            ),
+            handshakes: counters("tls_handshakes_total", "Handshakes with clients.", "result"),
+            reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
+            not_after: registered(registry, IntGaugeVec::new(not_after, &["certificate"])),
+        };
         for limit in Limit::ALL {
             // A series that is there before it counts is one that an alert can compare with.
             metrics.timeouts.with_label_values(&[limit.word()]);
         }
+        for result in RESULTS {
+            metrics.handshakes.with_label_values(&[result]);
+        }
         metrics
+    }
+
+    pub fn handshake(&self, succeeded: bool) {
+        self.handshakes.with_label_values(&[RESULTS[usize::from(!succeeded)]]).inc();
+    }
+
+    pub fn tls_reloaded(&self, taken_over: bool) {
+        self.reloads.with_label_values(&[if taken_over { "ok" } else { "bad" }]).inc();
+    }
+
+    /// `until`: seconds since 1970.
+    pub fn certificate_valid_until(&self, file: &Path, until: u64) {
+        let until = i64::try_from(until).unwrap_or(i64::MAX);
+        self.not_after.with_label_values(&[&*file.to_string_lossy()]).set(until);
     }
 
     pub fn timed_out(&self, limit: Limit) {
         self.timeouts.with_label_values(&[limit.word()]).inc();
     }
 }
+
+const RESULTS: [&str; 2] = ["ok", "failed"];

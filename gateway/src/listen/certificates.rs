@@ -1,0 +1,290 @@
+//! TLS with clients, out of files that may change while the process runs: a bad new file keeps the old ones in force.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use fencegate_policies::plan::{self, ClientAuth, Pair, Protocols, ServedTls};
+use rustls::{
+    RootCertStore, ServerConfig,
+    client::verify_server_name,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{PrivateKeyDer, ServerName, pem::PemObject},
+    server::{
+        ClientHello, ParsedCertificate, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
+    sign::CertifiedKey,
+    version::{TLS12, TLS13},
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::{error, info, warn};
+
+use super::{
+    detect::{Rewound, Spoken, begins_with_tls},
+    identity::{identity, not_after},
+};
+use crate::{
+    admin::metrics::ClientMetrics,
+    network::Reset,
+    peer::Secured,
+    upstream::tls::{BadTls, Secrecy, Stamp, certificates, read, stamp_of},
+};
+
+/// What a listener shows its clients, and asks them for. Shared by all workers.
+pub struct Certificates {
+    tls: ServedTls,
+    alpn: Vec<Vec<u8>>,
+    current: ArcSwap<ServerConfig>,
+    looked: Mutex<Looked>,
+    metrics: ClientMetrics,
+}
+
+/// What the files were like when they were last looked at.
+struct Looked {
+    seen: Vec<Option<Stamp>>,
+    /// They could not be used. Told when they are still like that at the next look: of two files that are replaced, one
+    /// is always first.
+    bad: Option<BadCertificate>,
+}
+
+/// Why TLS cannot be spoken with clients. Quotes nothing of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum BadCertificate {
+    #[error(transparent)]
+    File(#[from] BadTls),
+    #[error("the key in {key} cannot be used with the certificate in {certificate}")]
+    Pair { certificate: PathBuf, key: PathBuf, source: rustls::Error },
+    #[error("clients cannot be verified with the certificates in {path}")]
+    Clients { path: PathBuf, source: VerifierBuilderError },
+    #[error("the cryptographic library does not do what TLS needs")]
+    Library(#[source] rustls::Error),
+}
+
+impl Certificates {
+    /// `None` where the listener speaks plain text.
+    pub fn open(
+        listener: &plan::Listener,
+        metrics: &ClientMetrics,
+    ) -> Result<Option<Arc<Self>>, BadCertificate> {
+        let Some(tls) = listener.tls.clone() else { return Ok(None) };
+        let alpn: &[&str] = match listener.protocols {
+            Protocols::Both => &["h2", "http/1.1"],
+            Protocols::Http1 => &["http/1.1"],
+            Protocols::Http2 => &["h2"],
+        };
+        let alpn: Vec<Vec<u8>> = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        // Looked at before they are read, so that a later change shows.
+        let seen = stamps(&tls);
+        let config = config(&tls, &alpn, metrics)?;
+        let opened = Arc::new(Self {
+            tls,
+            alpn,
+            current: ArcSwap::from_pointee(config),
+            looked: Mutex::new(Looked { seen, bad: None }),
+            metrics: metrics.clone(),
+        });
+        let watched = Arc::downgrade(&opened);
+        thread::Builder::new()
+            .name("certificates".into())
+            .spawn(move || watch(&watched))
+            .map_err(|source| BadTls::Read { path: "/proc/self/task".into(), source })?;
+        Ok(Some(opened))
+    }
+
+    /// Reads the files now, whether they look changed or not. Handshakes that have begun go on with the old ones, and
+    /// connections are not touched.
+    pub fn reload(&self) {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        *looked = Looked { seen: stamps(&self.tls), bad: None };
+        if let Err(bad) = self.take_over() {
+            self.tell(&bad);
+        }
+    }
+
+    fn look(&self) {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = stamps(&self.tls);
+        if looked.seen != now {
+            *looked = Looked { seen: now, bad: self.take_over().err() };
+        } else if let Some(bad) = looked.bad.take() {
+            self.tell(&bad);
+        }
+    }
+
+    fn take_over(&self) -> Result<(), BadCertificate> {
+        self.current.store(Arc::new(config(&self.tls, &self.alpn, &self.metrics)?));
+        self.metrics.tls_reloaded(true);
+        info!("certificates of the listener taken over");
+        Ok(())
+    }
+
+    fn tell(&self, bad: &BadCertificate) {
+        self.metrics.tls_reloaded(false);
+        let source = std::error::Error::source(bad).map(ToString::to_string);
+        error!(code = "FG0510", %bad, source, "new certificates cannot be used; the old ones stay");
+    }
+
+    /// Speaks TLS with a client, and agrees on what is spoken in it, where the client knows how to.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes the stream.
+    async fn accept<I: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: I,
+    ) -> io::Result<(TlsStream<I>, Secured, Option<Spoken>)> {
+        let stream = TlsAcceptor::from(self.current.load_full()).accept(stream).await?;
+        let (_, session) = stream.get_ref();
+        let client = session.peer_certificates().and_then(|chain| chain.first()).map(|first| identity(first));
+        let secured = Secured { server_name: session.server_name().map(str::to_owned), client };
+        let spoken = match session.alpn_protocol() {
+            Some(b"h2") => Some(Spoken::Http2),
+            Some(b"http/1.1") => Some(Spoken::Http1),
+            _ => None,
+        };
+        Ok((stream, secured, spoken))
+    }
+}
+
+/// What came of a client's first bytes where TLS is spoken.
+pub(super) enum Shaken<I> {
+    Secured(TlsStream<Rewound<I>>, Secured, Option<Spoken>),
+    /// Something else than TLS.
+    Plain(Rewound<I>),
+    Gone,
+}
+
+pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
+    certificates: &Certificates,
+    stream: I,
+) -> io::Result<Shaken<I>> {
+    Ok(match begins_with_tls(stream).await? {
+        None => Shaken::Gone,
+        Some((false, stream)) => Shaken::Plain(stream),
+        Some((true, stream)) => {
+            let (stream, secured, spoken) = certificates.accept(stream).await?;
+            Shaken::Secured(stream, secured, spoken)
+        }
+    })
+}
+
+impl<I: Reset> Reset for TlsStream<I> {
+    fn reset_on_close(&self) {
+        self.get_ref().0.reset_on_close();
+    }
+}
+
+/// Looks at the files once a second, for as long as somebody needs them.
+fn watch(certificates: &Weak<Certificates>) {
+    while let Some(certificates) = certificates.upgrade() {
+        certificates.look();
+        drop(certificates);
+        thread::sleep(LOOK);
+    }
+}
+
+const LOOK: Duration = Duration::from_secs(1);
+
+fn config(
+    tls: &ServedTls,
+    alpn: &[Vec<u8>],
+    metrics: &ClientMetrics,
+) -> Result<ServerConfig, BadCertificate> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let versions = match tls.min_version {
+        plan::TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
+        plan::TlsVersion::Tls13 => &[&TLS13][..],
+    };
+    let keys =
+        tls.certificates.iter().map(|pair| certified(pair, &provider)).collect::<Result<Vec<_>, _>>()?;
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions);
+    let builder = builder.map_err(BadCertificate::Library)?;
+    let verifier = verifier(tls, provider)?;
+    for (pair, key) in tls.certificates.iter().zip(&keys) {
+        validity(pair, key, metrics);
+    }
+    let mut config =
+        builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(ByName { keys }));
+    config.alpn_protocols = alpn.to_vec();
+    // What comes before the handshake is complete can be sent again by anybody who has seen it.
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
+fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, BadCertificate> {
+    let chain = certificates(&pair.certificate)?;
+    let bytes = read(&pair.key, Secrecy::Secret)?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes)
+        .map_err(|why| BadTls::Pem { path: pair.key.clone(), why: why.to_string() })?;
+    let unfit = |source| BadCertificate::Pair {
+        certificate: pair.certificate.clone(),
+        key: pair.key.clone(),
+        source,
+    };
+    CertifiedKey::from_der(chain, key, provider).map(Arc::new).map_err(unfit)
+}
+
+fn verifier(
+    tls: &ServedTls,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, BadCertificate> {
+    let (required, path) = match &tls.client_auth {
+        ClientAuth::Off => return Ok(WebPkiClientVerifier::no_client_auth()),
+        ClientAuth::Optional(path) => (false, path),
+        ClientAuth::Required(path) => (true, path),
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let unfit = |why: rustls::Error| BadTls::Pem { path: path.clone(), why: why.to_string() };
+        roots.add(certificate).map_err(unfit)?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map_err(|source| BadCertificate::Clients { path: path.clone(), source })
+}
+
+fn validity(pair: &Pair, key: &CertifiedKey, metrics: &ClientMetrics) {
+    let Some(until) = key.cert.first().and_then(|first| not_after(first)) else { return };
+    metrics.certificate_valid_until(&pair.certificate, until);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    if until < now {
+        // Clients will say so; without it they could not even be told why.
+        warn!(code = "FG0511", certificate = %pair.certificate.display(), "certificate has expired");
+    }
+}
+
+/// The certificate that has the name which the client asks for; else the first one.
+#[derive(Debug)]
+struct ByName {
+    keys: Vec<Arc<CertifiedKey>>,
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let usable =
+            || self.keys.iter().filter(|key| key.key.choose_scheme(hello.signature_schemes()).is_some());
+        let name = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
+        let named = name.and_then(|name| usable().find(|key| has_name(key, &name)));
+        named.or_else(|| usable().next()).cloned()
+    }
+}
+
+fn has_name(key: &CertifiedKey, name: &ServerName<'_>) -> bool {
+    let parsed = key.cert.first().and_then(|first| ParsedCertificate::try_from(first).ok());
+    parsed.is_some_and(|parsed| verify_server_name(&parsed, name).is_ok())
+}
+
+fn stamps(tls: &ServedTls) -> Vec<Option<Stamp>> {
+    let pairs = tls.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
+    let clients = match &tls.client_auth {
+        ClientAuth::Off => None,
+        ClientAuth::Optional(path) | ClientAuth::Required(path) => Some(path),
+    };
+    pairs.chain(clients).map(|path| stamp_of(path)).collect()
+}

@@ -1,0 +1,250 @@
+//! TLS with clients: the protocol and the certificate that they ask for, certificates that change, and who may come in.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use fencegate_tests::{
+    client::{Ask, Client, Outcome, Raw, Secure, Streams},
+    gateway::{Gateway, Launch},
+    patience::patiently,
+    policy::Policy,
+    scratch,
+    site::Site,
+    terminator::{Authority, Signed},
+};
+use rustls::{
+    SupportedProtocolVersion,
+    version::{TLS12, TLS13},
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+static OLDER: &[&SupportedProtocolVersion] = &[&TLS12];
+static NEWER: &[&SupportedProtocolVersion] = &[&TLS13];
+
+/// Certificates of a test's own, and the folder that they are in.
+struct Keys {
+    authority: Authority,
+    folder: TempDir,
+}
+
+impl Keys {
+    fn new() -> Self {
+        Self { authority: Authority::new(), folder: TempDir::new_in(scratch::folder()).expect("a folder") }
+    }
+
+    /// Writes a new certificate for a name, over an older one, and gives what a policy says of it.
+    fn write(&self, file: &str, name: &str) -> serde_json::Value {
+        let (certificate, key) = self.authority.sign(&[name]).write(self.folder.path(), file);
+        json!({"certificate_file": certificate, "key_file": key})
+    }
+
+    fn path(&self, file: &str) -> std::path::PathBuf {
+        self.folder.path().join(file)
+    }
+
+    fn client(&self) -> Secure {
+        Secure::trusting(self.authority.roots())
+    }
+}
+
+fn with_tls(site: &Site, tls: serde_json::Value) -> Policy {
+    site.policy("gw-1").with("/listeners/public/tls", tls)
+}
+
+#[tokio::test]
+async fn the_handshake_agrees_on_the_protocol_and_the_name_picks_the_certificate() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let certificates = json!([keys.write("a", "pay.example"), keys.write("b", "*.shop.example")]);
+    let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
+    let ask = Ask::post("/pay/7").field("host", "pay.example");
+    for protocols in [&["h2", "http/1.1"][..], &["http/1.1"], &[]] {
+        for name in ["pay.example", "eu.shop.example"] {
+            let secure = keys.client().offering(protocols);
+            // It checks that the certificate has the name.
+            let stream = secure.connect(gateway.public, name).await.expect("accepted");
+            let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+            assert_eq!(agreed.as_deref(), protocols.first().map(|first| first.as_bytes()));
+            let answer = if agreed.as_deref() == Some(b"h2") {
+                let streams = Streams::over(stream, gateway.public).await.expect("speaks HTTP/2");
+                streams.send(&Ask::post("/pay/7")).await
+            } else {
+                Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1").send(&ask).await
+            };
+            let answer = answer.expect("answered");
+            assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        }
+    }
+    for record in &site.origin.log().records {
+        assert_eq!(record.request.field("x-forwarded-proto"), Some("https"));
+    }
+}
+
+#[tokio::test]
+async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
+    let (site, keys, others) = (Site::fresh().await, Keys::new(), Keys::new());
+    keys.authority.write(&keys.path("clients.pem"));
+    let tls = |auth: &str| {
+        json!({
+            "certificates": [keys.write("a", "pay.example")],
+            "client_ca_file": keys.path("clients.pem"),
+            "client_auth": auth,
+        })
+    };
+    for (auth, without) in [("required", false), ("optional", true)] {
+        let gateway = Gateway::start(&with_tls(&site, tls(auth))).await;
+        let shows = |signed: &Signed| keys.client().showing(signed.certificate(), signed.key());
+        for (who, secure, comes_in) in [
+            ("a friend", shows(&keys.authority.sign(&["till-7.example"])), true),
+            ("a stranger", shows(&others.authority.sign(&["till-7.example"])), false),
+            ("nobody", keys.client(), without),
+        ] {
+            let asked = async {
+                let stream = secure.connect(gateway.public, "pay.example").await?;
+                let mut client = Client::over(stream, gateway.public).await?;
+                client.send(&Ask::post("/pay/7").field("host", "pay.example")).await
+            };
+            let answer = patiently(who, asked, || gateway.log()).await;
+            assert_eq!(answer.is_ok_and(|answer| answer.status == 200), comes_in, "{auth}: {who}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_is_too_old_is_not_spoken() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let certificates = json!([keys.write("a", "pay.example")]);
+    let tls = json!({"certificates": certificates, "min_version": "1.3"});
+    let gateway = Gateway::start(&with_tls(&site, tls)).await;
+    let older = keys.client().versions(OLDER);
+    older.connect(gateway.public, "pay.example").await.expect_err("TLS 1.2");
+    let newer = keys.client().versions(NEWER);
+    newer.connect(gateway.public, "pay.example").await.expect("TLS 1.3");
+}
+
+#[tokio::test]
+async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never() {
+    let (site, keys) = (Site::alone().await, Keys::new());
+    let certificates = json!([keys.write("a", "pay.example")]);
+    let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
+    let serial = || async {
+        let stream = keys.client().connect(gateway.public, "pay.example").await.expect("accepted");
+        stream.get_ref().1.peer_certificates().expect("shown")[0].to_vec()
+    };
+    let ask = Ask::get("/x").field("host", "pay.example");
+    let (secure, address) = (keys.client(), gateway.public);
+    let (over, stop) = (tokio::sync::watch::Sender::new(false), ask.clone());
+    let worker = |keeps: bool| {
+        let (secure, ask, over) = (secure.clone(), stop.clone(), over.subscribe());
+        tokio::spawn(async move {
+            let connect =
+                || async { Client::over(secure.connect(address, "pay.example").await?, address).await };
+            let (mut client, mut served) = (connect().await.expect("accepted"), 0);
+            while !*over.borrow() {
+                if !keeps {
+                    client = connect().await.expect("accepted");
+                }
+                assert_eq!(client.send(&ask).await.expect("answered").status, 200);
+                served += 1;
+            }
+            served
+        })
+    };
+    let load: Vec<_> = [true, false, false].into_iter().map(worker).collect();
+
+    let mut before = serial().await;
+    for round in 1..=3 {
+        keys.write("a", "pay.example");
+        let taken = ["result=\"ok\""];
+        gateway.series_becomes("fencegate_tls_reloads_total", &taken, f64::from(round)).await;
+        let now = serial().await;
+        assert_ne!(now, before, "round {round}");
+        before = now;
+    }
+    let until = gateway.metrics().await.largest("fencegate_tls_certificate_not_after_timestamp_seconds");
+    assert!(until > 2e9, "{until}");
+
+    let sound = fs::read(keys.path("a.pem")).expect("written");
+    let other = Keys::new();
+    let (foreign, _) = other.authority.sign(&["pay.example"]).write(other.folder.path(), "b");
+    for (n, bad) in
+        [sound[..sound.len() / 2].to_vec(), fs::read(foreign).expect("written")].iter().enumerate()
+    {
+        fs::write(keys.path("a.pem"), bad).expect("our own file");
+        let told = n as f64 + 1.0;
+        gateway.series_becomes("fencegate_tls_reloads_total", &["result=\"bad\""], told).await;
+        assert_eq!(serial().await, before, "the old one stays");
+    }
+    over.send_replace(true);
+    for worker in load {
+        assert!(worker.await.expect("no failed request") > 20);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
+    let (site, keys) = (Site::alone().await, Keys::new());
+    let certificates = json!([keys.write("a", "pay.example")]);
+    let policy = with_tls(&site, json!({"certificates": certificates}))
+        .with("/listeners/public/timeouts/tls_handshake", "400ms");
+    let gateway = Gateway::start(&policy).await;
+    let plain = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((plain.status, plain.reason().as_str()), (400, "malformed"));
+    for said in [&b""[..], b"\x16\x03\x01\x02"] {
+        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let began = Instant::now();
+        client.say(said).await.expect("connected");
+        patiently("the end", client.answer(), || gateway.log()).await.expect_err("nothing to say");
+        let took = began.elapsed();
+        assert!(took > Duration::from_millis(350) && took < Duration::from_secs(3), "{took:?}");
+    }
+    let mut garbage = tokio::net::TcpStream::connect(gateway.public).await.expect("listens");
+    garbage.write_all(&[0x16; 600]).await.expect("connected");
+    let mut told = Vec::new();
+    patiently("the end", garbage.read_to_end(&mut told), || gateway.log()).await.ok();
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.sum("fencegate_client_timeouts_total", &["limit=\"tls_handshake\""]), 2.0);
+    assert_eq!(metrics.sum("fencegate_tls_handshakes_total", &["result=\"failed\""]), 1.0);
+    assert_eq!(site.origin.log().records.len(), 0);
+}
+
+/// Whoever has seen a request in early data can send it again; a proxy before us says so (RFC 8470).
+#[tokio::test]
+async fn early_data_is_not_accepted_on_fenced_routes() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let refused = gateway.send(&Ask::post("/pay/7").field("early-data", "1")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (425, "early-data"));
+    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(gateway.send(&Ask::get("/x").field("early-data", "1")).await.status, 200);
+    assert_eq!(site.origin.log().records.len(), 1);
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let pair = |file: &str| json!({"certificates": [keys.write(file, "pay.example")]});
+    let start = |name: &str, spoil: &dyn Fn(&Path)| {
+        let policy = with_tls(&site, pair(name));
+        spoil(keys.folder.path());
+        Launch::new(&policy).fails()
+    };
+    let open = start("open", &|folder| {
+        fs::set_permissions(folder.join("open.key"), fs::Permissions::from_mode(0o644))
+            .expect("our own file");
+    });
+    let gone = start("gone", &|folder| fs::remove_file(folder.join("gone.pem")).expect("our own file"));
+    let swapped = start("swapped", &|folder| {
+        keys.write("other", "pay.example");
+        fs::copy(folder.join("other.key"), folder.join("swapped.key")).expect("our own files");
+    });
+    for (told, words) in [(open.await, "chmod 600"), (gone.await, "gone.pem"), (swapped.await, "swapped.key")]
+    {
+        assert!(told.contains("FG0510") && told.contains(words), "{told}");
+    }
+}

@@ -1,0 +1,70 @@
+//! TLS below a client: whom it believes, what it shows, and what it can speak.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use rustls::{
+    ClientConfig, RootCertStore, SupportedProtocolVersion,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// How a client speaks TLS.
+#[derive(Clone)]
+pub struct Secure {
+    roots: RootCertStore,
+    shown: Option<(CertificateDer<'static>, Arc<PrivateKeyDer<'static>>)>,
+    versions: &'static [&'static SupportedProtocolVersion],
+    protocols: Vec<Vec<u8>>,
+}
+
+impl Secure {
+    /// Believes what these have signed, and offers no protocol.
+    pub fn trusting(roots: RootCertStore) -> Self {
+        Self { roots, shown: None, versions: rustls::ALL_VERSIONS, protocols: Vec::new() }
+    }
+
+    /// Shows a certificate when asked for one.
+    #[must_use]
+    pub fn showing(self, certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Self {
+        Self { shown: Some((certificate, Arc::new(key))), ..self }
+    }
+
+    #[must_use]
+    pub fn versions(self, versions: &'static [&'static SupportedProtocolVersion]) -> Self {
+        Self { versions, ..self }
+    }
+
+    #[must_use]
+    pub fn offering(self, protocols: &[&str]) -> Self {
+        let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        Self { protocols, ..self }
+    }
+
+    /// Asks for `name` and checks that it is shown a certificate for it.
+    ///
+    /// # Errors
+    /// When nobody listens, or one of the two does not accept the other. Of a client's certificate a client of TLS 1.3
+    /// only hears with the first answer.
+    ///
+    /// # Panics
+    /// If `name` is no name.
+    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<TlsStream<TcpStream>, String> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_protocol_versions(self.versions).map_err(|error| error.to_string())?;
+        let builder = builder.with_root_certificates(self.roots.clone());
+        let mut config = match &self.shown {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
+                .map_err(|error| error.to_string())?,
+        };
+        config.alpn_protocols.clone_from(&self.protocols);
+        let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let connector = TlsConnector::from(Arc::new(config));
+        connector.connect(name, stream).await.map_err(|error| format!("handshake: {error}"))
+    }
+}

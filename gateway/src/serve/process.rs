@@ -14,6 +14,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
+    files,
     reload::Turn,
     worker::{self, Drained, Shared, Staffed, Started},
 };
@@ -67,6 +68,7 @@ pub(super) struct Workers {
 pub(super) fn start_workers<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Workers, Trouble> {
     let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
     let mut address = plan.listener.address;
+    files::suffice(plan.listener.limits.connections);
     let bound = if shared.beside { Ok(()) } else { free(address) };
     bound.map_err(|source| Trouble::Listen { listener: plan.listener.name.clone(), address, source })?;
     let mut all = Workers { threads: Vec::new(), turns: Vec::new() };

@@ -1,5 +1,6 @@
 //! What Fencegate promises, one module per promise, each against real processes and a real ZooKeeper.
 
+mod abuse;
 mod alerts;
 mod cached;
 mod clients;
@@ -49,6 +50,7 @@ mod proof_lost;
 mod proxy_protocol;
 mod reload;
 mod response;
+mod rolling;
 mod rotation;
 mod session_bytes;
 mod sets;
@@ -56,7 +58,10 @@ mod shared;
 mod stamp;
 mod start;
 mod storm;
+mod streaming;
 mod tls;
+mod upstream_h2;
 mod upstream_tls;
+mod vtc;
 mod waiting;
 mod wire;

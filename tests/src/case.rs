@@ -22,8 +22,6 @@ pub struct Case {
     pub exchanges: Vec<Exchange>,
     /// The proxy ends the connection by itself.
     pub closes: bool,
-    /// Does not hold yet, and what it waits for. Fails once it holds.
-    pub pending: Option<String>,
 }
 
 /// A request, or what stands in its place, with its answer.

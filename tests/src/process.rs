@@ -1,7 +1,7 @@
 //! A process under test, gateway or guard: its addresses, log, metrics and signals.
 
 use std::{
-    collections::BTreeMap, net::SocketAddr, path::PathBuf, process::ExitStatus, sync::Arc, thread,
+    collections::BTreeMap, fs, net::SocketAddr, path::PathBuf, process::ExitStatus, sync::Arc, thread,
     time::Duration,
 };
 
@@ -23,6 +23,9 @@ pub struct Process {
     /// A test asked it to panic.
     panics: bool,
 }
+
+/// As most systems start a process. It may raise its soft limit, and has to.
+const SOFT_LIMITS: [&str; 2] = ["--nofile=1024:", "--"];
 
 /// A request under way.
 pub struct Pending(JoinHandle<Result<Answer, String>>);
@@ -49,9 +52,10 @@ impl Process {
         listener: &'static str,
         arguments: Vec<String>,
     ) -> Result<Self, String> {
-        let mut command = vec![failpoints.variable(), binary().display().to_string()];
+        let mut command: Vec<String> = SOFT_LIMITS.map(str::to_owned).into();
+        command.extend(["env".to_owned(), failpoints.variable(), binary().display().to_string()]);
         command.extend(arguments);
-        let child = Arc::new(Child::spawn("env", command).expect("setpriv"));
+        let child = Arc::new(Child::spawn("prlimit", command).expect("setpriv"));
         let public = listening(&child, listener).await?;
         let admin = listening(&child, "admin").await?;
         Ok(Self { child, public, admin, panics: failpoints.0.contains("panic") })
@@ -107,6 +111,16 @@ impl Process {
         self.series_becomes(name, &[], value).await;
     }
 
+    /// Polls: metrics are told to whoever asks, there is no event.
+    pub async fn series_reaches(&self, name: &str, labels: &[&str], value: f64) {
+        let reached = async {
+            while self.metrics().await.sum(name, labels) < value {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        patiently(&format!("{name} to be at least {value}"), reached, || self.log()).await;
+    }
+
     /// The same of the series with these labels.
     pub async fn series_becomes(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
@@ -150,6 +164,42 @@ impl Process {
 
     pub fn log(&self) -> String {
         self.child.log()
+    }
+
+    /// From here on, [`Process::peak`] counts anew.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn forget_peak(&self) {
+        // The kernel's word for "reset the peak" (proc(5)).
+        fs::write(self.proc("clear_refs"), "5").expect("our own child");
+    }
+
+    /// Bytes of memory in use now.
+    ///
+    /// # Panics
+    /// If it is gone.
+    pub fn resident(&self) -> usize {
+        self.status("VmRSS:")
+    }
+
+    /// The most that was in use at once.
+    ///
+    /// # Panics
+    /// If it is gone.
+    pub fn peak(&self) -> usize {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, name: &str) -> usize {
+        let status = fs::read_to_string(self.proc("status")).expect("a running process");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says so");
+        let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
+        kib << 10
+    }
+
+    fn proc(&self, file: &str) -> PathBuf {
+        PathBuf::from("/proc").join(self.child.pid().to_string()).join(file)
     }
 }
 

@@ -18,8 +18,8 @@ use fencegate_policies::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::Semaphore,
-    time::timeout,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
@@ -28,12 +28,12 @@ use self::{
     certificates::{Certificates, Shaken, handshake},
     detect::{Rewound, Spoken, Told, detect},
     limit::Limit,
-    speak::Speech,
+    speak::{LAST_REQUEST, Speech},
 };
 use crate::{
     admin::metrics::WorkerMetrics,
     front::Front,
-    network::{Accept, Network, Reset},
+    network::{Accept, BACKLOG, Network, Reset},
     peer::Peer,
     refusal::{Reason, Refusal},
 };
@@ -73,27 +73,50 @@ impl Door {
             let place = self.places.clone().acquire_owned();
             let place = tokio::select! {
                 place = place => place.expect("the semaphore is never closed"),
-                () = drain.cancelled() => return,
+                () = drain.cancelled() => break,
             };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = drain.cancelled() => return,
+                () = drain.cancelled() => break,
             };
             match accepted {
-                Ok((stream, peer)) => {
-                    let (entry, front) = (self.entry.borrow().clone(), front.clone());
-                    open.spawn_local(async move {
-                        entry.connection(stream, peer, &front).await;
-                        drop(place);
-                    });
-                }
+                Ok((stream, peer)) => self.take(stream, peer, place, &front, open),
                 Err(error) => {
                     // Out of file descriptors, most likely: the connections that end give some back.
                     warn!(%error, "connection not accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
+        self.serve_the_queue::<N>(listener, &front, open).await;
+    }
+
+    /// Takes what the kernel has queued: with the socket it would be reset.
+    async fn serve_the_queue<N: Network>(&self, listener: N::Listener, front: &Front, open: &TaskTracker) {
+        for _ in 0..BACKLOG {
+            // Lets the runtime look at the socket.
+            tokio::task::yield_now().await;
+            let Ok(place) = self.places.clone().try_acquire_owned() else { return };
+            let accepted = tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted,
+                () = std::future::ready(()) => return,
+            };
+            if let Ok((stream, peer)) = accepted {
+                self.take(stream, peer, place, front, open);
+            }
+        }
+    }
+
+    fn take<S>(&self, stream: S, peer: Peer, place: OwnedSemaphorePermit, front: &Front, open: &TaskTracker)
+    where
+        S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let (entry, front) = (self.entry.borrow().clone(), front.clone());
+        open.spawn_local(async move {
+            entry.connection(stream, peer, &front).await;
+            drop(place);
+        });
     }
 }
 
@@ -111,6 +134,12 @@ struct Entry {
 }
 
 impl Entry {
+    /// A client that connected just before the drain has a moment for its first bytes.
+    async fn drained(&self) {
+        self.drain.cancelled().await;
+        sleep(LAST_REQUEST).await;
+    }
+
     fn new(listener: &Listener, certificates: Option<Arc<Certificates>>, drain: CancellationToken) -> Self {
         Self {
             speech: Speech::new(listener),
@@ -183,7 +212,7 @@ impl Entry {
             biased;
             shaken = timeout(self.speech.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
             // Nothing was asked yet.
-            () = self.drain.cancelled() => return,
+            () = self.drained() => return,
         };
         match shaken {
             Ok(Ok(Shaken::Secured(stream, secured, agreed))) => {
@@ -216,7 +245,7 @@ impl Entry {
             biased;
             detected = timeout(self.speech.timeouts.detect, detect(stream, self.protocols)) => detected,
             // Nothing was asked yet.
-            () = self.drain.cancelled() => return,
+            () = self.drained() => return,
         };
         match detected {
             Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, front).await,

@@ -38,6 +38,8 @@ pub(super) struct Paced<I: Reset> {
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when the client has taken nothing.
     stuck: Option<Instant>,
+    /// No line of the head is complete yet: what is too large is its target.
+    first_line: bool,
 }
 
 enum Stream<I> {
@@ -49,7 +51,15 @@ enum Stream<I> {
 
 impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     pub(super) fn new(stream: I, course: Rc<Course>, timeouts: Timeouts, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { stream: Stream::Live(stream), course, timeouts, metrics, timer: None, stuck: None }
+        Self {
+            stream: Stream::Live(stream),
+            course,
+            timeouts,
+            metrics,
+            timer: None,
+            stuck: None,
+            first_line: true,
+        }
     }
 
     /// Nothing is there to read: is it too late for it?
@@ -88,11 +98,19 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     /// The HTTP library could not read a request, and says so with a bare status.
     fn correct(&mut self, said: &[u8]) {
         let (reason, detail) = match said.get(9..12) {
+            Some(b"431") if self.first_line => (Reason::TargetTooLarge, "the target of a request"),
             Some(b"414") => (Reason::TargetTooLarge, "the target of a request"),
             Some(b"431") => (Reason::HeaderTooLarge, "the head of a request"),
             _ => (Reason::Malformed, "the head of a request cannot be read"),
         };
         self.refuse(reason, detail);
+    }
+
+    /// Bytes have come.
+    fn heard(&mut self, bytes: &[u8]) {
+        self.first_line |= matches!(self.course.reading(), Reading::Idle(_));
+        self.course.heard();
+        self.first_line &= !bytes.contains(&b'\n');
     }
 
     fn refuse(&mut self, reason: Reason, detail: &'static str) {
@@ -183,8 +201,9 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I>
         let before = buffer.filled().len();
         match Pin::new(stream).poll_read(cx, buffer) {
             Poll::Ready(read) => {
-                if buffer.filled().len() > before {
-                    this.course.heard();
+                let heard = &buffer.filled()[before..];
+                if !heard.is_empty() && this.course.reading() != Reading::Busy {
+                    this.heard(heard);
                 }
                 Poll::Ready(read)
             }

@@ -1,5 +1,6 @@
 //! The running process, gateway or guard: its threads, and their end.
 
+pub mod files;
 pub mod gateway;
 pub mod guard;
 pub mod process;

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use fencegate_policies::{
-    host::CanonicalHost,
-    path::CanonicalPath,
-    plan::{Limits, Plan},
-};
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
+    header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
 };
 
 use crate::{
@@ -25,7 +21,9 @@ pub async fn admit<S: Serve<Admitted>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Arrived { mut http, notes, peer } = request;
-    size(&http, &plan.listener.limits)?;
+    if http.headers().len() > plan.listener.limits.max_fields {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
+    }
     method(http.method())?;
     framing(&http)?;
     expectation(http.headers())?;
@@ -46,27 +44,6 @@ pub async fn admit<S: Serve<Admitted>>(
     let path = CanonicalPath::parse(http.uri().path());
     next.serve(Admitted { http, notes, peer, host, path }).await
 }
-
-/// The HTTP library reads a little more than it is told to, so it is counted once more.
-fn size(http: &Request<Body>, limits: &Limits) -> Result<(), Refusal> {
-    let (fields, most) = (http.headers(), limits.max_header);
-    if fields.len() > limits.max_fields {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", fields.len())));
-    }
-    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    if target > most {
-        return Err(Refusal::new(Reason::TargetTooLarge, format!("{target} bytes")));
-    }
-    let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + LINE;
-    let head = target + fields.iter().map(line).sum::<usize>();
-    if head > most {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{head} bytes")));
-    }
-    Ok(())
-}
-
-/// A field line has a colon, a space and a line end beside its name and value.
-const LINE: usize = 4;
 
 fn malformed(why: &'static str) -> Refusal {
     Refusal::new(Reason::Malformed, why)

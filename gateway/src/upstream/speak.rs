@@ -80,12 +80,19 @@ impl Drop for Running {
     }
 }
 
+/// What is read of an answer before its client takes it, and the longest head. The library's own bound is 400 KiB for
+/// each client that does not read.
+const READ_AHEAD: usize = 64 << 10;
+
 pub async fn http1<S>(stream: S) -> io::Result<(Sender, Running)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (sender, connection) =
-        http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(READ_AHEAD)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
     let running = Running::new();
     running.0.borrow_mut().spawn_local(async move {
         if let Err(error) = connection.await {

@@ -44,7 +44,6 @@ fn understand(case: &mut Case, text: &str) -> Result<(), String> {
         ("upstream", what) => upstream(&mut exchange.upstream, what)?,
         ("client", "closes") => case.closes = true,
         ("client", what) => client(&mut exchange.client, what)?,
-        ("pending", on) => case.pending = Some(on.to_owned()),
         ("then", "") => case.exchanges.push(Exchange::default()),
         ("then", "at once") => case.exchanges.push(Exchange { at_once: true, ..Exchange::default() }),
         _ => return Err("not understood".to_owned()),

@@ -1,0 +1,260 @@
+//! Clients that ask for much and give little take nothing from others: not memory, not a key, not an answer.
+
+use std::{cell::Cell, net::SocketAddr, time::Duration};
+
+use fencegate::{demo::child::Child, serve::files};
+use fencegate_tests::{
+    client::{Ask, Raw},
+    gateway::Gateway,
+    patience::PATIENCE,
+    policy::Policy,
+    site::Site,
+};
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+use tokio::{io::AsyncWriteExt, net::TcpStream, task::spawn_blocking};
+
+use crate::streaming::Gibibyte;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// For one request of somebody else, while the machine is busy with the abuse.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Somebody else asks meanwhile, each time over a connection of their own, for the key that the abuse is after, and for
+/// what needs none.
+async fn beside_others<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> R {
+    let over = Cell::new(false);
+    let others = async {
+        let (mut rounds, mut slowest) = (0, Duration::ZERO);
+        while !over.get() || rounds < FEWEST {
+            for ask in [Ask::post("/pay/7"), Ask::get("/x")] {
+                let answer = gateway.send(&ask).await;
+                assert_eq!(answer.status, 200, "{ask:?}: {}", gateway.log());
+                slowest = slowest.max(answer.took());
+            }
+            rounds += 1;
+        }
+        println!("others were served {rounds} times, at worst within {slowest:?}");
+        assert!(slowest < SERVED_WITHIN, "somebody waited for {slowest:?}");
+    };
+    let abuse = async {
+        let done = abuse.await;
+        over.set(true);
+        done
+    };
+    tokio::join!(abuse, others).0
+}
+
+const FEWEST: usize = 3;
+
+async fn nothing_is_left(gateway: &Gateway) {
+    for gauge in ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"] {
+        gateway.gauge_becomes(gauge, 0.0).await;
+    }
+}
+
+/// Memory that was in use at once during an abuse, beyond what is in use when others are served.
+async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usize) {
+    for _ in 0..20 {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    }
+    gateway.forget_peak();
+    let before = gateway.resident();
+    let done = beside_others(gateway, abuse).await;
+    (done, gateway.peak().saturating_sub(before))
+}
+
+/// Runs a program to its end, and gives what it said.
+async fn told_by(program: &str, arguments: &[String]) -> String {
+    let child = Child::spawn(program, arguments).expect("setpriv");
+    let ended = spawn_blocking(move || (child.wait(PATIENCE * 2), child.log())).await.expect("no panic");
+    let (status, log) = ended;
+    assert!(status.is_some(), "{program} goes on for ever:\n{log}");
+    log
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// As RFC 9113, 4.1 has it.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// `POST /pay/7` at `a`, from the static table where it has it.
+const POST: &[u8] = b"\x83\x86\x04\x06/pay/7\x01\x01a";
+
+fn opened(n: u32, flags: u8) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | flags, 2 * n + 1, POST)
+}
+
+/// A connection with one kind of frames, as fast as they are taken, until it ends or for a while.
+async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
+    const FLOODED: Duration = Duration::from_secs(4);
+    let mut stream = TcpStream::connect(public).await.expect("listens");
+    let hello = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b""), first].concat();
+    let flooding = async {
+        if stream.write_all(&hello).await.is_err() {
+            return;
+        }
+        for hundred in 0.. {
+            let frames: Vec<u8> = (hundred * 100..hundred * 100 + 100).flat_map(&frames).collect();
+            // Nothing is read: what is answered has to wait somewhere.
+            if stream.write_all(&frames).await.is_err() {
+                return;
+            }
+        }
+    };
+    drop(tokio::time::timeout(FLOODED, flooding).await);
+}
+
+/// What a connection may hold by its windows and buffers, and slack of the allocator: no flood gets more.
+const ONE_CONNECTION: usize = 16 * MIB;
+
+#[tokio::test]
+async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
+    let site = Site::alone().await;
+    let gateway = site.gateway("gw-1").await;
+    let public = gateway.public;
+    let begun = frame(HEADERS, END_STREAM, 1, POST);
+    let cancelled =
+        |n| [opened(n, END_STREAM), frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes())].concat();
+    let endless = |n: u32| frame(CONTINUATION, 0, 1, format!("\x00\x06x-{:04}\x01y", n % 10_000).as_bytes());
+    let settings = |_| frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100]);
+    let pings = |_| frame(PING, 0, 0, b"01234567");
+    for (name, first, frames) in [
+        ("rapid reset (CVE-2023-44487)", vec![], &cancelled as &dyn Fn(u32) -> Vec<u8>),
+        ("continuation (CVE-2024-27316)", begun, &endless),
+        ("settings", vec![], &settings),
+        ("pings", vec![], &pings),
+        ("streams that are opened and left", vec![], &|n| opened(n, 0)),
+        ("empty continuations", frame(HEADERS, 0, 1, POST), &|_| frame(CONTINUATION, 0, 1, b"")),
+    ] {
+        let ((), grown) = grown(&gateway, flood(public, first, frames)).await;
+        assert!(grown < ONE_CONNECTION, "{name}: grew by {} KiB", grown / KIB);
+        println!("{name}: grew by {} KiB", grown / KIB);
+    }
+    nothing_is_left(&gateway).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
+    let site = Site::alone().await;
+    let gateway = site.gateway("gw-1").await;
+    let url = format!("http://{}/x", gateway.public);
+    let arguments = ["-n10000", "-c1", "-m100", "-t1", &url].map(str::to_owned);
+    let (told, grown) = grown(&gateway, told_by("h2load", &arguments)).await;
+    assert!(told.contains("10000 succeeded, 0 failed, 0 errored"), "{told}");
+    assert!(told.contains("status codes: 10000 2xx"), "{told}");
+    assert!(grown < ONE_CONNECTION, "grew by {} KiB", grown / KIB);
+    nothing_is_left(&gateway).await;
+}
+
+/// `GET /large` leads to a service whose answer nobody can swallow.
+fn with_large(site: &Site, service: &Gibibyte) -> Policy {
+    let files = json!({"endpoints": [format!("http://{}", service.address)], "fencing": "none"});
+    let large = json!({"methods": ["GET"], "path": "/large"});
+    let read = json!({"methods": ["GET"], "path": "/{rest...}"});
+    site.policy("gw-1")
+        .with("/upstreams/files", files)
+        .with("/routes/1", json!({"name": "large", "upstream": "files", "match": large, "fence": "none"}))
+        .route(json!({"name": "read", "upstream": "ledger", "match": read, "fence": "none"}))
+}
+
+/// The buffers and the state of a connection whose request is not complete.
+const SLOW_CLIENT: usize = 64 * KIB;
+/// Beside them what waits to be written of the answer, what was read of it, and the connection that it comes from.
+const SLOW_READER: usize = 256 * KIB;
+
+/// How many clients slowhttptest is told to be.
+const SLOW: usize = 1000;
+
+#[tokio::test]
+async fn slow_heads_slow_bodies_and_slow_readers_hold_nobody_up() {
+    let site = Site::alone().await;
+    let service = Gibibyte::start().await;
+    let gateway = Gateway::start(&with_large(&site, &service)).await;
+    let (pay, large) =
+        (format!("http://{}/pay/7", gateway.public), format!("http://{}/large", gateway.public));
+    for (mode, url, method, each) in [
+        ("-H", &pay, "POST", SLOW_CLIENT),
+        ("-B", &pay, "POST", SLOW_CLIENT),
+        ("-X", &large, "GET", SLOW_READER),
+    ] {
+        let clients = format!("-c{SLOW}");
+        let words = [
+            mode, &clients, "-r500", "-i2", "-l10", "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t", method,
+            "-u", url,
+        ];
+        let (told, grown) = grown(&gateway, told_by("slowhttptest", &words.map(str::to_owned))).await;
+        println!(
+            "slowhttptest {mode}: grew by {} KiB, {} for each\n{}",
+            grown / KIB,
+            grown / SLOW,
+            tail(&told)
+        );
+        assert!(grown < SLOW * each, "{mode}: grew by {} KiB", grown / KIB);
+        assert!(!told.contains("service available:   NO"), "{mode}: {told}");
+        nothing_is_left(&gateway).await;
+    }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
+/// Of each kind of slow client, and of readers, each of which has a connection to the service as well.
+const EACH: usize = 1200;
+const READERS: usize = 400;
+
+#[tokio::test]
+async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
+    files::allow_many();
+    let site = Site::alone().await;
+    let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
+    let service = Gibibyte::start().await;
+    let policy = with_large(&site, &service)
+        .with("/listeners/public/limits", json!({"connections": 5000}))
+        .with("/listeners/public/timeouts", long);
+    let gateway = Gateway::start(&policy).await;
+    let ((), grown) = grown(&gateway, async {
+        let mut kept = Vec::new();
+        for (count, said) in [
+            (EACH, ""),
+            (EACH, "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-Slow: "),
+            (EACH, "POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhal"),
+            (READERS, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ] {
+            let public = gateway.public;
+            let clients = stream::iter(0..count).map(|_| slow(public, said));
+            kept.extend(clients.buffer_unordered(50).collect::<Vec<_>>().await);
+        }
+        gateway.series_reaches("fencegate_requests_in_flight", &["\"pay\""], EACH as f64).await;
+        gateway.series_reaches("fencegate_requests_total", &["\"large\""], READERS as f64).await;
+        // Somebody else is served while all of them are there.
+        for _ in 0..10 {
+            assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+        }
+        drop(kept);
+    })
+    .await;
+    println!("four thousand connections: grew by {} MiB", grown / MIB);
+    assert!(grown < 3 * EACH * SLOW_CLIENT + READERS * SLOW_READER, "grew by {} MiB", grown / MIB);
+    nothing_is_left(&gateway).await;
+}
+
+/// Says something, and neither goes on nor reads.
+async fn slow(public: SocketAddr, said: &str) -> Raw {
+    let mut client = Raw::connect_narrow(public).await.expect("listens");
+    client.say(said).await.expect("connected");
+    client
+}

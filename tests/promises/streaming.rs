@@ -1,0 +1,260 @@
+//! What is streamed is not kept: memory stays flat however large a body is, and however slow its reader.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use fencegate_tests::{
+    gateway::Gateway,
+    patience::{QUIET, patiently},
+    site::Site,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpSocket, TcpStream},
+    runtime::Builder,
+    sync::oneshot,
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Buffers of one exchange on both sides take less than one of them; the rest is slack of the allocator.
+const FLAT: usize = 16 << 20;
+
+/// A service that keeps nothing: `GET` gets a gibibyte, and of anything else it counts the body. It has a thread of its
+/// own, so that those who ask do not wait for it.
+pub(crate) struct Gibibyte {
+    pub(crate) address: SocketAddr,
+    /// Bytes of body that it has written or read.
+    moved: Arc<AtomicU64>,
+    /// Dropped with the service: the thread ends.
+    _running: oneshot::Sender<()>,
+}
+
+impl Gibibyte {
+    pub(crate) async fn start() -> Self {
+        let (running, stopped) = oneshot::channel::<()>();
+        let (bound, address) = oneshot::channel();
+        let moved = Arc::new(AtomicU64::new(0));
+        let counter = moved.clone();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = listener();
+                bound.send(listener.local_addr().expect("bound")).expect("whoever starts it waits");
+                tokio::select! {
+                    () = accept(listener, counter) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { address: address.await.expect("the thread listens"), moved, _running: running }
+    }
+
+    fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+}
+
+fn listener() -> TcpListener {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    // Little waits in the kernel: what was taken for a slow reader is what the gateway took.
+    socket.set_send_buffer_size(64 << 10).expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    socket.listen(1024).expect("bound")
+}
+
+async fn accept(listener: TcpListener, counter: Arc<AtomicU64>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let counter = counter.clone();
+        // Who hangs up in the middle is what some tests are about.
+        tokio::spawn(async move { drop(serve(stream, &counter).await) });
+    }
+}
+
+async fn serve(stream: TcpStream, moved: &AtomicU64) -> std::io::Result<()> {
+    let mut stream = BufReader::with_capacity(PIECE, stream);
+    let (mut line, mut down) = (String::new(), false);
+    stream.read_line(&mut line).await?;
+    down |= line.starts_with("GET ");
+    while line != "\r\n" {
+        line.clear();
+        stream.read_line(&mut line).await?;
+    }
+    if down {
+        stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n").as_bytes()).await?;
+        return say(&mut stream, GIB, |piece| add(moved, piece)).await;
+    }
+    hear(&mut stream, GIB, |piece| add(moved, piece)).await?;
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+const PIECE: usize = 64 << 10;
+
+/// The byte at a place of the body: neighbours differ, and so do pieces, so that one that is lost or doubled shows.
+fn byte_at(place: u64) -> u8 {
+    (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]
+}
+
+fn piece_at(place: u64) -> Vec<u8> {
+    (place..place + PIECE as u64).map(byte_at).collect()
+}
+
+/// All pieces repeat after this many, so that the test spends its time elsewhere.
+const CYCLE: u64 = 256;
+
+static PIECES: LazyLock<Vec<Vec<u8>>> =
+    LazyLock::new(|| (0..CYCLE).map(|n| piece_at(n * PIECE as u64)).collect());
+
+async fn say(
+    to: &mut (impl AsyncWriteExt + Unpin),
+    length: u64,
+    mut told: impl FnMut(u64),
+) -> std::io::Result<()> {
+    for piece in PIECES.iter().cycle().take(usize::try_from(length).expect("64 bits") / PIECE) {
+        to.write_all(piece).await?;
+        told(PIECE as u64);
+    }
+    to.flush().await
+}
+
+/// Reads a body and compares every byte of it.
+async fn hear(
+    from: &mut (impl AsyncReadExt + Unpin),
+    length: u64,
+    mut told: impl FnMut(u64),
+) -> std::io::Result<()> {
+    let mut got = vec![0; PIECE];
+    for piece in PIECES.iter().cycle().take(usize::try_from(length).expect("64 bits") / PIECE) {
+        from.read_exact(&mut got).await?;
+        if got != *piece {
+            return Err(std::io::Error::other("a piece of the body is not what was sent"));
+        }
+        told(PIECE as u64);
+    }
+    Ok(())
+}
+
+async fn gateway(site: &Site, service: &Gibibyte) -> Gateway {
+    let policy = site
+        .policy("gw-1")
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
+        .with("/routes/1/match", json!({"methods": ["GET", "PUT"], "path": "/{rest...}"}));
+    Gateway::start(&policy).await
+}
+
+async fn head(stream: &mut BufReader<TcpStream>) -> String {
+    let (mut head, mut line) = (String::new(), String::new());
+    while line != "\r\n" {
+        line.clear();
+        stream.read_line(&mut line).await.expect("connected");
+        head.push_str(&line);
+    }
+    head
+}
+
+async fn connect(gateway: &Gateway) -> BufReader<TcpStream> {
+    BufReader::with_capacity(PIECE, TcpStream::connect(gateway.public).await.expect("listens"))
+}
+
+/// How much more than at first was in use at once.
+fn grown(gateway: &Gateway, before: usize) -> usize {
+    gateway.peak().saturating_sub(before)
+}
+
+/// Before something is measured, as it is in the long run.
+async fn warm(gateway: &Gateway) -> usize {
+    let mut client = connect(gateway).await;
+    client.write_all(b"GET /nowhere\\ HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+    head(&mut client).await;
+    gateway.forget_peak();
+    gateway.resident()
+}
+
+#[tokio::test]
+async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
+    let site = Site::fresh().await;
+    let service = Gibibyte::start().await;
+    let gateway = gateway(&site, &service).await;
+    let before = warm(&gateway).await;
+    let mut client = connect(&gateway).await;
+    let request = format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
+    client.write_all(request.as_bytes()).await.expect("connected");
+    tokio::time::timeout(Duration::from_secs(120), say(&mut client, GIB, |_| ()))
+        .await
+        .expect("a gibibyte takes seconds")
+        .expect("taken in full");
+    let answer = patiently("an answer", head(&mut client), || gateway.log()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(service.moved(), GIB, "the service compared every byte");
+    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+}
+
+#[tokio::test]
+async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
+    let site = Site::fresh().await;
+    let service = Gibibyte::start().await;
+    let gateway = gateway(&site, &service).await;
+    let before = warm(&gateway).await;
+    let mut client = connect(&gateway).await;
+    client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+    let answer = head(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    tokio::time::timeout(Duration::from_secs(120), hear(&mut client, GIB, |_| ()))
+        .await
+        .expect("a gibibyte takes seconds")
+        .expect("every byte is what was sent");
+    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+}
+
+/// The upstream is held back by the reader, and not by our memory.
+#[tokio::test]
+async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
+    let site = Site::fresh().await;
+    let service = Gibibyte::start().await;
+    let gateway = gateway(&site, &service).await;
+    let before = warm(&gateway).await;
+    let mut client = connect(&gateway).await;
+    client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+    head(&mut client).await;
+    hear(&mut client, MIB, |_| ()).await.expect("the first of it");
+    // Until nothing moves any more; no event tells of that.
+    let mut moved = 0;
+    let still = async {
+        while moved != service.moved() {
+            moved = service.moved();
+            tokio::time::sleep(QUIET).await;
+        }
+    };
+    patiently("the service to be held back", still, || service.moved()).await;
+    // What the kernel keeps for two connections on loopback, and what we do.
+    assert!(
+        service.moved() < 64 * MIB,
+        "{} MiB were taken for a client that reads nothing",
+        service.moved() / MIB
+    );
+    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    hear_on(&mut client).await;
+    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+}
+
+/// What was held back goes on where it stood.
+async fn hear_on(client: &mut BufReader<TcpStream>) {
+    let begun = usize::try_from(MIB).expect("64 bits") / PIECE;
+    let mut got = vec![0; PIECE];
+    for piece in PIECES.iter().cycle().skip(begun).take(64 * begun) {
+        client.read_exact(&mut got).await.expect("goes on");
+        assert!(got == *piece, "a piece of the body is not what was sent");
+    }
+}

@@ -1,0 +1,65 @@
+//! HTTP/2, frame by frame: varnishtest plays clients and services before and behind a gateway, as `tests/vtc` says.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::{gateway::Gateway, patience::PATIENCE, scratch, site::Site};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use crate::wire;
+
+/// Streams of one connection at once, which a test can reach.
+const STREAMS: usize = 8;
+
+/// The files, sorted.
+fn files() -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vtc");
+    let entries = fs::read_dir(folder).expect("the folder of the cases").flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "vtc"));
+    files.sort();
+    files
+}
+
+/// What varnishtest said, if it found something wrong.
+fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String> {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    // As varnishtest takes an address: with a space before its port.
+    let address = |name: &str, address: SocketAddr| format!("-D{name}={} {}", address.ip(), address.port());
+    let arguments = [
+        format!("TMPDIR={}", home.path().display()),
+        "varnishtest".to_owned(),
+        "-t8".to_owned(),
+        address("fencegate", fencegate),
+        address("service", service),
+        file.display().to_string(),
+    ];
+    let child = Child::spawn("env", arguments).expect("setpriv");
+    let status = child.wait(PATIENCE * 2);
+    let passed = status.is_some_and(|status| status.success());
+    (!passed).then(|| child.log())
+}
+
+/// The services of the cases listen on one port, one after another, because a gateway is told of it before.
+#[tokio::test]
+async fn every_case_of_varnishtest_holds() {
+    let site = Site::fresh().await;
+    let service = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let policy = wire::policy(&site, service).with("/listeners/public/limits/streams", STREAMS);
+    let gateway = Gateway::start(&policy).await;
+    let public = gateway.public;
+    let said = spawn_blocking(move || {
+        let failed = files().into_iter().filter_map(|file| {
+            let said = run(&file, public, service)?;
+            Some(format!("{}:\n{said}\n", file.display()))
+        });
+        failed.collect::<Vec<_>>()
+    });
+    let said = said.await.expect("no panic");
+    assert!(said.is_empty(), "{} cases failed\n{}", said.len(), said.join("\n"));
+}

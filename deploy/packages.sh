@@ -23,6 +23,12 @@ install_missing() {
     # Children that end with their parent.
     need util-linux command -v setpriv
     if [ "${1-}" = tests ]; then
+        # Clients that others have written; httpx and undici come from PyPI and npm.
+        need curl command -v curl
+        need nghttp2-client command -v h2load
+        need python3-venv python3 -c 'import ensurepip'
+        need nodejs command -v node
+        need npm command -v npm
         # Alert rules are tested with its promtool.
         need prometheus command -v promtool
         # The model checker.

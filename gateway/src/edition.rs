@@ -111,7 +111,7 @@ routes:
     fn made(key: &str) -> (Arc<Plan>, Arc<Fleets>) {
         let gateway = load(&policy(key, "book/{path.id}")).plan.expect("sound");
         let plan = Arc::new(gateway.serving.clone());
-        let fleets = Fleets::of(&plan, Metrics::of_gateway(&gateway).endpoints()).expect("no files");
+        let fleets = Fleets::to_look_at(&plan, Metrics::of_gateway(&gateway).endpoints());
         (plan, fleets)
     }
 

@@ -7,11 +7,12 @@ use std::{
 
 use fencegate_policies::key::listed;
 use hyper::{
-    Request,
+    Request, Version,
     body::Incoming,
-    header::{HeaderMap, HeaderValue},
+    header::{CONNECTION, HeaderMap, HeaderValue},
     service::Service,
 };
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
@@ -34,6 +35,7 @@ pub struct Front {
     /// Looked up per request, so that a reload swaps it between two.
     desk: Rc<RefCell<Desk>>,
     role: Role,
+    drain: CancellationToken,
 }
 
 /// The steps of one plan, and what counts their requests.
@@ -58,8 +60,9 @@ impl Desk {
 }
 
 impl Front {
-    pub fn new(desk: Desk, role: Role) -> Self {
-        Self { desk: Rc::new(RefCell::new(desk)), role }
+    /// `drain`: from then on each answer asks its client to go elsewhere with the next request.
+    pub fn new(desk: Desk, role: Role, drain: CancellationToken) -> Self {
+        Self { desk: Rc::new(RefCell::new(desk)), role, drain }
     }
 
     /// From the next request on; what has begun goes on where it is.
@@ -100,6 +103,7 @@ impl Service<Request<Incoming>> for Facing {
             peer: self.peer.clone(),
             metrics,
             role: self.front.role,
+            drain: self.front.drain.clone(),
             exchange,
             answering,
         })
@@ -115,6 +119,7 @@ struct Asked {
     peer: Rc<Peer>,
     metrics: Rc<WorkerMetrics>,
     role: Role,
+    drain: CancellationToken,
     exchange: Rc<Exchange>,
     answering: Answering,
 }
@@ -127,14 +132,20 @@ trait Steps {
 
 impl<S: Serve<Arrived>> Steps for S {
     fn answer(self: Rc<Self>, asked: Asked) -> Answered {
-        let Asked { http, peer, metrics, role, exchange, answering } = asked;
+        let Asked { http, peer, metrics, role, drain, exchange, answering } = asked;
+        let goes_on = http.version() == Version::HTTP_2;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
             let visit = Visit::begin(metrics, notes.clone(), role);
             let answer = self.serve(Arrived { http, notes, peer }).await;
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
-            Ok(visit.end(answer).map(|body| body.answering(answering)))
+            let mut reply = visit.end(answer);
+            if !goes_on && drain.is_cancelled() {
+                // HTTP/2 has a frame for it.
+                reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(reply.map(|body| body.answering(answering)))
         })
     }
 }

@@ -1,6 +1,11 @@
 //! Sockets behind small traits, so that a simulation can bring its own network.
 
-use std::{future::Future, io, net::SocketAddr, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::{self, SocketAddr},
+    time::Duration,
+};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::{
@@ -52,18 +57,26 @@ impl Network for Tcp {
     }
 
     fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
+        TcpListener::from_std(shared_socket(address)?)
     }
 }
 
+/// Listens where others of the same user may listen, too.
+///
+/// # Errors
+/// Somebody listens there without sharing, or the address is not one of this machine's.
+pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// Connections that the kernel completes before we take them.
-const BACKLOG: i32 = 1024;
+pub const BACKLOG: i32 = 1024;
 
 impl Accept for TcpListener {
     type Stream = TcpStream;

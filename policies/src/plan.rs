@@ -72,6 +72,7 @@ pub struct Listener {
     pub protocols: Protocols,
     /// `None` for plain text.
     pub tls: Option<ServedTls>,
+    pub proxy_protocol: ProxyProtocol,
     /// Whose word on the client is believed.
     pub trusted: Trust,
     /// What is served here.
@@ -88,6 +89,7 @@ impl Listener {
             address: self.address,
             protocols: self.protocols,
             tls: self.tls.clone(),
+            proxy_protocol: self.proxy_protocol,
             limits: Limits { connections: self.limits.connections, ..new.limits.clone() },
             ..new.clone()
         };
@@ -102,6 +104,14 @@ pub enum Protocols {
     Http1,
     /// Without TLS by prior knowledge.
     Http2,
+}
+
+/// Whether a proxy before us says who its client is, before anything else (version 1 or 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    Off,
+    /// From peers that are trusted; others are hung up on.
+    Require,
 }
 
 /// What one listener takes at most.

@@ -28,27 +28,27 @@ static OLDER: &[&SupportedProtocolVersion] = &[&TLS12];
 static NEWER: &[&SupportedProtocolVersion] = &[&TLS13];
 
 /// Certificates of a test's own, and the folder that they are in.
-struct Keys {
-    authority: Authority,
+pub(super) struct Keys {
+    pub(super) authority: Authority,
     folder: TempDir,
 }
 
 impl Keys {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { authority: Authority::new(), folder: TempDir::new_in(scratch::folder()).expect("a folder") }
     }
 
     /// Writes a new certificate for a name, over an older one, and gives what a policy says of it.
-    fn write(&self, file: &str, name: &str) -> serde_json::Value {
+    pub(super) fn write(&self, file: &str, name: &str) -> serde_json::Value {
         let (certificate, key) = self.authority.sign(&[name]).write(self.folder.path(), file);
         json!({"certificate_file": certificate, "key_file": key})
     }
 
-    fn path(&self, file: &str) -> std::path::PathBuf {
+    pub(super) fn path(&self, file: &str) -> std::path::PathBuf {
         self.folder.path().join(file)
     }
 
-    fn client(&self) -> Secure {
+    pub(super) fn client(&self) -> Secure {
         Secure::trusting(self.authority.roots())
     }
 }

@@ -30,6 +30,7 @@ pub struct Launch {
     failpoints: Failpoints,
     init: bool,
     watch: bool,
+    beside: bool,
 }
 
 impl Gateway {
@@ -72,7 +73,13 @@ impl Deref for Gateway {
 
 impl Launch {
     pub fn new(policy: &Policy) -> Self {
-        Self { policy: policy.clone(), failpoints: Failpoints::default(), init: true, watch: false }
+        Self {
+            policy: policy.clone(),
+            failpoints: Failpoints::default(),
+            init: true,
+            watch: false,
+            beside: false,
+        }
     }
 
     /// Arms a failpoint, in the language of the `fail` crate.
@@ -108,6 +115,13 @@ impl Launch {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
+    /// On the address of another gateway that is about to stop.
+    #[must_use]
+    pub fn beside(mut self) -> Self {
+        self.beside = true;
+        self
+    }
+
     /// Starts it and waits until it listens; it may not be ready.
     ///
     /// # Panics
@@ -122,6 +136,9 @@ impl Launch {
         }
         if self.watch {
             arguments.push("--watch".to_owned());
+        }
+        if self.beside {
+            arguments.push("--beside".to_owned());
         }
         let process = Process::start(&self.failpoints, "public", arguments).await;
         let process = process.unwrap_or_else(|why| panic!("{why}"));

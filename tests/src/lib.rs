@@ -19,6 +19,7 @@ pub mod link;
 pub mod load;
 pub mod memory;
 pub mod origin;
+pub mod origin_h2;
 pub mod patience;
 pub mod peers;
 pub mod policy;

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
@@ -37,6 +37,9 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // A name of its own: some clients take what has the name of its issuer for signed by itself.
+        params.distinguished_name.push(DnType::CommonName, "an authority of tests");
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("the kernel has randomness");
         Self(CertifiedIssuer::self_signed(params, key).expect("sound parameters"))
     }

@@ -46,6 +46,9 @@ enum Command {
         /// Read the policy again when the file changes, as SIGHUP does.
         #[arg(long)]
         watch: bool,
+        /// Listen beside a gateway of the same user that is about to stop: a restart without a gap.
+        #[arg(long)]
+        beside: bool,
     },
     /// Run the guard beside an upstream until SIGTERM, or ask a running one.
     Guard(guard::Arguments),
@@ -103,9 +106,9 @@ pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     log::start(arguments.log_format);
     let done = match arguments.command {
-        Command::Run { policy: file, init, workers, watch } => policy::read(&file).and_then(|plan| {
+        Command::Run { policy: file, init, workers, watch, beside } => policy::read(&file).and_then(|plan| {
             let workers = workers.unwrap_or_else(cores);
-            gateway::run(plan, gateway::Options { file, watch, init, workers })
+            gateway::run(plan, gateway::Options { file, watch, init, beside, workers })
                 .map_err(|trouble| failed(&trouble))
         }),
         Command::Guard(arguments) => guard::run(arguments),

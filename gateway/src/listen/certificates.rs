@@ -153,6 +153,7 @@ impl Certificates {
 }
 
 /// What came of a client's first bytes where TLS is spoken.
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
 pub(super) enum Shaken<I> {
     Secured(TlsStream<Rewound<I>>, Secured, Option<Spoken>),
     /// Something else than TLS.

@@ -88,7 +88,11 @@ pub(super) struct Rewound<I> {
 
 impl<I> Rewound<I> {
     pub(super) fn unread(stream: I) -> Self {
-        Self { first: Bytes::new(), stream }
+        Self::read(Bytes::new(), stream)
+    }
+
+    pub(super) fn read(first: Bytes, stream: I) -> Self {
+        Self { first, stream }
     }
 }
 

@@ -7,15 +7,19 @@ mod farewell;
 mod identity;
 pub mod limit;
 mod paced;
+mod proxied;
 mod speak;
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::plan::{Listener, Protocols};
+use fencegate_policies::{
+    plan::{Listener, Protocols, ProxyProtocol},
+    trust::Trust,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::Semaphore,
-    time::timeout,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
@@ -24,12 +28,12 @@ use self::{
     certificates::{Certificates, Shaken, handshake},
     detect::{Rewound, Spoken, Told, detect},
     limit::Limit,
-    speak::Speech,
+    speak::{LAST_REQUEST, Speech},
 };
 use crate::{
     admin::metrics::WorkerMetrics,
     front::Front,
-    network::{Accept, Network, Reset},
+    network::{Accept, BACKLOG, Network, Reset},
     peer::Peer,
     refusal::{Reason, Refusal},
 };
@@ -69,27 +73,50 @@ impl Door {
             let place = self.places.clone().acquire_owned();
             let place = tokio::select! {
                 place = place => place.expect("the semaphore is never closed"),
-                () = drain.cancelled() => return,
+                () = drain.cancelled() => break,
             };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = drain.cancelled() => return,
+                () = drain.cancelled() => break,
             };
             match accepted {
-                Ok((stream, peer)) => {
-                    let (entry, front) = (self.entry.borrow().clone(), front.clone());
-                    open.spawn_local(async move {
-                        entry.connection(stream, peer, &front).await;
-                        drop(place);
-                    });
-                }
+                Ok((stream, peer)) => self.take(stream, peer, place, &front, open),
                 Err(error) => {
                     // Out of file descriptors, most likely: the connections that end give some back.
                     warn!(%error, "connection not accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
+        self.serve_the_queue::<N>(listener, &front, open).await;
+    }
+
+    /// Takes what the kernel has queued: with the socket it would be reset.
+    async fn serve_the_queue<N: Network>(&self, listener: N::Listener, front: &Front, open: &TaskTracker) {
+        for _ in 0..BACKLOG {
+            // Lets the runtime look at the socket.
+            tokio::task::yield_now().await;
+            let Ok(place) = self.places.clone().try_acquire_owned() else { return };
+            let accepted = tokio::select! {
+                biased;
+                accepted = listener.accept() => accepted,
+                () = std::future::ready(()) => return,
+            };
+            if let Ok((stream, peer)) = accepted {
+                self.take(stream, peer, place, front, open);
+            }
+        }
+    }
+
+    fn take<S>(&self, stream: S, peer: Peer, place: OwnedSemaphorePermit, front: &Front, open: &TaskTracker)
+    where
+        S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let (entry, front) = (self.entry.borrow().clone(), front.clone());
+        open.spawn_local(async move {
+            entry.connection(stream, peer, &front).await;
+            drop(place);
+        });
     }
 }
 
@@ -100,15 +127,80 @@ struct Entry {
     speech: Speech,
     protocols: Protocols,
     certificates: Option<Arc<Certificates>>,
+    proxy_protocol: ProxyProtocol,
+    /// Whose word on the client counts.
+    trusted: Trust,
     drain: CancellationToken,
 }
 
 impl Entry {
+    /// A client that connected just before the drain has a moment for its first bytes.
+    async fn drained(&self) {
+        self.drain.cancelled().await;
+        sleep(LAST_REQUEST).await;
+    }
+
     fn new(listener: &Listener, certificates: Option<Arc<Certificates>>, drain: CancellationToken) -> Self {
-        Self { speech: Speech::new(listener), protocols: listener.protocols, certificates, drain }
+        Self {
+            speech: Speech::new(listener),
+            protocols: listener.protocols,
+            certificates,
+            proxy_protocol: listener.proxy_protocol,
+            trusted: listener.trusted.clone(),
+            drain,
+        }
     }
 
     async fn connection<I>(&self, stream: I, peer: Peer, front: &Front)
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        match self.proxy_protocol {
+            ProxyProtocol::Off => self.known(stream, peer, front).await,
+            ProxyProtocol::Require => {
+                if let Some((stream, peer)) = self.named(stream, peer, &front.metrics()).await {
+                    self.known(stream, peer, front).await;
+                }
+            }
+        }
+    }
+
+    /// The client that a proxy before us names. `None`: nobody is answered.
+    async fn named<I: AsyncRead + Unpin>(
+        &self,
+        stream: I,
+        peer: Peer,
+        metrics: &WorkerMetrics,
+    ) -> Option<(Rewound<I>, Peer)> {
+        let clients = metrics.clients();
+        if !self.trusted.contains(peer.address.ip()) {
+            clients.proxy_header("untrusted");
+            warn!(peer = %peer.address, "not one of `trusted_peers`, so what it says of its client does not count");
+            return None;
+        }
+        let named = tokio::select! {
+            biased;
+            named = timeout(self.speech.timeouts.detect, proxied::header(stream)) => named,
+            () = self.drain.cancelled() => return None,
+        };
+        let (result, known) = match named {
+            Ok(Ok((Some(client), stream))) => ("client", Some((stream, Peer { address: client, ..peer }))),
+            Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
+            Ok(Err(bad)) => {
+                warn!(peer = %peer.address, %bad, "no client is named");
+                (bad.word(), None)
+            }
+            Err(_elapsed) => {
+                clients.timed_out(Limit::Detect);
+                ("late", None)
+            }
+        };
+        clients.proxy_header(result);
+        known
+    }
+
+    /// It is known who is at the other end.
+    async fn known<I>(&self, stream: I, peer: Peer, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
@@ -120,7 +212,7 @@ impl Entry {
             biased;
             shaken = timeout(self.speech.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
             // Nothing was asked yet.
-            () = self.drain.cancelled() => return,
+            () = self.drained() => return,
         };
         match shaken {
             Ok(Ok(Shaken::Secured(stream, secured, agreed))) => {
@@ -153,7 +245,7 @@ impl Entry {
             biased;
             detected = timeout(self.speech.timeouts.detect, detect(stream, self.protocols)) => detected,
             // Nothing was asked yet.
-            () = self.drain.cancelled() => return,
+            () = self.drained() => return,
         };
         match detected {
             Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, front).await,

@@ -64,7 +64,12 @@ impl Speech {
                     // A request that is here already is answered.
                     biased;
                     ended = connection.as_mut() => return ended,
-                    () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
+                    () = drain.cancelled() => {}
+                }
+                // A request may be on its way: its answer tells the client to go, and only then the connection ends.
+                tokio::select! {
+                    ended = connection.as_mut() => return ended,
+                    () = sleep(LAST_REQUEST) => connection.as_mut().graceful_shutdown(),
                 }
                 connection.await
             }
@@ -93,6 +98,10 @@ impl Speech {
         }
     }
 }
+
+/// How long an idle HTTP/1 client may take for one more request when the process stops. One that is at work sends it; if
+/// the connection ended at once, that request would meet its end, and nobody could tell whether it was served.
+pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
 /// Returns when an HTTP/2 connection was without a request for too long, or its client took nothing of some answer. It
 /// looks four times in each time limit, so that no request costs a timer.

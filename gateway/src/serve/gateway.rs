@@ -56,6 +56,8 @@ pub struct Options {
     pub watch: bool,
     /// Make the installation's nodes in ZooKeeper, where missing.
     pub init: bool,
+    /// Beside a gateway with the same addresses, which is about to stop.
+    pub beside: bool,
     pub workers: usize,
 }
 
@@ -96,7 +98,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
-    let admin = bind_admin(plan.admin.address)?;
+    let admin = bind_admin(plan.admin.address, options.beside)?;
     let installation = Arc::<OnceLock<Meta>>::default();
     let nameplate = Nameplate::of(&gateway);
     let settings = (0..desks.len())
@@ -124,6 +126,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         clock,
         hop,
         guards: known,
+        beside: options.beside,
         workers,
         drain,
         certificates,

@@ -93,7 +93,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let metrics = Metrics::of_guard();
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
-    let admin = bind_admin(plan.serving.admin.address)?;
+    let admin = bind_admin(plan.serving.admin.address, false)?;
     let tickets = plan.tickets.as_ref().map(|from| verifier(from, &waiting)).transpose()?;
     let (guard, store) = open(plan, options, &clock, &metrics)?;
     let drain = CancellationToken::new();
@@ -110,6 +110,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         clock,
         hop: HopName::new(Guid::new(&SystemRandomness)),
         guards: Arc::new(Guards::new(Arc::default())),
+        beside: false,
         workers,
         drain: drain.clone(),
         certificates,

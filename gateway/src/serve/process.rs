@@ -18,7 +18,12 @@ use super::{
     reload::Turn,
     worker::{self, Drained, Shared, Staffed, Started},
 };
-use crate::{listen::certificates::BadCertificate, network::Tcp, ticket::BadFile, upstream::tls::BadTls};
+use crate::{
+    listen::certificates::BadCertificate,
+    network::{Tcp, shared_socket},
+    ticket::BadFile,
+    upstream::tls::BadTls,
+};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +48,11 @@ pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-pub(super) fn bind_admin(address: SocketAddr) -> Result<TcpListener, Trouble> {
-    let listener = TcpListener::bind(address)
+/// `beside`: another gateway may listen there, which is about to stop.
+pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, Trouble> {
+    let bound = if beside { Ok(()) } else { free(address) };
+    let listener = bound
+        .and_then(|()| shared_socket(address))
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|source| Trouble::Listen { listener: "admin".into(), address, source })?;
     info!(listener = "admin", address = %listener.local_addr()?, "listening");
@@ -61,11 +69,8 @@ pub(super) fn start_workers<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Worker
     let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
     let mut address = plan.listener.address;
     files::suffice(plan.listener.limits.connections);
-    free(address).map_err(|source| Trouble::Listen {
-        listener: plan.listener.name.clone(),
-        address,
-        source,
-    })?;
+    let bound = if shared.beside { Ok(()) } else { free(address) };
+    bound.map_err(|source| Trouble::Listen { listener: plan.listener.name.clone(), address, source })?;
     let mut all = Workers { threads: Vec::new(), turns: Vec::new() };
     for _ in 0..workers {
         let started = worker::start(Tcp, address, shared.clone());

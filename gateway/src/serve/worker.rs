@@ -35,6 +35,8 @@ pub struct Shared<R> {
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
+    /// Another process may have the same address, and is about to stop.
+    pub beside: bool,
     /// How many they are.
     pub workers: usize,
     pub drain: CancellationToken,
@@ -134,7 +136,7 @@ async fn run<N: Network, R: Staffed<N>>(
     let door = Rc::new(Door::new(listens, shared.certificates.clone(), share, shared.drain.clone()));
     let desks = Desks { in_flight: InFlight::at_most(1), shared, pool, running: running.clone() };
     let edition = desks.shared.edition.clone();
-    let front = Front::new(desks.desk(&edition), R::ROLE);
+    let front = Front::new(desks.desk(&edition), R::ROLE, desks.shared.drain.clone());
     let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
     let (facing, asked, opens) = (front.clone(), patience.clone(), door.clone());
     tokio::task::spawn_local(async move {

@@ -111,7 +111,7 @@ impl<N: Network> Pool<N> {
             return Err(failed);
         }
         let counted = fleet.metrics.waiting(&upstream.name);
-        let waited = timeout(upstream.connect_timeout, self.freed(&full)).await;
+        let waited = timeout(upstream.connect_timeout, self.freed(&full).boxed_local()).await;
         drop(counted);
         let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
         fleet.metrics.waited(&upstream.name, result);
@@ -149,7 +149,8 @@ impl<N: Network> Pool<N> {
     async fn reach(&self, tour: &Tour, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, NotConnected> {
         let upstream = &tour.fleet.upstream;
         let name = endpoint.name.clone();
-        match self.connect(&tour.fleet, endpoint, place).await {
+        // Boxed: most requests find a connection, and need not be as large as making one is.
+        match self.connect(&tour.fleet, endpoint, place).boxed_local().await {
             Ok(link) => Ok(link),
             Err(Failed::Io(source)) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
@@ -169,7 +170,7 @@ impl<N: Network> Pool<N> {
             let Some((endpoint, place)) = endpoint.and_then(|one| Some((one, one.place()?))) else {
                 continue;
             };
-            match self.connect(&tour.fleet, endpoint, place).await {
+            match self.connect(&tour.fleet, endpoint, place).boxed_local().await {
                 Ok(link) => self.idle.keep(link, upstream.idle),
                 Err(Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) => {
                     self.guards.lost(upstream, &name);

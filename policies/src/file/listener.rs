@@ -11,7 +11,7 @@ use super::{block::Block, scalar, served_tls};
 use crate::{
     diagnose::{Code, Diagnostic},
     host::{Hosts, Served},
-    plan::{Admin, Limits, Listener, Protocols, Timeouts},
+    plan::{Admin, Limits, Listener, Protocols, ProxyProtocol, Timeouts},
     trust::{self, Trust},
 };
 
@@ -51,12 +51,14 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Liste
     let limits = block.inner("limits", limits);
     let timeouts = block.inner("timeouts", timeouts);
     let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
+    let proxy_protocol = proxy_protocol(block, &trusted);
     let hosts = hosts(block);
     Some(Listener {
         name: name?,
         address: address?,
         protocols,
         tls,
+        proxy_protocol,
         trusted,
         hosts,
         limits: limits?,
@@ -85,6 +87,20 @@ fn hosts(block: &mut Block) -> Hosts {
         block.fault("hosts", fault.remedy("leave the field out, and every host is served"));
     }
     served.map_or(Hosts::Any, Hosts::Only)
+}
+
+fn proxy_protocol(block: &mut Block, trusted: &Trust) -> ProxyProtocol {
+    let words = [("off", ProxyProtocol::Off), ("require", ProxyProtocol::Require)];
+    let written = block.word("proxy_protocol", &words).unwrap_or(ProxyProtocol::Off);
+    if written == ProxyProtocol::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
+        let fault =
+            Diagnostic::new(Code::MissingField, "nobody is believed who names a client, so nobody comes in");
+        block.fault(
+            "proxy_protocol",
+            fault.remedy("add `trusted_peers: [10.0.0.0/8]`, the networks of the proxies"),
+        );
+    }
+    written
 }
 
 fn protocols(block: &mut Block) -> Protocols {

@@ -51,6 +51,19 @@ impl Secure {
     /// # Panics
     /// If `name` is no name.
     pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<TlsStream<TcpStream>, String> {
+        let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
+        self.over(stream, name).await
+    }
+
+    /// The same over a connection that is there already.
+    ///
+    /// # Errors
+    /// When one of the two does not accept the other.
+    ///
+    /// # Panics
+    /// If `name` is no name.
+    pub async fn over(&self, stream: TcpStream, name: &str) -> Result<TlsStream<TcpStream>, String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_protocol_versions(self.versions).map_err(|error| error.to_string())?;
         let builder = builder.with_root_certificates(self.roots.clone());
@@ -61,8 +74,6 @@ impl Secure {
                 .map_err(|error| error.to_string())?,
         };
         config.alpn_protocols.clone_from(&self.protocols);
-        let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
-        stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
         let name = ServerName::try_from(name.to_owned()).expect("a name");
         let connector = TlsConnector::from(Arc::new(config));
         connector.connect(name, stream).await.map_err(|error| format!("handshake: {error}"))

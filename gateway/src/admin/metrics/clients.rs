@@ -12,6 +12,7 @@ use crate::listen::limit::Limit;
 pub struct ClientMetrics {
     timeouts: IntCounterVec,
     handshakes: IntCounterVec,
+    proxy_headers: IntCounterVec,
     reloads: IntCounterVec,
     not_after: IntGaugeVec,
 }
@@ -31,6 +32,11 @@ impl ClientMetrics {
                 "limit",
             ),
             handshakes: counters("tls_handshakes_total", "Handshakes with clients.", "result"),
+            proxy_headers: counters(
+                "proxy_headers_total",
+                "Connections that had to begin with the PROXY protocol, by how they did.",
+                "result",
+            ),
             reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
             not_after: registered(registry, IntGaugeVec::new(not_after, &["certificate"])),
         };
@@ -46,6 +52,10 @@ impl ClientMetrics {
 
     pub fn handshake(&self, succeeded: bool) {
         self.handshakes.with_label_values(&[RESULTS[usize::from(!succeeded)]]).inc();
+    }
+
+    pub fn proxy_header(&self, result: &'static str) {
+        self.proxy_headers.with_label_values(&[result]).inc();
     }
 
     pub fn tls_reloaded(&self, taken_over: bool) {

@@ -1,0 +1,182 @@
+//! Reads what a proxy before us says of its client, at the head of a connection: the PROXY protocol, versions 1 and 2.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+use bytes::BytesMut;
+use ppp::{HeaderResult, PartialResult, v1, v2};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::detect::Rewound;
+
+/// Why a connection is closed that has to begin with a header.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadHeader {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the proxy has gone")]
+    Gone,
+    #[error("no header")]
+    Absent,
+    #[error("a header that cannot be read")]
+    Malformed,
+}
+
+impl BadHeader {
+    /// For metrics.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Io(_) | Self::Gone => "gone",
+            Self::Absent => "absent",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+/// Reads the header, and leaves what comes behind it. `None`: the proxy speaks for itself (a health check), or does not
+/// know its client.
+pub(super) async fn header<I: AsyncRead + Unpin>(
+    mut stream: I,
+) -> Result<(Option<SocketAddr>, Rewound<I>), BadHeader> {
+    let mut read = BytesMut::with_capacity(LARGEST);
+    loop {
+        if stream.read_buf(&mut read).await? == 0 {
+            return Err(BadHeader::Gone);
+        }
+        if !may_begin(&read) {
+            return Err(BadHeader::Absent);
+        }
+        if let Some((length, client)) = parse(&read)? {
+            let behind = read.split_off(length);
+            return Ok((client, Rewound::read(behind.freeze(), stream)));
+        }
+        if read.len() >= LARGEST {
+            return Err(BadHeader::Malformed);
+        }
+    }
+}
+
+/// What comes behind the addresses of version 2 may be long, such as a certificate's names; it is not looked at.
+const LARGEST: usize = 4096;
+const VERSION_1: &[u8] = b"PROXY ";
+const VERSION_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+fn may_begin(read: &[u8]) -> bool {
+    [VERSION_1, VERSION_2].iter().any(|prefix| {
+        let length = read.len().min(prefix.len());
+        read[..length] == prefix[..length]
+    })
+}
+
+/// How long the header is, and whom it names. `None`: there is more to come.
+fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, BadHeader> {
+    if read.starts_with(VERSION_1) && !read.contains(&b'\n') {
+        // The parser takes a line that is not complete for one that is wrong.
+        return if read.len() > LONGEST_LINE { Err(BadHeader::Malformed) } else { Ok(None) };
+    }
+    let result = HeaderResult::parse(read);
+    if result.is_incomplete() {
+        return Ok(None);
+    }
+    match result {
+        HeaderResult::V1(Ok(header)) => Ok(Some((header.header.len(), of_version_1(&header)))),
+        HeaderResult::V2(Ok(header)) => Ok(Some((header.len(), of_version_2(&header)))),
+        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(BadHeader::Malformed),
+    }
+}
+
+/// Of version 1, as its specification has it.
+const LONGEST_LINE: usize = 107;
+
+fn of_version_1(header: &v1::Header<'_>) -> Option<SocketAddr> {
+    match header.addresses {
+        v1::Addresses::Tcp4(of) => Some(address(of.source_address, of.source_port)),
+        v1::Addresses::Tcp6(of) => Some(address(of.source_address, of.source_port)),
+        v1::Addresses::Unknown => None,
+    }
+}
+
+fn of_version_2(header: &v2::Header<'_>) -> Option<SocketAddr> {
+    match (&header.command, &header.addresses) {
+        (v2::Command::Proxy, v2::Addresses::IPv4(of)) => Some(address(of.source_address, of.source_port)),
+        (v2::Command::Proxy, v2::Addresses::IPv6(of)) => Some(address(of.source_address, of.source_port)),
+        (v2::Command::Local, _) | (_, v2::Addresses::Unix(_) | v2::Addresses::Unspecified) => None,
+    }
+}
+
+fn address(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.into().to_canonical(), port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn told(pieces: &[&[u8]]) -> Result<(Option<String>, Vec<u8>), String> {
+        let (mut client, server) = tokio::io::duplex(8192);
+        let write = async {
+            for piece in pieces {
+                tokio::io::AsyncWriteExt::write_all(&mut client, piece).await.expect("it fits");
+                tokio::task::yield_now().await;
+            }
+            drop(client);
+        };
+        let (told, ()) = tokio::join!(header(server), write);
+        let (client, mut stream) = told.map_err(|bad| bad.to_string())?;
+        let mut behind = Vec::new();
+        stream.read_to_end(&mut behind).await.expect("no error");
+        Ok((client.map(|client| client.to_string()), behind))
+    }
+
+    fn version_2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(addresses.len()).expect("short").to_be_bytes();
+        [VERSION_2, &[0x20 | command, family], &length, addresses].concat()
+    }
+
+    const IPV4: [u8; 12] = [203, 0, 113, 7, 192, 0, 2, 1, 0x1f, 0x90, 0, 80];
+
+    #[tokio::test]
+    async fn both_versions_name_a_client_and_nothing_behind_them_is_lost() {
+        let mut with_more = IPV4.to_vec();
+        with_more.extend([4, 0, 3, 1, 2, 3]);
+        let ipv6 = [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[7], &[0; 16], &[0x1f, 0x90, 0, 80]].concat();
+        for (said, client) in [
+            (b"PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\r\n".to_vec(), Some("203.0.113.7:8080")),
+            (b"PROXY TCP6 2001:db8::7 2001:db8::1 8080 80\r\n".to_vec(), Some("[2001:db8::7]:8080")),
+            (b"PROXY UNKNOWN\r\n".to_vec(), None),
+            (version_2(1, 0x11, &IPV4), Some("203.0.113.7:8080")),
+            (version_2(1, 0x11, &with_more), Some("203.0.113.7:8080")),
+            (version_2(1, 0x21, &ipv6), Some("[2001:db8::7]:8080")),
+            (version_2(0, 0x11, &IPV4), None),
+            (version_2(0, 0, &[]), None),
+        ] {
+            let whole = [&said[..], b"\x16GET /\r\n"].concat();
+            let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+            for pieces in [&[&whole[..]][..], &bytes] {
+                let wanted = (client.map(str::to_owned), b"\x16GET /\r\n".to_vec());
+                assert_eq!(told(pieces).await, Ok(wanted), "{}", said.escape_ascii());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_header_is_told_from_what_is_a_bad_one() {
+        let long = [b"PROXY TCP4 ".to_vec(), vec![b'1'; 200]].concat();
+        let huge = version_2(1, 0x11, &[0; 5000]);
+        for (said, why) in [
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], "no header"),
+            (b"PROXX", "no header"),
+            (b"", "the proxy has gone"),
+            (b"PROXY TCP4 203.0.113.7", "the proxy has gone"),
+            (b"PROXY TCP4 203.0.113.777 192.0.2.1 8080 80\r\n", "a header that cannot be read"),
+            (&long, "a header that cannot be read"),
+            (&huge, "a header that cannot be read"),
+            (&version_2(3, 0x11, &IPV4), "a header that cannot be read"),
+            (&version_2(1, 0x11, &IPV4[..5]), "a header that cannot be read"),
+        ] {
+            assert_eq!(told(&[said]).await, Err(why.to_owned()), "{}", said.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Clients that others have written: each does a fenced POST, with the outcome and the token that every client gets.
+//!
+//! What is not on the machine is fetched once, from PyPI and npm, into the folder of the build.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use fencegate_tests::{gateway::Gateway, site::Site};
+use serde_json::json;
+use tokio::{sync::OnceCell, task::spawn_blocking};
+
+use super::tls::Keys;
+
+/// Runs a command to its end, a minute at most.
+async fn run(program: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).args(arguments);
+    let output =
+        spawn_blocking(move || command.output()).await.expect("no panic").expect("`timeout` is there");
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments:?}: {:?}\n{said}\n{wrong}", output.status);
+    output
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).to_lowercase()
+}
+
+/// A folder that outlives the test, so that what was fetched is there the next time.
+fn kept(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("the target folder can be written");
+    folder
+}
+
+/// The gateway of a test, with plain text, and another one with TLS.
+async fn both(site: &Site, keys: &Keys) -> (Gateway, Gateway) {
+    let certificates = json!([keys.write("a", "localhost")]);
+    let secured = site.policy("gw-2").with("/listeners/public/tls", json!({"certificates": certificates}));
+    let plain = site.policy("gw-1");
+    tokio::join!(Gateway::start(&plain), Gateway::start(&secured))
+}
+
+/// What a client says it was told.
+fn assert_done(who: &str, said: &str) {
+    for wanted in ["fencing-outcome", "done", "fencing-token", "v1-"] {
+        assert!(said.contains(wanted), "{who}: no `{wanted}` in\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn curl_over_both_protocols_with_and_without_tls() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (plain, secured) = both(&site, &keys).await;
+    keys.authority.write(&keys.path("ca.pem"));
+    let authority = keys.path("ca.pem").display().to_string();
+    let url =
+        |scheme: &str, gateway: &Gateway| format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
+    let (http, https) = (url("http", &plain), url("https", &secured));
+    let post = ["-sS", "-i", "-4", "-d", "hi"];
+    for (who, more) in [
+        ("HTTP/1.1", ["--http1.1", &http].as_slice()),
+        ("HTTP/2", &["--http2-prior-knowledge", &http]),
+        ("TLS, HTTP/1.1", &["--cacert", &authority, "--http1.1", &https]),
+        ("TLS, HTTP/2", &["--cacert", &authority, "--http2", &https]),
+    ] {
+        let said = text(&run("curl", &[&post[..], more].concat()).await);
+        assert_done(who, &said);
+        let version = if who.ends_with("HTTP/2") { "http/2 200" } else { "http/1.1 200" };
+        assert!(said.starts_with(version), "{who}: {said}");
+    }
+    assert_eq!(site.origin.count("/pay/7"), 4);
+}
+
+#[tokio::test]
+async fn nghttp_and_h2load() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
+    let body = keys.path("body");
+    std::fs::write(&body, "hi").expect("our own folder");
+    let body = body.display().to_string();
+    let url = format!("http://127.0.0.1:{}/pay/7", gateway.public.port());
+    assert_done("nghttp", &text(&run("nghttp", &["-v", "-d", &body, &url]).await));
+    let told = text(&run("h2load", &["-n", "200", "-c", "2", "-m", "20", "-d", &body, &url]).await);
+    assert!(told.contains("200 2xx, 0 3xx, 0 4xx, 0 5xx"), "{told}");
+    assert_eq!(site.origin.count("/pay/7"), 201);
+}
+
+const HTTPX: &str = r#"
+import httpx, ssl, sys
+url, authority = sys.argv[1:]
+with httpx.Client(http1=False, http2=True, verify=ssl.create_default_context(cafile=authority)) as client:
+    answer = client.post(url, content=b"hi")
+    print(answer.http_version, answer.status_code, dict(answer.headers))
+"#;
+
+#[tokio::test]
+async fn httpx_over_http2() {
+    static MADE: OnceCell<PathBuf> = OnceCell::const_new();
+    let python = MADE.get_or_init(|| async {
+        let folder = kept("httpx");
+        let (python, at) = (folder.join("bin/python"), folder.display().to_string());
+        if !folder.join("bin/httpx").exists() {
+            run("python3", &["-m", "venv", &at]).await;
+            let packages = ["-m", "pip", "install", "-q", "httpx[http2,cli]==0.28.1"];
+            run(&python.display().to_string(), &packages).await;
+        }
+        python
+    });
+    let python = python.await.display().to_string();
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (plain, secured) = both(&site, &keys).await;
+    keys.authority.write(&keys.path("ca.pem"));
+    let authority = keys.path("ca.pem").display().to_string();
+    for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
+        let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
+        let said = text(&run(&python, &["-c", HTTPX, &url, &authority]).await);
+        assert_done(scheme, &said);
+        assert!(said.starts_with("http/2 200"), "{scheme}: {said}");
+    }
+}
+
+const UNDICI: &str = r#"
+const [url, authority] = process.argv.slice(1);
+const { Client } = require("undici");
+const { origin, pathname } = new URL(url);
+const connect = { ca: require("fs").readFileSync(authority) };
+const client = new Client(origin, { allowH2: origin.startsWith("https"), connect });
+client.request({ path: pathname, method: "POST", body: "hi" }).then(async (answer) => {
+    await answer.body.text();
+    console.log(answer.statusCode, JSON.stringify(answer.headers));
+    await client.close();
+});
+"#;
+
+#[tokio::test]
+async fn undici_over_both_protocols() {
+    static MADE: OnceCell<PathBuf> = OnceCell::const_new();
+    let folder = MADE.get_or_init(|| async {
+        let folder = kept("undici");
+        if !folder.join("node_modules/undici/package.json").exists() {
+            let at = folder.display().to_string();
+            let quiet = ["--silent", "--no-audit", "--no-fund", "--prefix"];
+            run("npm", &[&["install"][..], &quiet, &[&at, "undici@6.29.1"]].concat()).await;
+        }
+        folder
+    });
+    let modules = format!("NODE_PATH={}", folder.await.join("node_modules").display());
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (plain, secured) = both(&site, &keys).await;
+    keys.authority.write(&keys.path("ca.pem"));
+    let authority = keys.path("ca.pem").display().to_string();
+    for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
+        let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
+        let said = text(&run("env", &[&modules, "node", "-e", UNDICI, &url, &authority]).await);
+        assert_done(scheme, &said);
+        assert!(said.starts_with("200 "), "{scheme}: {said}");
+    }
+}

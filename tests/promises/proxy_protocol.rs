@@ -1,0 +1,108 @@
+//! The PROXY protocol: a proxy that is believed names its client; nobody else comes in.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::{Ask, Client, Raw},
+    gateway::Gateway,
+    patience::patiently,
+    site::Site,
+};
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+async fn gateway(site: &Site, trusted: &str) -> Gateway {
+    let policy = site
+        .policy("gw-1")
+        .with("/listeners/public/proxy_protocol", "require")
+        .with("/listeners/public/trusted_peers", json!([trusted]))
+        .with("/listeners/public/timeouts/detect", "400ms");
+    Gateway::start(&policy).await
+}
+
+async fn told(gateway: &Gateway, result: &str) -> f64 {
+    let label = format!("result=\"{result}\"");
+    gateway.metrics().await.sum("fencegate_proxy_headers_total", &[&label])
+}
+
+const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
+const CLIENT: &str = "PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\r\n";
+
+#[tokio::test]
+async fn the_client_is_who_a_trusted_proxy_names() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site, "127.0.0.0/8").await;
+    let v2 = |command: u8| {
+        let addresses = [203, 0, 113, 7, 192, 0, 2, 1, 0x1f, 0x90, 0, 80];
+        [&b"\r\n\r\n\0\r\nQUIT\n"[..], &[0x20 | command, 0x11, 0, 12], &addresses].concat()
+    };
+    let headers = [
+        (CLIENT.as_bytes().to_vec(), "203.0.113.7"),
+        (v2(1), "203.0.113.7"),
+        (v2(0), "127.0.0.1"),
+        (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1"),
+    ];
+    for (n, (header, client)) in headers.into_iter().enumerate() {
+        // In one piece with the request: not a byte behind the header is lost.
+        let mut raw = Raw::connect(gateway.public).await.expect("listens");
+        raw.say([&header[..], GET.as_bytes()].concat()).await.expect("connected");
+        let answer = patiently("an answer", raw.answer(), || gateway.log()).await.expect("answered");
+        assert_eq!(answer.word(1), "200");
+        let record = site.origin.request("/x", n + 1).await;
+        assert_eq!(record.request.field("x-forwarded-for"), Some(client));
+    }
+    assert_eq!((told(&gateway, "client").await, told(&gateway, "local").await), (2.0, 2.0));
+}
+
+#[tokio::test]
+async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
+    let site = Site::alone().await;
+    let strict = gateway(&site, "127.0.0.0/8").await;
+    for (said, result) in [
+        (GET, "absent"),
+        ("PROXY TCP4 203.0.113.777 192.0.2.1 8080 80\r\nGET /x HTTP/1.1\r\n\r\n", "malformed"),
+        ("PROXY TCP4 203.0.113.7", ""),
+        ("", ""),
+    ] {
+        let mut raw = Raw::connect(strict.public).await.expect("listens");
+        let began = Instant::now();
+        raw.say(said).await.expect("connected");
+        patiently("the end", raw.answer(), || strict.log()).await.expect_err("nothing is answered");
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(3), "{said:?}: {took:?}");
+        if !result.is_empty() {
+            let label = format!("result=\"{result}\"");
+            strict.series_becomes("fencegate_proxy_headers_total", &[&label], 1.0).await;
+        }
+    }
+    strict.series_becomes("fencegate_client_timeouts_total", &["limit=\"detect\""], 2.0).await;
+    drop(strict);
+
+    let elsewhere = gateway(&site, "10.0.0.0/8").await;
+    let mut raw = Raw::connect(elsewhere.public).await.expect("listens");
+    drop(raw.say(format!("{CLIENT}{GET}")).await);
+    patiently("the end", raw.answer(), || elsewhere.log()).await.expect_err("not believed");
+    elsewhere.series_becomes("fencegate_proxy_headers_total", &["result=\"untrusted\""], 1.0).await;
+    assert_eq!(site.origin.log().records.len(), 0);
+}
+
+#[tokio::test]
+async fn the_header_comes_before_the_handshake_of_tls() {
+    let (site, keys) = (Site::fresh().await, super::tls::Keys::new());
+    let certificates = json!([keys.write("a", "pay.example")]);
+    let policy = site
+        .policy("gw-1")
+        .with("/listeners/public/proxy_protocol", "require")
+        .with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]))
+        .with("/listeners/public/tls", json!({"certificates": certificates}));
+    let gateway = Gateway::start(&policy).await;
+    let mut stream = tokio::net::TcpStream::connect(gateway.public).await.expect("listens");
+    stream.write_all(CLIENT.as_bytes()).await.expect("connected");
+    let stream = keys.client().over(stream, "pay.example").await.expect("accepted");
+    let mut client = Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+    let ask = Ask::get("/x").field("host", "pay.example");
+    assert_eq!(client.send(&ask).await.expect("answered").status, 200);
+    let record = site.origin.request("/x", 1).await;
+    assert_eq!(record.request.field("x-forwarded-for"), Some("203.0.113.7"));
+    assert_eq!(record.request.field("x-forwarded-proto"), Some("https"));
+}

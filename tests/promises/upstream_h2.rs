@@ -1,0 +1,175 @@
+//! HTTP/2 to an upstream: one exchange at a time on a connection, and what is not known to have left in full ends it.
+
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+
+use fencegate::demo::relay::Relay;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    origin_h2::OriginH2,
+    policy::Policy,
+    scratch,
+    site::Site,
+    terminator::{Authority, Clients, Terminator},
+};
+use hyper::Version;
+use serde_json::json;
+use tempfile::TempDir;
+
+fn over_h2(policy: Policy, address: SocketAddr) -> Policy {
+    policy
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{address}")]))
+        .with("/upstreams/ledger/protocol", "http2")
+}
+
+#[tokio::test]
+async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let gateway = Gateway::start(&over_h2(site.policy("gw-1"), origin.address)).await;
+    for n in 1..=6 {
+        let ask = Ask::post("/pay/7").field("host", "shop.example").field("te", "gzip;q=0.5, trailers");
+        let answer = gateway.send(&ask.body(vec![b'x'; 300_000])).await;
+        assert_eq!((answer.status, answer.outcome(), answer.body.len()), (200, Some(Outcome::Done), 300_000));
+        assert_eq!(answer.trailers.get("x-checksum").map(|value| value.as_bytes()), Some(&b"42"[..]));
+        let got = &origin.on("/pay/7")[n - 1];
+        assert_eq!(got.version, Version::HTTP_2);
+        assert_eq!((got.authority.as_str(), got.body), ("shop.example", 300_000));
+        assert_eq!(got.fields.get("te").map(String::as_str), Some("trailers"));
+        assert_eq!(Some(got.token()), answer.token());
+        for field in ["host", "connection", "transfer-encoding"] {
+            assert!(!got.fields.contains_key(field), "{field}: {got:?}");
+        }
+    }
+    let got = origin.on("/pay/7");
+    assert!(got.windows(2).all(|pair| pair[0].token() < pair[1].token()), "{got:?}");
+    let used: BTreeSet<usize> = got.iter().map(|got| got.connection).collect();
+    assert!(used.len() <= 2, "a connection per worker is enough: {used:?}");
+    gateway.send(&Ask::get("/plain")).await;
+    assert!(!origin.on("/plain")[0].fields.contains_key("te"), "nobody asked for trailers");
+}
+
+/// What was written on a connection is then what was written of this one request.
+#[tokio::test]
+async fn a_connection_carries_one_exchange_at_a_time() {
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let gateway = Gateway::start(&over_h2(site.policy("gw-1"), origin.address)).await;
+    let asked: Vec<_> = (0..8).map(|n| gateway.begin(Ask::get(&format!("/{n}/slow")))).collect();
+    for asked in asked {
+        assert_eq!(asked.answer().await.status, 200);
+    }
+    let got = origin.got();
+    assert_eq!(got.iter().map(|got| got.beside).max(), Some(1), "{got:?}");
+    assert_eq!(got.iter().map(|got| got.connection).collect::<BTreeSet<_>>().len(), 8);
+}
+
+/// The rest must not follow in the time of the next holder.
+#[tokio::test]
+async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let policy = over_h2(site.policy("gw-1"), origin.address)
+        .with("/routes/0/match/path", "/pay/{account}/{rest...}")
+        .with("/listeners/public/limits/max_body", "16MiB");
+    let gateway = Gateway::start(&policy).await;
+    let early = gateway.send(&Ask::post("/pay/7/early").body(vec![7; 8 << 20])).await;
+    assert_eq!((early.status, early.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!(&early.body[..], b"early");
+    for _ in 0..4 {
+        assert_eq!(gateway.send(&Ask::post("/pay/7/next")).await.status, 200);
+    }
+    let first = origin.on("/pay/7/early")[0].connection;
+    assert!(
+        origin.on("/pay/7/next").iter().all(|got| got.connection != first),
+        "the connection was used again"
+    );
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_is_an_unknown_outcome_and_retires_its_tenure() {
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let policy = over_h2(site.policy("gw-1").cached(), origin.address)
+        .with("/routes/0/match/path", "/pay/{account}/{rest...}");
+    let gateway = Gateway::start(&policy).await;
+    let reset = gateway.send(&Ask::post("/pay/7/reset").body("hi")).await;
+    assert_eq!((reset.status, reset.outcome()), (502, Some(Outcome::Unknown)));
+    assert_eq!(gateway.send(&Ask::post("/pay/7/next")).await.status, 200);
+    assert_eq!(origin.on("/pay/7/reset").len(), 1, "sent again");
+    let (first, next) = (origin.on("/pay/7/reset")[0].token(), origin.on("/pay/7/next")[0].token());
+    assert!(next.number() > first.number(), "{first} then {next}");
+}
+
+#[tokio::test]
+async fn a_connection_that_the_upstream_is_about_to_close_costs_nothing() {
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let policy =
+        over_h2(site.policy("gw-1"), origin.address).with("/routes/0/match/path", "/pay/{account}/{rest...}");
+    let gateway = Gateway::start(&policy).await;
+    for n in 0..20 {
+        let answer = gateway.send(&Ask::post("/pay/7/last")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "request {n}");
+        // The farewell is on its way to the gateway.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let used = origin.got().iter().map(|got| got.connection).collect::<BTreeSet<_>>().len();
+    // A farewell that has not arrived yet is no mistake: the upstream takes what came before its second word.
+    assert!(used >= 15, "{used}");
+}
+
+/// It would take the beginning of HTTP/2 for a request, and answer.
+#[tokio::test]
+async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
+    let site = Site::fresh().await;
+    let policy = over_h2(site.policy("gw-1"), site.origin.door("gw-1"))
+        .with("/upstreams/ledger/connect_timeout", "1s");
+    let gateway = Gateway::start(&policy).await;
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    let told = |what: &[u8]| {
+        site.origin.log().pieces.iter().any(|piece| piece.bytes.windows(what.len()).any(|part| part == what))
+    };
+    assert!(!told(b"fencing"), "fields of the request were written");
+}
+
+#[tokio::test]
+async fn the_upstream_chooses_the_protocol_where_it_may() {
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let authority = Authority::new();
+    authority.write(&home.path().join("ca.pem"));
+    let signed = authority.sign(&["127.0.0.1"]);
+    let both = Terminator::start(&signed, &Clients::Anybody, &["h2", "http/1.1"], origin.address);
+    let old = Terminator::start(&signed, &Clients::Anybody, &["http/1.1"], site.origin.door("gw-2"));
+    let policy = |name: &str, address: SocketAddr, protocol: &str| {
+        site.policy(name)
+            .with("/upstreams/ledger/endpoints", json!([format!("https://{address}")]))
+            .with("/upstreams/ledger/tls", json!({"ca_file": home.path().join("ca.pem")}))
+            .with("/upstreams/ledger/protocol", protocol)
+    };
+    let new = Gateway::start(&policy("gw-1", both.address, "auto")).await;
+    assert_eq!(new.send(&Ask::post("/pay/7").body("x")).await.outcome(), Some(Outcome::Done));
+    assert_eq!(both.seen()[0].protocol.as_deref(), Some("h2"));
+    assert_eq!(origin.on("/pay/7")[0].version, Version::HTTP_2);
+    let older = Gateway::start(&policy("gw-2", old.address, "auto")).await;
+    assert_eq!(older.send(&Ask::post("/pay/8").body("x")).await.outcome(), Some(Outcome::Done));
+    assert_eq!(site.origin.count("/pay/8"), 1);
+    let strict = Gateway::start(&policy("gw-3", old.address, "http2")).await;
+    let refused = strict.send(&Ask::post("/pay/9")).await;
+    assert_eq!((refused.status, refused.outcome()), (502, Some(Outcome::NotDispatched)));
+}
+
+/// The gate lies below the frames as well.
+#[tokio::test]
+async fn no_frame_of_a_request_leaves_after_the_session_is_lost() {
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = over_h2(site.policy("gw-1"), origin.address)
+        .with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
+    let asked = gateway.begin(Ask::post("/pay/7"));
+    gateway.stands_at("before_upstream_write").await;
+    drop(relay);
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert!(origin.got().is_empty());
+}

@@ -1,0 +1,213 @@
+//! An upstream that speaks HTTP/2, records what it gets, and answers as the path of a request says.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    net::{SocketAddr, TcpListener},
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencegate_policies::token::Token;
+use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
+use hyper::{
+    HeaderMap, Request, Response, Version,
+    body::{Frame, Incoming},
+    server::conn::http2,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    net::TcpStream,
+    sync::Notify,
+    task::{JoinHandle, JoinSet},
+};
+
+/// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while,
+/// `/last` is the last one of its connection; all others are answered with their body, and a trailer.
+pub struct OriginH2 {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    listening: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    records: Mutex<Vec<Got>>,
+}
+
+/// A request.
+#[derive(Debug, Clone)]
+pub struct Got {
+    pub connection: usize,
+    pub path: String,
+    pub authority: String,
+    pub version: Version,
+    pub fields: BTreeMap<String, String>,
+    /// Bytes of its body that were read.
+    pub body: usize,
+    /// Requests on the connection when it came, with itself.
+    pub beside: usize,
+}
+
+impl Got {
+    /// # Panics
+    /// If it has none.
+    pub fn token(&self) -> Token {
+        Token::parse(&self.fields["fencing-token"]).expect("a token as the gateway writes it")
+    }
+}
+
+impl OriginH2 {
+    /// # Panics
+    /// If there is no port.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        listener.set_nonblocking(true).expect("our own socket");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+        let shared = Arc::<Shared>::default();
+        let listening = {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                let (mut connections, mut number) = (JoinSet::new(), 0);
+                while let Ok((stream, _)) = listener.accept().await {
+                    connections.spawn(converse(shared.clone(), number, stream));
+                    number += 1;
+                }
+            })
+        };
+        Self { address, shared, listening }
+    }
+
+    pub fn got(&self) -> Vec<Got> {
+        self.shared.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn on(&self, path: &str) -> Vec<Got> {
+        self.got().into_iter().filter(|got| got.path == path).collect()
+    }
+}
+
+impl Drop for OriginH2 {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+/// The windows are small: what is not read is not taken.
+const WINDOW: u32 = 64 << 10;
+
+async fn converse(shared: Arc<Shared>, connection: usize, stream: TcpStream) {
+    let (beside, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let service = {
+        let last = last.clone();
+        service_fn(move |request| {
+            let talk = Talk { shared: shared.clone(), connection, last: last.clone() };
+            let beside = beside.clone();
+            let count = beside.fetch_add(1, SeqCst) + 1;
+            async move {
+                let answer = talk.answer(request, count).await;
+                beside.fetch_sub(1, SeqCst);
+                answer
+            }
+        })
+    };
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+    let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        // Connections break in tests on purpose.
+        ended = served.as_mut() => drop(ended),
+        () = last.notified() => {
+            served.as_mut().graceful_shutdown();
+            drop(served.await);
+        }
+    }
+}
+
+struct Talk {
+    shared: Arc<Shared>,
+    connection: usize,
+    last: Arc<Notify>,
+}
+
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+impl Talk {
+    async fn answer(self, request: Request<Incoming>, beside: usize) -> Result<Answer, hyper::Error> {
+        let path = request.uri().path().to_owned();
+        let text = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
+            (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let number = {
+            let got = Got {
+                connection: self.connection,
+                path: path.clone(),
+                authority: request.uri().authority().map(ToString::to_string).unwrap_or_default(),
+                version: request.version(),
+                fields: request.headers().iter().map(text).collect(),
+                body: 0,
+                beside,
+            };
+            let mut records = self.shared.records.lock().unwrap_or_else(PoisonError::into_inner);
+            records.push(got);
+            records.len() - 1
+        };
+        if path.ends_with("/early") {
+            // The body is dropped when the answer has gone.
+            return Ok(reply(Bytes::from_static(b"early"), None));
+        }
+        let mut read = Vec::new();
+        let mut body = request.into_body();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                read.extend_from_slice(&data);
+                self.shared.records.lock().unwrap_or_else(PoisonError::into_inner)[number].body = read.len();
+            }
+        }
+        if path.ends_with("/slow") {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        if path.ends_with("/reset") {
+            // An error of the service is told as a reset of the stream.
+            return Err(self.broken().await);
+        }
+        if path.ends_with("/last") {
+            self.last.notify_one();
+        }
+        Ok(reply(read.into(), Some(("x-checksum", "42"))))
+    }
+
+    /// An error of the library's kind can only be had from the library.
+    async fn broken(&self) -> hyper::Error {
+        let (near, far) = tokio::io::duplex(1);
+        drop(far);
+        let handshake =
+            hyper::client::conn::http1::handshake::<_, BoxBody<Bytes, Infallible>>(TokioIo::new(near));
+        let (mut sender, connection) = handshake.await.expect("nothing is written yet");
+        drop(connection);
+        let request = Request::new(BoxBody::default());
+        sender.send_request(request).await.expect_err("nobody is there")
+    }
+}
+
+fn reply(body: Bytes, trailer: Option<(&'static str, &'static str)>) -> Answer {
+    let trailers = trailer.map(|(name, value)| {
+        let mut trailers = HeaderMap::new();
+        trailers.insert(name, value.parse().expect("a field value"));
+        Frame::trailers(trailers)
+    });
+    let frames = [Some(Frame::data(body)), trailers].into_iter().flatten().map(Ok);
+    let mut answer = Response::new(BodyExt::boxed(StreamBody::new(futures_util::stream::iter(frames))));
+    if let Some((name, _)) = trailer {
+        // Proxies may drop what is not announced.
+        answer.headers_mut().insert("trailer", name.parse().expect("a field value"));
+    }
+    answer
+}

@@ -7,7 +7,7 @@ use std::{
 
 use fencegate_policies::key::listed;
 use hyper::{
-    Request, Version,
+    Request, StatusCode, Version,
     body::Incoming,
     header::{CONNECTION, HeaderMap, HeaderValue},
     service::Service,
@@ -141,7 +141,8 @@ impl<S: Serve<Arrived>> Steps for S {
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             let mut reply = visit.end(answer);
-            if !goes_on && drain.is_cancelled() {
+            let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if !goes_on && !switches && drain.is_cancelled() {
                 // HTTP/2 has a frame for it.
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }

@@ -87,9 +87,12 @@ async fn ten_restarts_under_load_fail_no_request() {
         gateway = next;
     }
     stop.send_replace(true);
-    let (mut history, mut requests, mut again) = (History::of(&site.origin.log()), 0, 0);
+    let (mut ended, mut requests, mut again) = (Vec::new(), 0, 0);
     for caller in callers {
-        let caller = caller.await.expect("no panic");
+        ended.push(caller.await.expect("no panic"));
+    }
+    let mut history = History::of(&site.origin.log());
+    for caller in ended {
         again += caller.again;
         requests += caller.told.len();
         for (id, answer) in caller.told {

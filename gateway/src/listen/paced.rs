@@ -38,7 +38,7 @@ pub(super) struct Paced<I: Reset> {
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when the client has taken nothing.
     stuck: Option<Instant>,
-    /// No line of the head is complete yet: what is too large is its target.
+    /// No line has come yet: what is too large is a target. Of a later head it is not known here where it begins.
     first_line: bool,
 }
 
@@ -116,9 +116,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
 
     /// Bytes have come.
     fn heard(&mut self, bytes: &[u8]) {
-        self.first_line |= matches!(self.course.reading(), Reading::Idle(_));
         self.course.heard();
-        self.first_line &= !bytes.contains(&b'\n');
+        self.first_line = self.first_line && !bytes.contains(&b'\n');
     }
 
     fn refuse(&mut self, reason: Reason, detail: &'static str) {
@@ -210,7 +209,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I>
         match Pin::new(stream).poll_read(cx, buffer) {
             Poll::Ready(read) => {
                 let heard = &buffer.filled()[before..];
-                if !heard.is_empty() && this.course.reading() != Reading::Busy {
+                if !heard.is_empty() {
                     this.heard(heard);
                 }
                 Poll::Ready(read)

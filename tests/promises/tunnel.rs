@@ -3,12 +3,13 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::{Gateway, Line},
+    gateway::{Gateway, Launch, Line},
     patience::{QUIET, patiently},
     policy::Policy,
     site::Site,
@@ -17,6 +18,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    time::timeout,
 };
 
 /// Switches where it is asked to, then says every byte back; `/forbidden` is refused, everything else is answered.
@@ -207,6 +209,35 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     ends(&mut stream).await;
     gateway.says("why", |line: &Line| line.text().contains("the tenure is over")).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
+}
+
+#[tokio::test]
+async fn the_time_limits_of_http_do_not_end_a_tunnel() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let brief = json!({"idle": "300ms", "request_headers": "300ms", "request_body": "300ms", "response_write": "300ms"});
+    let gateway =
+        Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    hears(&mut stream, "hello").await;
+    // The silence that each of them would have ended.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+}
+
+#[tokio::test]
+async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
+    let gateway = Launch::new(&one).workers(1).start().await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    hears(&mut stream, "hello").await;
+    let mut waits = TcpStream::connect(gateway.public).await.expect("the kernel queues it");
+    waits.write_all(b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("queued");
+    assert!(timeout(QUIET, read_head(&mut waits)).await.is_err(), "nobody serves it while the tunnel lasts");
+    drop(stream);
+    let head = patiently("an answer", read_head(&mut waits), || gateway.log()).await.expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
 #[tokio::test]

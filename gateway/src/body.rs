@@ -23,7 +23,10 @@ use crate::{
     listen::course::{Answering, Exchange},
     steps::hygiene::Trailers,
     steps::limit::Permit,
-    upstream::link::Lend,
+    upstream::{
+        link::Lend,
+        tunnel::{Taker, Tunnel},
+    },
 };
 
 /// An answer on its way to a client.
@@ -48,6 +51,10 @@ pub struct Body {
     lend: Option<Lend>,
     /// The connection goes back by itself at the end.
     settles_itself: bool,
+    /// What follows the head, where that is no body.
+    tunnel: Option<Box<Tunnel>>,
+    /// Who waits for the client's stream, once the head has left.
+    taker: Option<Taker>,
     /// Counts the request as in flight until here.
     permit: Option<Rc<Permit>>,
     /// Tells the connection that the answer goes to how its client takes it.
@@ -130,6 +137,22 @@ impl Body {
         Self::of(Source::Piped(pieces), Trailers::Pass)
     }
 
+    /// No body: the client's stream goes to who waits for it.
+    pub fn parting(taker: Taker) -> Self {
+        Self { taker: Some(taker), ..Self::empty() }
+    }
+
+    /// And this is who does.
+    pub fn tunnel(mut self, tunnel: Tunnel) -> Self {
+        self.tunnel = Some(Box::new(tunnel));
+        self
+    }
+
+    /// To be run by whoever keeps what it goes on under.
+    pub fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
+        self.tunnel.take()
+    }
+
     /// All of it, where it is here in full.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.source {
@@ -153,6 +176,9 @@ impl Body {
 
     /// An answer that goes to the client of this connection.
     pub fn answering(mut self, answering: Answering) -> Self {
+        if let Some(taker) = self.taker.take() {
+            answering.parts(taker);
+        }
         self.answering = Some(answering);
         self
     }
@@ -172,6 +198,8 @@ impl Body {
             trailers,
             lend: None,
             settles_itself: false,
+            tunnel: None,
+            taker: None,
             permit: None,
             answering: None,
             exchange: None,

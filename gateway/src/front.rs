@@ -10,7 +10,7 @@ use fencegate_policies::{
     plan::{Access, Log},
 };
 use hyper::{
-    Request, Version,
+    Request, StatusCode, Version,
     body::Incoming,
     header::{CONNECTION, HeaderMap, HeaderValue},
     service::Service,
@@ -160,7 +160,8 @@ impl<S: Serve<Arrived>> Steps for S {
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             let (mut reply, entry) = visit.end(answer);
-            if !goes_on && drain.is_cancelled() {
+            let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if !goes_on && !switches && drain.is_cancelled() {
                 // HTTP/2 has a frame for it.
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }

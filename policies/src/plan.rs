@@ -220,6 +220,8 @@ pub struct Upstream {
     pub response_body_idle: Duration,
     /// A pooled connection is not used again after this long. Default 30 s.
     pub idle: Duration,
+    /// A tunnel ends that carries nothing for this long. Default 10 min.
+    pub tunnel_idle: Duration,
     pub sharing: Sharing,
     /// Some route fences requests to this upstream, so a path that could be read in two ways never reaches it.
     pub has_fenced_routes: bool,
@@ -324,6 +326,8 @@ pub struct Route {
     pub methods: Vec<String>,
     pub path: PathTemplate,
     pub fence: Option<Fence>,
+    /// Protocols that its requests may switch to. Default none.
+    pub upgrade: Vec<String>,
 }
 
 impl Route {

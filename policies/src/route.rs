@@ -163,6 +163,7 @@ mod tests {
             methods: methods.iter().map(|method| (*method).to_owned()).collect(),
             path: PathTemplate::parse(path).expect(path),
             fence: None,
+            upgrade: Vec::new(),
         };
         RouteTable::build(routes.iter().enumerate().map(route).collect())
     }

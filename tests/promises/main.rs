@@ -61,6 +61,7 @@ mod start;
 mod storm;
 mod streaming;
 mod tls;
+mod tunnel;
 mod upstream_h2;
 mod upstream_tls;
 mod vtc;

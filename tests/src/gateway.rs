@@ -31,6 +31,7 @@ pub struct Launch {
     init: bool,
     watch: bool,
     beside: bool,
+    workers: Option<usize>,
 }
 
 impl Gateway {
@@ -79,6 +80,7 @@ impl Launch {
             init: true,
             watch: false,
             beside: false,
+            workers: None,
         }
     }
 
@@ -100,6 +102,13 @@ impl Launch {
     #[must_use]
     pub fn watching(mut self) -> Self {
         self.watch = true;
+        self
+    }
+
+    /// With so many workers, which share its connections evenly.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
         self
     }
 
@@ -139,6 +148,9 @@ impl Launch {
         }
         if self.beside {
             arguments.push("--beside".to_owned());
+        }
+        if let Some(workers) = self.workers {
+            arguments.extend(["--workers".to_owned(), workers.to_string()]);
         }
         let process = Process::start(&self.failpoints, "public", arguments).await;
         let process = process.unwrap_or_else(|why| panic!("{why}"));

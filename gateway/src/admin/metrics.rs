@@ -41,6 +41,7 @@ pub struct Metrics {
     lock_wait: HistogramVec,
     lock_hold: HistogramVec,
     waiters: IntGaugeVec,
+    tunnels: IntGaugeVec,
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
     /// By route. One that a reload has removed stays, because requests of it may still run.
@@ -181,6 +182,7 @@ impl Metrics {
                 ))
                 .inspect(|gauge| gauge.set(1)),
             ),
+            tunnels: gauges("tunnels", "Connections that have switched protocols.", &["route"]),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
             held: gauges("locks_held", "Locks held.", &["route", "mode"]),
             upstream_seconds: seconds(

@@ -9,6 +9,8 @@ use std::{
 
 use tokio::time::Instant;
 
+use crate::upstream::tunnel::Taker;
+
 /// The course of one connection.
 #[derive(Debug)]
 pub struct Course {
@@ -22,6 +24,8 @@ pub struct Course {
     reset: Cell<bool>,
     /// Who looks for the next request, once this one is over.
     waits: RefCell<Option<Waker>>,
+    /// Who is given the stream, once the answer that says so has left.
+    taker: RefCell<Option<Taker>>,
 }
 
 /// What comes next from the client.
@@ -81,6 +85,7 @@ impl Course {
             exchanges: RefCell::default(),
             reset: Cell::new(false),
             waits: RefCell::default(),
+            taker: RefCell::default(),
         })
     }
 
@@ -149,6 +154,15 @@ impl Course {
         self.reset.get()
     }
 
+    /// The stream is not to be closed after this answer.
+    pub(super) fn parts(&self) -> bool {
+        self.taker.borrow().is_some()
+    }
+
+    pub(super) fn take_taker(&self) -> Option<Taker> {
+        self.taker.take()
+    }
+
     /// Looked at now and then, on HTTP/2.
     pub(super) fn look(&self) -> Sight {
         let mut exchanges = self.exchanges.borrow_mut();
@@ -178,6 +192,11 @@ impl Answering {
     pub fn asked(&self, given: bool) {
         self.0.given.set(given);
         self.0.seen.set(0);
+    }
+
+    /// This answer is the last word of HTTP: then the stream goes to who waits for it.
+    pub fn parts(&self, taker: Taker) {
+        self.0.course.taker.replace(Some(taker));
     }
 }
 

@@ -62,6 +62,14 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
     }
 
+    /// The stream itself, without any time limit. `None`: it is being closed.
+    pub(super) fn unwrap(mut self) -> Option<I> {
+        match mem::replace(&mut self.stream, Stream::Gone) {
+            Stream::Live(stream) => Some(stream),
+            Stream::Leaving(_) | Stream::Gone => None,
+        }
+    }
+
     /// Nothing is there to read: is it too late for it?
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.course.reading() {
@@ -262,6 +270,10 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let (true, Stream::Live(_)) = (this.course.parts(), &this.stream) {
+            // Something else than HTTP goes on here. All that was written was flushed before.
+            return Poll::Ready(Ok(()));
+        }
         this.leave(farewell_without_words);
         this.poll_leaving(cx).map(Ok)
     }

@@ -1,6 +1,10 @@
 //! Serves one connection in the protocol that its client speaks, until it ends or is drained.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    time::Duration,
+};
 
 use fencegate_policies::plan::{Limits, Listener, Timeouts};
 use hyper::{
@@ -10,12 +14,18 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    sync::oneshot,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{course::Course, detect::Spoken, limit::Limit, paced::Paced};
-use crate::{front::Front, network::Reset, peer::Peer};
+use crate::{
+    front::{Facing, Front},
+    network::Reset,
+    peer::Peer,
+    upstream::tunnel::{Switched, Taker},
+};
 
 /// The HTTP library, with the limits of a listener.
 pub(super) struct Speech {
@@ -59,19 +69,14 @@ impl Speech {
         let stream = TokioIo::new(paced);
         match spoken {
             Spoken::Http1 => {
-                let mut connection = std::pin::pin!(self.http1.serve_connection(stream, facing));
-                tokio::select! {
-                    // A request that is here already is answered.
-                    biased;
-                    ended = connection.as_mut() => return ended,
-                    () = drain.cancelled() => {}
+                let mut connection = self.http1.serve_connection(stream, facing);
+                answer_all(&mut connection, drain).await?;
+                // The rest of what is to be written, and the end of the stream, unless it parts from HTTP.
+                (&mut connection).await?;
+                if let Some(taker) = course.take_taker() {
+                    part(connection, taker).await;
                 }
-                // A request may be on its way: its answer tells the client to go, and only then the connection ends.
-                tokio::select! {
-                    ended = connection.as_mut() => return ended,
-                    () = sleep(LAST_REQUEST) => connection.as_mut().graceful_shutdown(),
-                }
-                connection.await
+                Ok(())
             }
             Spoken::Http2 => {
                 let mut connection = std::pin::pin!(self.http2.serve_connection(stream, facing));
@@ -97,6 +102,50 @@ impl Speech {
             }
         }
     }
+}
+
+type Http1<I> = http1::Connection<TokioIo<Paced<I>>, Facing>;
+
+/// Until all that comes over an HTTP/1 connection is answered.
+async fn answer_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    tokio::select! {
+        // A request that is here already is answered.
+        biased;
+        ended = over(connection) => return ended,
+        () = drain.cancelled() => {}
+    }
+    // A request may be on its way: its answer tells the client to go, and only then the connection ends.
+    tokio::select! {
+        ended = over(connection) => return ended,
+        () = sleep(LAST_REQUEST) => {}
+    }
+    Pin::new(&mut *connection).graceful_shutdown();
+    over(connection).await
+}
+
+fn over<I>(connection: &mut Http1<I>) -> impl Future<Output = hyper::Result<()>>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    poll_fn(|cx| connection.poll_without_shutdown(cx))
+}
+
+/// Gives the stream away. It keeps its place among the connections of the listener for as long as it is used.
+async fn part<I>(connection: Http1<I>, taker: Taker)
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    let parts = connection.into_parts();
+    let Some(stream) = parts.io.into_inner().unwrap() else { return };
+    let (held, let_go) = oneshot::channel();
+    let switched = Switched { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
+    // Fails when nobody waits any more, and then the stream is closed.
+    drop(taker.send(switched));
+    // An error, which says that it was dropped.
+    let_go.await.ok();
 }
 
 /// How long an idle HTTP/1 client may take for one more request when the process stops. One that is at work sends it; if

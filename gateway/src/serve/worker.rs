@@ -180,6 +180,8 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             metrics: metrics.clone(),
             guards: guards.clone(),
             fleets: edition.fleets.clone(),
+            running: self.running.clone(),
+            drain: self.shared.drain.clone(),
         };
         let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
         let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward };

@@ -17,6 +17,7 @@ use crate::{
     body::{Body, BodyError, Piece, Reply},
     pieces::Pieces,
     refusal::{Reason, Refusal},
+    upstream::tunnel,
 };
 
 /// What has to be kept until an answer is complete. Dropped without [`Keep::complete`]: nobody saw the end.
@@ -39,6 +40,8 @@ pub struct Bounds {
     pub most: usize,
     /// Between two pieces, and for a client to take one.
     pub idle: Duration,
+    /// That a tunnel goes on.
+    pub tunnel: Duration,
 }
 
 /// The answer did not come to its end.
@@ -58,6 +61,16 @@ pub async fn take<K: Keep>(
     running: &TaskTracker,
 ) -> Result<Reply, Refusal> {
     let (head, mut body) = reply.into_parts();
+    if let Some(dug) = body.take_tunnel() {
+        let said = head.clone();
+        running.spawn_local(async move {
+            match dug.run(bounds.tunnel).await {
+                tunnel::Ended::Closed => keep.complete(&said, None).await,
+                tunnel::Ended::Cut(_) => keep.broken(),
+            }
+        });
+        return Ok(Response::from_parts(head, body));
+    }
     let (mut pieces, mut trailers) = (Pieces::default(), None);
     while let Some(frame) = next(&mut body, &keep).await {
         let frame = match frame {

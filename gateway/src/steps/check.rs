@@ -1,6 +1,6 @@
 //! Lets a dispatch through to the upstream, or gives the answer of an earlier one, or refuses.
 
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::{
@@ -72,7 +72,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
         Decided::Answer(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
-    let bounds = Bounds { most: MOST_WHOLE, idle: upstream.response_body_idle };
+    let bounds = Bounds { most: MOST_WHOLE, idle: upstream.response_body_idle, tunnel: Duration::ZERO };
     let admission = Admission { evidence: running.evidence(), running: running.clone(), ticket };
     let notes = request.notes.clone();
     let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };

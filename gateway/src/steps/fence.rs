@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencegate_policies::{
     key::listed,
-    plan::{Enforce, Fence, Level},
+    plan::{self, Caching, Enforce, Fence, Level},
     prefer,
 };
 use hyper::{header::HeaderValue, http::response::Parts};
@@ -163,7 +163,11 @@ impl Fencing {
         next: &S,
     ) -> Result<Reply, Refusal> {
         let upstream = request.plan.upstream(request.upstream);
-        let bounds = Bounds { most: fence.max_response, idle: upstream.response_body_idle };
+        let longest = match fence.hold {
+            plan::Hold::Cached(caching) => caching.max_tenure,
+            plan::Hold::Strict => Caching::default().max_tenure,
+        };
+        let bounds = Bounds { most: fence.max_response, idle: upstream.response_body_idle, tunnel: longest };
         let notes = request.notes.clone();
         let (level, clock) = (upstream.fencing, self.clock.clone());
         let kept = Kept { level, clock, hold: hold.clone(), once, notes: notes.clone() };

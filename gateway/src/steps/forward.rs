@@ -22,10 +22,17 @@ use hyper::{
     body::{Body as _, Incoming},
     header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
-use super::hygiene::{self, Trailers};
+use super::{
+    hygiene::{self, Trailers},
+    upgrade::{self, Asked},
+};
 use crate::{
     admin::metrics::WorkerMetrics,
     body::{Body, BodyError, Reply},
@@ -43,6 +50,7 @@ use crate::{
         link::{Lend, Progress},
         pool::{NotConnected, Pool},
         speak::NotAnswered,
+        tunnel::{self, Counts, Switched, Tunnel},
         verdict::Account,
     },
 };
@@ -54,6 +62,9 @@ pub struct Forward<N> {
     pub metrics: Rc<WorkerMetrics>,
     pub guards: Arc<Guards>,
     pub fleets: Arc<Fleets>,
+    /// Tunnels of unfenced requests.
+    pub running: TaskTracker,
+    pub drain: CancellationToken,
 }
 
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
@@ -79,6 +90,8 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
         frame(&mut http);
+        let route = notes.route.get().map(|id| plan.routes.get(id));
+        let asked = upgrade::ask(&mut http, route);
         loop {
             let lend = self.pool.checkout(&mut tour).await.map_err(|error| {
                 self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
@@ -86,7 +99,8 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
             })?;
             let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
-            match self.exchange(lend, http, dispatch, upstream, &plan, &notes).await {
+            let way = Way { asked: asked.clone(), upstream, plan: &plan, notes: &notes };
+            match self.exchange(lend, http, dispatch, way).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failed::Refused(refusal)) => return Err(refusal),
                 Err(Failed::Unsent { back, reused }) => {
@@ -139,20 +153,29 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
     }
 }
 
+/// What one attempt is made with, beside its connection.
+struct Way<'a> {
+    /// The client wants to go on in another protocol.
+    asked: Option<Asked>,
+    upstream: &'a Upstream,
+    plan: &'a Arc<Plan>,
+    notes: &'a Notes,
+}
+
 impl<N: Network> Forward<N> {
     async fn exchange(
         &self,
         mut lend: Lend,
         http: Request<Body>,
         dispatch: Option<Dispatch>,
-        upstream: &Upstream,
-        plan: &Arc<Plan>,
-        notes: &Notes,
+        way: Way<'_>,
     ) -> Result<Reply, Failed> {
+        let Way { asked, upstream, plan, notes } = way;
         let began = Instant::now();
         notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
+        let switched = asked.as_ref().and_then(|_| lend.link().stream());
         let answer = lend.link().send(http);
         let limit = upstream.response_timeout;
         let answered = tokio::select! {
@@ -170,6 +193,12 @@ impl<N: Network> Forward<N> {
         };
         match answered {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                if let (Some(asked), Some(switched)) = (asked, switched)
+                    && asked.is_granted(&response)
+                {
+                    self.metrics.upstream_answered(&upstream.name, response.status(), began.elapsed());
+                    return Ok(self.switch(response, asked, switched, lend, evidence, plan, notes));
+                }
                 self.metrics.upstream_error(&upstream.name, "protocol");
                 let why = format!("{} switched protocols unasked", lend.endpoint());
                 Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, why)))
@@ -191,6 +220,48 @@ impl<N: Network> Forward<N> {
             }
             Err(error) => Err(self.failed(error, &mut lend, upstream)),
         }
+    }
+
+    /// The upstream has switched protocols: what goes on is a tunnel. Under a dispatch it is run by who keeps the key.
+    #[expect(clippy::too_many_arguments, reason = "both ends, and all that they go on under")]
+    fn switch(
+        &self,
+        response: Response<Incoming>,
+        asked: Asked,
+        switched: oneshot::Receiver<Switched>,
+        lend: Lend,
+        evidence: Option<Arc<Evidence>>,
+        plan: &Arc<Plan>,
+        notes: &Notes,
+    ) -> Reply {
+        let upstream = lend.upstream();
+        let bounds = tunnel::Bounds {
+            idle: upstream.tunnel_idle,
+            farewell: upstream.response_timeout,
+            drain: plan.listener.timeouts.drain / 2,
+        };
+        let (mut head, _) = response.into_parts();
+        hygiene::clean(&mut head.headers, &plan.fields);
+        asked.grant(&mut head.headers);
+        let route = notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id));
+        let fenced = evidence.is_some();
+        let (taker, client) = oneshot::channel();
+        let body = Body::parting(taker);
+        let tunnel = Tunnel {
+            client,
+            upstream: switched,
+            lend,
+            evidence,
+            clock: self.clock.clone(),
+            bounds,
+            drain: self.drain.clone(),
+            counts: Counts { _permit: notes.permit.get().cloned(), _tunnels: route.tunnel() },
+        };
+        if fenced {
+            return Response::from_parts(head, body.tunnel(tunnel));
+        }
+        self.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
+        Response::from_parts(head, body)
     }
 
     /// The answer to a dispatch: what a guard says of it is read here, and so is the word of an upstream that compares.
@@ -355,6 +426,8 @@ impl Answer<'_> {
 }
 
 const LONGEST_REFUSAL: usize = 64 << 10;
+/// A tunnel that holds nothing ends when it is idle.
+const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A comparing upstream says that it has refused; of any other 412 it is not known why.
 fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {

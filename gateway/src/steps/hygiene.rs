@@ -15,6 +15,7 @@ use crate::{
     refusal::Refusal,
     stage::{Admitted, Clean},
     step::Serve,
+    steps::upgrade::Wanted,
     upstream::speak::TakesTrailers,
 };
 
@@ -25,6 +26,9 @@ pub async fn hygiene<S: Serve<Clean>>(
 ) -> Result<Reply, Refusal> {
     if takes_trailers(request.http.headers()) {
         request.http.extensions_mut().insert(TakesTrailers);
+    }
+    if let Some(wanted) = Wanted::of(&request.http) {
+        request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();
     // Before anything of ours is added: a client may name our field in `Connection` to have it taken off again.

@@ -17,3 +17,4 @@ pub mod once;
 pub mod probe;
 pub mod route;
 pub mod trace;
+pub mod upgrade;

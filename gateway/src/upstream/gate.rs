@@ -95,6 +95,18 @@ impl Gate {
         self.arm(None);
     }
 
+    /// Under a proof that still holds, what comes is let through: an end is said in order.
+    pub fn disarm_if_held(&self) {
+        let held = match &*self.state.borrow() {
+            State::Open => true,
+            State::Armed(evidence) => evidence.holds(self.clock.now()),
+            State::Shut(_) => false,
+        };
+        if held {
+            self.disarm();
+        }
+    }
+
     /// The connection ends. An exchange that was under way ends with a reset.
     pub fn end(&self) {
         if !self.is_open() {

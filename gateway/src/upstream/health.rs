@@ -17,7 +17,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    endpoint::Endpoint,
+    endpoint::{Endpoint, State},
     fleet::{Fleet, Fleets},
     speak::HTTP1,
 };
@@ -66,8 +66,7 @@ const LOOK: Duration = Duration::from_secs(2);
 async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) {
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Until something else is known, it is well.
-    let mut run = Run { well: true, against: 0 };
+    let mut run = Run::after_all_before(endpoint);
     loop {
         ticks.tick().await;
         let good = check(network, fleet, endpoint, health).await;
@@ -85,6 +84,11 @@ struct Run {
 }
 
 impl Run {
+    /// Another plan may have found something out; an endpoint of which nothing is known is well.
+    fn after_all_before(endpoint: &Endpoint) -> Self {
+        Self { well: endpoint.state() != State::Unhealthy, against: 0 }
+    }
+
     fn after(&mut self, good: bool, health: &Health) -> bool {
         if good == self.well {
             self.against = 0;
@@ -144,18 +148,36 @@ where
 
 #[cfg(test)]
 mod tests {
+    use fencegate_policies::plan::PoolLimits;
+    use tokio::sync::watch;
+
     use super::*;
 
-    #[test]
-    fn only_so_many_answers_in_a_row_change_what_is_thought() {
-        let health = Health {
+    fn health() -> Health {
+        Health {
             path: "/".into(),
             interval: Duration::from_secs(1),
             timeout: Duration::from_secs(1),
             healthy: 2,
             unhealthy: 3,
             statuses: vec![200..=399],
-        };
+        }
+    }
+
+    #[test]
+    fn what_another_plan_has_found_unhealthy_stays_so_until_enough_answers_are_good() {
+        let limits = PoolLimits { max_connections: 1, max_idle: 1 };
+        let endpoint = Endpoint::new("a:80".into(), limits, watch::Sender::new(()));
+        assert!(Run::after_all_before(&endpoint).after(false, &health()), "one bad answer is not enough");
+        endpoint.is_well(false);
+        let mut run = Run::after_all_before(&endpoint);
+        assert!(!run.after(true, &health()), "one good answer is not enough");
+        assert!(run.after(true, &health()));
+    }
+
+    #[test]
+    fn only_so_many_answers_in_a_row_change_what_is_thought() {
+        let health = health();
         let mut run = Run { well: true, against: 0 };
         let told: Vec<bool> = [false, false, true, false, false, false, true, false, true, true]
             .map(|good| run.after(good, &health))

@@ -2,8 +2,12 @@
 
 use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
+use fencegate_policies::plan::Upstream;
 use hyper::{Request, Response, body::Incoming};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 
 use super::{
     endpoint::{Counted, Endpoint, Place},
@@ -13,6 +17,7 @@ use super::{
     idle::Idle,
     speak::{NotAnswered, Running, Sender},
     tls::Generation,
+    tunnel::Switched,
 };
 use crate::body::Body;
 
@@ -64,10 +69,18 @@ impl Link {
         self.gate.is_flushed()
     }
 
+    /// The stream itself, once the upstream has switched protocols; `None` where it cannot.
+    pub fn stream(&self) -> Option<oneshot::Receiver<Switched>> {
+        let Sender::Http1(_, parting) = &self.sender else { return None };
+        let (taker, taken) = oneshot::channel();
+        parting.set(Some(taker));
+        Some(taken)
+    }
+
     /// What tells when the last piece of a request has gone.
     pub fn progress(&self) -> Progress {
         match &self.sender {
-            Sender::Http1(_) => Progress::Bytes(self.gate.clone()),
+            Sender::Http1(..) => Progress::Bytes(self.gate.clone()),
             Sender::Http2(_, seen, _) => Progress::Frames(seen.clone()),
         }
     }
@@ -131,6 +144,10 @@ impl Lend {
 
     pub fn endpoint(&self) -> &Arc<str> {
         &self.lent().endpoint.name
+    }
+
+    pub fn upstream(&self) -> &Upstream {
+        &self.fleet.upstream
     }
 
     /// The endpoint has answered.

@@ -12,4 +12,5 @@ pub mod link;
 pub mod pool;
 pub mod speak;
 pub mod tls;
+pub mod tunnel;
 pub mod verdict;

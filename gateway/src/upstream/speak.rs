@@ -1,8 +1,8 @@
 //! Speaks HTTP/1.1 or HTTP/2 on a connection to an endpoint, with requests in one form for both.
 
 use std::{
-    cell::RefCell,
-    future::Future,
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
     io,
     rc::{Rc, Weak},
 };
@@ -18,11 +18,15 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    sync::oneshot,
     task::JoinSet,
 };
 use tracing::debug;
 
-use super::frames::{Followed, Seen};
+use super::{
+    frames::{Followed, Seen},
+    tunnel::{Switched, Taker},
+};
 use crate::body::Body;
 
 /// As ALPN names them (RFC 7301).
@@ -31,12 +35,15 @@ pub const HTTP2: &str = "h2";
 
 /// What requests are given to.
 pub enum Sender {
-    Http1(http1::SendRequest<Body>),
+    Http1(http1::SendRequest<Body>, Parting),
     Http2(http2::SendRequest<Body>, Rc<Seen>, Scheme),
 }
 
 /// Everything that runs for one connection; dropping it ends all of it at once.
 pub struct Running(Rc<RefCell<JoinSet<()>>>);
+
+/// Takes the stream of a connection that has stopped speaking HTTP, if somebody waits for it.
+pub type Parting = Rc<Cell<Option<Taker>>>;
 
 /// No answer came.
 pub struct NotAnswered {
@@ -88,18 +95,32 @@ pub async fn http1<S>(stream: S) -> io::Result<(Sender, Running)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (sender, connection) = http1::Builder::new()
+    let (sender, mut connection) = http1::Builder::new()
         .max_buf_size(READ_AHEAD)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
     let running = Running::new();
+    let parting = Parting::default();
+    let taker = parting.clone();
     running.0.borrow_mut().spawn_local(async move {
-        if let Err(error) = connection.await {
+        let over = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
+        let ended = match (over, taker.take().filter(|taker| !taker.is_closed())) {
+            (Ok(()), Some(taker)) => {
+                let parts = connection.into_parts();
+                let stream = Box::new(parts.io.into_inner());
+                // Fails when nobody waits any more, and then the stream is closed.
+                drop(taker.send(Switched { stream, first: parts.read_buf, held: None }));
+                Ok(())
+            }
+            (Ok(()), None) => connection.await,
+            (Err(error), _) => Err(error),
+        };
+        if let Err(error) = ended {
             debug!(%error, "upstream connection ended");
         }
     });
-    Ok((Sender::Http1(sender), running))
+    Ok((Sender::Http1(sender, parting), running))
 }
 
 /// Returns once the other side has shown that it speaks HTTP/2: only then may anything of a request be written.
@@ -116,7 +137,7 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    let (ended, ends) = tokio::sync::oneshot::channel();
+    let (ended, ends) = oneshot::channel();
     running.0.borrow_mut().spawn_local(async move {
         let error = connection.await.err();
         debug!(?error, "upstream connection ended");
@@ -144,14 +165,14 @@ const LONGEST_HEAD: u32 = 64 << 10;
 impl Sender {
     pub fn is_ready(&self) -> bool {
         match self {
-            Self::Http1(sender) => sender.is_ready(),
+            Self::Http1(sender, _) => sender.is_ready(),
             Self::Http2(sender, ..) => sender.is_ready(),
         }
     }
 
     pub fn is_closed(&self) -> bool {
         match self {
-            Self::Http1(sender) => sender.is_closed(),
+            Self::Http1(sender, _) => sender.is_closed(),
             Self::Http2(sender, ..) => sender.is_closed(),
         }
     }
@@ -159,7 +180,7 @@ impl Sender {
     /// Returns when nothing of the last request is left to be sent; an error where that will not come.
     pub async fn settled(&mut self) -> Result<(), hyper::Error> {
         match self {
-            Self::Http1(sender) => sender.ready().await,
+            Self::Http1(sender, _) => sender.ready().await,
             Self::Http2(sender, seen, _) => {
                 seen.until(Seen::request_has_left).await;
                 sender.ready().await
@@ -173,7 +194,7 @@ impl Sender {
         request: Request<Body>,
     ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
         let answer = match self {
-            Self::Http1(sender) => futures_util::future::Either::Left(sender.try_send_request(request)),
+            Self::Http1(sender, _) => futures_util::future::Either::Left(sender.try_send_request(request)),
             Self::Http2(sender, seen, scheme) => {
                 seen.begin();
                 let request = in_the_form_of_http2(request, scheme.clone());

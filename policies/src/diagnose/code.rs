@@ -71,6 +71,7 @@ codes! {
     BadHealthPath     "FG0131" Error "the path of a health check is not one"
     MixedSchemes      "FG0132" Error "some endpoints of an upstream speak TLS, and others do not"
     BadServerName     "FG0133" Error "the name in a certificate is not one of a server"
+    BadUpgrade        "FG0134" Error "a protocol is not one to switch to"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"

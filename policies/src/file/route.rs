@@ -26,6 +26,7 @@ pub(super) struct Written {
     matching: Option<Matching>,
     /// `Some(None)` is a route without a fence.
     fence: Option<Option<Fenced>>,
+    upgrade: Vec<String>,
 }
 
 struct Matching {
@@ -46,6 +47,7 @@ impl Written {
             methods: methods?,
             path: path?,
             fence: self.fence?.map(|fenced| fenced.fence),
+            upgrade: self.upgrade,
         })
     }
 
@@ -80,7 +82,14 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
             let naming = Naming { what: What::Key, route: &route, path, reserved: &reserved };
             let level = upstream.and_then(|id| upstreams.level(id));
             let fence = fence::fence(block, &naming, level, defaults);
-            Written { name, upstream, matching, fence }
+            let once = fence.iter().flatten().any(|fenced| fenced.fence.once.is_some());
+            let why = if once {
+                Some("beside `once`")
+            } else {
+                upstream.and_then(|id| upstreams.keeps_to_http(id))
+            };
+            let upgrade = upgrade(block, why);
+            Written { name, upstream, matching, fence, upgrade }
         };
         Block::read(Some(node), title(node), node.place, faults, read)
     };
@@ -88,6 +97,27 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     reach::check(&routes.iter().filter_map(Written::pattern).collect::<Vec<_>>(), faults);
     agree::check(&routes.iter().filter_map(Written::fenced).collect::<Vec<_>>(), faults);
     routes
+}
+
+/// Protocols that requests may switch to. `in_vain`: why they cannot.
+fn upgrade(route: &mut Block, in_vain: Option<&str>) -> Vec<String> {
+    let protocols = route.values("upgrade", protocol).unwrap_or_default();
+    if let Some(why) = in_vain
+        && !protocols.is_empty()
+    {
+        let fault = Diagnostic::new(Code::NoEffect, format!("`upgrade` has no effect {why}"));
+        route.fault("upgrade", fault.remedy("leave it out, or give these requests a route of their own"));
+    }
+    protocols
+}
+
+/// A protocol as `Upgrade` names it; HTTP/2 is none that one upgrades to any more (RFC 9113, 3.1).
+fn protocol(text: &str) -> Result<String, Diagnostic> {
+    if is_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    let fault = Diagnostic::new(Code::BadUpgrade, format!("`{text}` is not a protocol to switch to"));
+    Err(fault.remedy("write `upgrade: [websocket]`"))
 }
 
 /// What messages call a route.

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     key::is_token,
-    plan::{Level, ReservedFields, Sharing, TokenFields, Upstream, UpstreamId, plain},
+    plan::{Level, Protocol, ReservedFields, Sharing, TokenFields, Upstream, UpstreamId, plain},
 };
 
 /// All upstreams of the file, under the number that they have in the plan.
@@ -71,6 +71,16 @@ impl<'n> Upstreams<'n> {
     /// Who compares tokens there; `None` where the entry is bad.
     pub(super) fn level(&self, id: UpstreamId) -> Option<Level> {
         self.all[id.0].upstream.as_ref().map(|upstream| upstream.fencing)
+    }
+
+    /// Why a connection to it cannot become a tunnel.
+    pub(super) fn keeps_to_http(&self, id: UpstreamId) -> Option<&'static str> {
+        let upstream = self.all[id.0].upstream.as_ref()?;
+        match (upstream.fencing, upstream.protocol) {
+            (Level::Guard, _) => Some("before a guard, which lets in one request at a time"),
+            (_, Protocol::Http2 | Protocol::Auto) => Some("without `protocol: http1`"),
+            (Level::None | Level::Upstream, Protocol::Http1) => None,
+        }
     }
 
     /// The plan's upstreams; `None` where one of them is bad.
@@ -172,8 +182,11 @@ struct Terms {
     response_timeout: Duration,
     response_body_idle: Duration,
     idle: Duration,
+    tunnel_idle: Duration,
     sharing: Sharing,
 }
+
+const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 
 impl Terms {
     /// `patience`: seconds that a response may take unless the file says otherwise.
@@ -185,8 +198,17 @@ impl Terms {
         let response_timeout = limit("response_timeout", patience);
         let response_body_idle = limit("response_body_idle", 30);
         let idle = limit("idle", 30);
+        let tunnel_idle = block.value("tunnel_idle", scalar::time_limit).unwrap_or(TUNNEL_IDLE);
         let sharing = sharing(block)?;
-        Some(Self { fields: fields?, connect_timeout, response_timeout, response_body_idle, idle, sharing })
+        Some(Self {
+            fields: fields?,
+            connect_timeout,
+            response_timeout,
+            response_body_idle,
+            idle,
+            tunnel_idle,
+            sharing,
+        })
     }
 
     fn upstream(self, name: Arc<str>, reached: Reached, fencing: Level, direct: bool) -> Upstream {
@@ -202,6 +224,7 @@ impl Terms {
             response_timeout: self.response_timeout,
             response_body_idle: self.response_body_idle,
             idle: self.idle,
+            tunnel_idle: self.tunnel_idle,
             sharing: self.sharing,
             has_fenced_routes: false,
         }

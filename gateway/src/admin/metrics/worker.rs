@@ -43,6 +43,7 @@ pub struct RouteMetrics {
     seconds: Histogram,
     in_flight: IntGauge,
     waiters: IntGauge,
+    tunnels: IntGauge,
     waits: Arc<Waits>,
     /// By mode.
     held: [IntGauge; 2],
@@ -136,6 +137,7 @@ impl RouteMetrics {
             seconds: all.request_seconds.with_label_values(label),
             in_flight: all.in_flight.with_label_values(label),
             waiters: all.waiters.with_label_values(label),
+            tunnels: all.tunnels.with_label_values(label),
             waits,
             held: MODES.map(|mode| all.held.with_label_values(&[&*name, mode.word()])),
             warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
@@ -180,6 +182,10 @@ impl RouteMetrics {
 
     pub fn in_flight(&self) -> Counted {
         Counted::up(&self.in_flight)
+    }
+
+    pub fn tunnel(&self) -> Counted {
+        Counted::up(&self.tunnels)
     }
 
     pub fn waiting(&self) -> Waiting {

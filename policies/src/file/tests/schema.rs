@@ -60,6 +60,7 @@ fn single(reader: &str) -> Value {
         "scalar::root" | "scalar::file" | "probe::path" | "sharing::path" => {
             json!({"type": "string", "pattern": "^/"})
         }
+        "route::protocol" => json!({"type": "string"}),
         "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
         "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),

@@ -1,0 +1,211 @@
+//! A connection that has stopped speaking HTTP: bytes pass both ways until one side ends, or may not go on.
+
+use std::{
+    cell::Cell,
+    convert::Infallible,
+    fmt,
+    future::{Future, pending},
+    io,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
+    sync::oneshot,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::link::Lend;
+use crate::{
+    admin::metrics::Counted,
+    session::{clock::SharedClock, evidence::Evidence},
+    steps::limit::Permit,
+};
+
+/// A socket, and all that lies above it.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+/// One end, once it has switched protocols.
+pub struct Switched {
+    pub stream: Box<dyn Stream>,
+    /// What it said at once.
+    pub first: Bytes,
+    /// Dropped with the stream, for who still counts it.
+    pub held: Option<oneshot::Sender<Infallible>>,
+}
+
+impl fmt::Debug for Switched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Switched").field("first", &self.first.len()).finish_non_exhaustive()
+    }
+}
+
+/// Where an end is given to.
+pub type Taker = oneshot::Sender<Switched>;
+
+/// Both ends, before anything has passed. Dropping it resets the upstream's connection.
+pub struct Tunnel {
+    pub client: oneshot::Receiver<Switched>,
+    pub upstream: oneshot::Receiver<Switched>,
+    pub lend: Lend,
+    /// Under which bytes may go to the upstream; the gate asks for it as well.
+    pub evidence: Option<Arc<Evidence>>,
+    pub clock: SharedClock,
+    pub bounds: Bounds,
+    pub drain: CancellationToken,
+    pub counts: Counts,
+}
+
+/// A tunnel is in flight for as long as it lasts.
+pub struct Counts {
+    pub _permit: Option<Rc<Permit>>,
+    pub _tunnels: Counted,
+}
+
+/// How long a tunnel goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Without a byte in either direction.
+    pub idle: Duration,
+    /// For the upstream to end its side after the client has, and for the ends to be handed over.
+    pub farewell: Duration,
+    /// After the process was told to stop.
+    pub drain: Duration,
+}
+
+/// How a tunnel ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The upstream has ended its side: it is done.
+    Closed,
+    /// It may still be at work on what it was told.
+    Cut(&'static str),
+}
+
+impl Tunnel {
+    /// Until it ends. `longest`: in any case.
+    ///
+    /// # Cancellation
+    /// Dropping the future resets the upstream's connection.
+    pub async fn run(self, longest: Duration) -> Ended {
+        let began = Instant::now();
+        let cut = cut(self.evidence, &self.clock, &self.drain, self.bounds.drain, longest);
+        let (lend, _counts) = (self.lend, self.counts);
+        let ends = async { (self.client.await, self.upstream.await) };
+        let ended = match timeout(self.bounds.farewell, ends).await {
+            Ok((Ok(client), Ok(switched))) => {
+                tokio::select! {
+                    ended = carry(client, switched, &lend, self.bounds) => ended,
+                    why = cut => Ended::Cut(why),
+                }
+            }
+            Ok(_) | Err(_) => Ended::Cut("an end was not handed over"),
+        };
+        info!(endpoint = %lend.endpoint(), ?ended, lasted = ?began.elapsed(), "tunnel.ended");
+        ended
+    }
+}
+
+/// Returns when the tunnel may not go on, and why.
+fn cut(
+    evidence: Option<Arc<Evidence>>,
+    clock: &SharedClock,
+    drain: &CancellationToken,
+    patience: Duration,
+    longest: Duration,
+) -> impl Future<Output = &'static str> + use<> {
+    let (clock, drain) = (clock.clone(), drain.clone());
+    let lapsed = async move {
+        match evidence {
+            Some(evidence) => evidence.lapsed(&clock).await,
+            None => pending().await,
+        }
+    };
+    let stopped = async move {
+        drain.cancelled().await;
+        sleep(patience).await;
+    };
+    async move {
+        tokio::select! {
+            () = lapsed => "the session could not be proven any more",
+            () = stopped => "the process stops",
+            () = sleep(longest) => "the tenure is over",
+        }
+    }
+}
+
+/// Until one side ends, or nothing has passed for too long.
+async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds) -> Ended {
+    let _held = client.held;
+    let moved = Cell::new(Instant::now());
+    let (mut from_client, mut to_client) = split(client.stream);
+    let (mut from_upstream, mut to_upstream) = split(upstream.stream);
+    let ended = {
+        let mut down = std::pin::pin!(pump(upstream.first, &mut from_upstream, &mut to_client, &moved));
+        let up = pump(client.first, &mut from_client, &mut to_upstream, &moved);
+        tokio::select! {
+            Ok(()) = &mut down => Ended::Closed,
+            Ok(()) = up => {
+                // An orderly end, while we may: what was sent before it arrives. Then the upstream's own end tells
+                // that it is done.
+                lend.gate().disarm_if_held();
+                let farewell = async { (to_upstream.shutdown().await, down.await) };
+                match timeout(bounds.farewell, farewell).await {
+                    Ok((_, Ok(()))) => Ended::Closed,
+                    Ok(_) | Err(_) => Ended::Cut("the client has ended it, and the upstream has not"),
+                }
+            }
+            () = idle(&moved, bounds.idle) => Ended::Cut("idle"),
+            else => Ended::Cut("a connection broke"),
+        }
+    };
+    if ended == Ended::Closed {
+        lend.gate().disarm_if_held();
+        lend.worked();
+        // Who has gone does not mind.
+        timeout(bounds.farewell, to_client.shutdown()).await.ok();
+    }
+    ended
+}
+
+/// `first`, then all that comes, until it ends.
+async fn pump<F: AsyncRead, T: AsyncWrite>(
+    first: Bytes,
+    from: &mut ReadHalf<F>,
+    to: &mut WriteHalf<T>,
+    moved: &Cell<Instant>,
+) -> io::Result<()> {
+    to.write_all(&first).await?;
+    to.flush().await?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = from.read(&mut piece).await?;
+        moved.set(Instant::now());
+        if read == 0 {
+            return Ok(());
+        }
+        to.write_all(&piece[..read]).await?;
+        to.flush().await?;
+        moved.set(Instant::now());
+    }
+}
+
+/// Bytes that are on their way in one direction.
+const PIECE: usize = 16 << 10;
+
+async fn idle(moved: &Cell<Instant>, limit: Duration) {
+    loop {
+        let last = moved.get();
+        sleep_until(last + limit).await;
+        if moved.get() == last {
+            return;
+        }
+    }
+}

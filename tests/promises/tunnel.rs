@@ -1,0 +1,256 @@
+//! A connection that switches protocols: only where its route says so, and on fenced routes only under the tenure.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use fencegate::demo::{child::Signal, relay::Relay};
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Launch, Line},
+    patience::{QUIET, patiently},
+    policy::Policy,
+    site::Site,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+/// Switches where it is asked to, then says every byte back; `/forbidden` is refused, everything else is answered.
+struct Echo {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Echo {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (heads, heard) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<u8>>>::default());
+        let (seen, told) = (heads.clone(), heard.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(converse(stream, seen.clone(), told.clone()));
+            }
+        });
+        Self { address, heads, heard }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().expect("no panic").clone()
+    }
+}
+
+async fn converse(mut stream: TcpStream, heads: Arc<Mutex<Vec<String>>>, heard: Arc<Mutex<Vec<u8>>>) {
+    while let Some(head) = read_head(&mut stream).await {
+        heads.lock().expect("no panic").push(head.clone());
+        let asked = head.to_ascii_lowercase().contains("\r\nupgrade: websocket\r\n");
+        if !asked || head.contains("/forbidden") {
+            let status = if asked { "403 Forbidden" } else { "200 OK" };
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nno");
+            drop(stream.write_all(answer.as_bytes()).await);
+            continue;
+        }
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nhello";
+        drop(stream.write_all(switch.as_bytes()).await);
+        let mut piece = [0; 1024];
+        while let Ok(read @ 1..) = stream.read(&mut piece).await {
+            heard.lock().expect("no panic").extend(&piece[..read]);
+            drop(stream.write_all(&piece[..read]).await);
+        }
+        return;
+    }
+}
+
+async fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    String::from_utf8(head).ok()
+}
+
+/// The policy's routes, which let WebSocket pass, to an echo.
+fn policy(site: &Site, name: &str, echo: &Echo) -> Policy {
+    site.policy(name)
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{}", echo.address)]))
+        .with("/routes/0/match/methods", json!(["GET", "POST"]))
+        .with("/routes/0/upgrade", json!(["websocket"]))
+        .with("/routes/1/upgrade", json!(["websocket"]))
+}
+
+/// A client that has asked, and the head of its answer.
+async fn ask(gateway: &Gateway, path: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(gateway.public).await.expect("listens");
+    let question = format!(
+        "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: y\r\n\r\n"
+    );
+    stream.write_all(question.as_bytes()).await.expect("connected");
+    let head = patiently("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
+    (stream, head)
+}
+
+async fn hears(stream: &mut TcpStream, wanted: &str) {
+    let mut heard = vec![0; wanted.len()];
+    patiently(wanted, stream.read_exact(&mut heard), || "nothing").await.expect("the tunnel is open");
+    assert_eq!(heard, wanted.as_bytes());
+}
+
+async fn ends(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    // With a reset or in order: it is over.
+    drop(patiently("the end of the tunnel", stream.read_to_end(&mut rest), || "open").await);
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_where_the_route_lets_them() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
+    let (mut stream, head) = ask(&gateway, "/chat").await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let told = head.to_ascii_lowercase();
+    for field in ["connection: upgrade", "upgrade: websocket", "sec-websocket-accept: x"] {
+        assert!(told.contains(field), "{field} in {head}");
+    }
+    hears(&mut stream, "hello").await;
+    for n in 0..20 {
+        let word = format!("word {n}");
+        stream.write_all(word.as_bytes()).await.expect("open");
+        hears(&mut stream, &word).await;
+    }
+    gateway.gauge_becomes("fencegate_tunnels", 1.0).await;
+    stream.shutdown().await.expect("open");
+    ends(&mut stream).await;
+    gateway.gauge_becomes("fencegate_tunnels", 0.0).await;
+    let asked = echo.heads()[0].to_ascii_lowercase();
+    assert!(asked.contains("sec-websocket-key: y") && !asked.contains("fencing"), "{asked}");
+}
+
+#[tokio::test]
+async fn nothing_switches_where_the_route_does_not_say_so() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let closed = policy(&site, "gw-1", &echo).with("/routes/1/upgrade", json!(["other"]));
+    let gateway = Gateway::start(&closed).await;
+    let (_stream, head) = ask(&gateway, "/chat").await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(!echo.heads()[0].to_ascii_lowercase().contains("upgrade"), "{:?}", echo.heads());
+}
+
+#[tokio::test]
+async fn another_answer_than_a_switch_passes_as_it_is() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
+    let (_stream, head) = ask(&gateway, "/pay/forbidden").await;
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    assert!(head.to_ascii_lowercase().contains("fencing-outcome: done"), "{head}");
+    assert_eq!(gateway.send(&Ask::post("/pay/forbidden")).await.status, 200, "the key is free");
+}
+
+#[tokio::test]
+async fn a_tunnel_on_a_fenced_route_holds_its_key_until_the_upstream_has_ended_it() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let fenced = policy(&site, "gw-1", &echo).with("/routes/0/fence/wait", "400ms");
+    let gateway = Gateway::start(&fenced).await;
+    let (mut stream, head) = ask(&gateway, "/pay/7").await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert!(head.to_ascii_lowercase().contains("fencing-token: v1-"), "{head}");
+    hears(&mut stream, "hello").await;
+    let locked = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((locked.status, locked.outcome()), (423, Some(Outcome::NotDispatched)));
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+    stream.shutdown().await.expect("open");
+    ends(&mut stream).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let heads = echo.heads();
+    let token = |head: &str| {
+        head.lines().find(|line| line.to_ascii_lowercase().starts_with("fencing-token")).map(str::to_owned)
+    };
+    assert!(token(&heads[0]) < token(&heads[1]), "{heads:?}");
+}
+
+#[tokio::test]
+async fn a_tunnel_ends_with_the_session_that_it_is_under() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let cut_off =
+        policy(&site, "gw-1", &echo).with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let gateway = Gateway::start(&cut_off).await;
+    let (mut stream, _) = ask(&gateway, "/pay/7").await;
+    hears(&mut stream, "hello").await;
+    drop(relay);
+    let cut = |line: &Line| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
+    gateway.says("the end of the tunnel", cut).await;
+    // It may be told of the end later than it can still write.
+    drop(stream.write_all(b"too late").await);
+    ends(&mut stream).await;
+    tokio::time::sleep(QUIET).await;
+    assert!(echo.heard.lock().expect("no panic").is_empty(), "a byte left after the session was lost");
+}
+
+#[tokio::test]
+async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "300ms");
+    let gateway = Gateway::start(&idle).await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    hears(&mut stream, "hello").await;
+    ends(&mut stream).await;
+    let brief = json!({"mode": "cached", "linger": "10ms", "max_hold": "10ms", "max_tenure": "500ms"});
+    let gateway = Gateway::start(&policy(&site, "gw-2", &echo).with("/defaults/hold", brief)).await;
+    let (mut stream, _) = ask(&gateway, "/pay/7").await;
+    hears(&mut stream, "hello").await;
+    ends(&mut stream).await;
+    gateway.says("why", |line: &Line| line.text().contains("the tenure is over")).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
+}
+
+#[tokio::test]
+async fn the_time_limits_of_http_do_not_end_a_tunnel() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let brief = json!({"idle": "300ms", "request_headers": "300ms", "request_body": "300ms", "response_write": "300ms"});
+    let gateway =
+        Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    hears(&mut stream, "hello").await;
+    // The silence that each of them would have ended.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+}
+
+#[tokio::test]
+async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
+    let gateway = Launch::new(&one).workers(1).start().await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    hears(&mut stream, "hello").await;
+    let mut waits = TcpStream::connect(gateway.public).await.expect("the kernel queues it");
+    waits.write_all(b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("queued");
+    assert!(timeout(QUIET, read_head(&mut waits)).await.is_err(), "nobody serves it while the tunnel lasts");
+    drop(stream);
+    let head = patiently("an answer", read_head(&mut waits), || gateway.log()).await.expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+}
+
+#[tokio::test]
+async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let policy = policy(&site, "gw-1", &echo).with("/listeners/public/timeouts/drain", "3s");
+    let gateway = Gateway::start(&policy).await;
+    let (mut stream, _) = ask(&gateway, "/pay/7").await;
+    hears(&mut stream, "hello").await;
+    gateway.signal(Signal::TERM);
+    gateway.becomes_unready().await;
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+    ends(&mut stream).await;
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}

@@ -13,7 +13,7 @@ pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use once::{Once, OnceStore, Operation};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
-pub use sharing::{Eject, Health, PoolLimits, Sharing};
+pub use sharing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use tls::{ClientCertificate, Tls};
 
 use crate::{

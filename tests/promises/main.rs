@@ -38,6 +38,7 @@ mod killed;
 mod link;
 mod lock_service;
 mod metrics;
+mod names;
 mod once;
 mod once_zookeeper;
 mod outcome;

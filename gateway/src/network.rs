@@ -10,7 +10,7 @@ use std::{
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, lookup_host},
 };
 
 use crate::peer::Peer;
@@ -20,8 +20,11 @@ pub trait Network: Clone + 'static {
     type Stream: AsyncRead + AsyncWrite + Reset + Unpin + 'static;
     type Listener: Accept<Stream = Self::Stream>;
 
-    /// Connects to `host:port`. No time limit of its own.
-    fn dial(&self, authority: &str) -> impl Future<Output = io::Result<Self::Stream>>;
+    /// Where `host:port` is. No time limit of its own.
+    fn resolve(&self, authority: &str) -> impl Future<Output = io::Result<Vec<SocketAddr>>>;
+
+    /// Connects. No time limit of its own.
+    fn dial(&self, address: SocketAddr) -> impl Future<Output = io::Result<Self::Stream>>;
 
     /// Listens beside others on the same address, each of which gets its share of the connections.
     fn listen(&self, address: SocketAddr) -> io::Result<Self::Listener>;
@@ -50,8 +53,13 @@ impl Network for Tcp {
     type Stream = TcpStream;
     type Listener = TcpListener;
 
-    async fn dial(&self, authority: &str) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect(authority).await?;
+    async fn resolve(&self, authority: &str) -> io::Result<Vec<SocketAddr>> {
+        // As every other program of the machine does: `/etc/hosts`, name servers, whatever else it is set up for.
+        Ok(lookup_host(authority).await?.collect())
+    }
+
+    async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }

@@ -15,7 +15,7 @@ pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use log::{Access, KeysShown, Log};
 pub use once::{Once, OnceStore, Operation};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
-pub use sharing::{Eject, Health, PoolLimits, Sharing};
+pub use sharing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use tls::{ClientCertificate, Tls};
 
 use crate::{

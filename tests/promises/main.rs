@@ -39,6 +39,7 @@ mod killed;
 mod link;
 mod lock_service;
 mod metrics;
+mod names;
 mod once;
 mod once_zookeeper;
 mod outcome;

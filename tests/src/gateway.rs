@@ -12,6 +12,7 @@ use tokio::task::spawn_blocking;
 
 pub use crate::process::{Line, Metrics, Pending};
 use crate::{
+    hosts::Hosts,
     patience::PATIENCE,
     policy::Policy,
     process::{Failpoints, Process, binary},
@@ -27,6 +28,8 @@ pub struct Gateway {
 /// How a gateway is started.
 pub struct Launch {
     policy: Policy,
+    /// A command in front of it.
+    names: Vec<String>,
     failpoints: Failpoints,
     init: bool,
     watch: bool,
@@ -76,6 +79,7 @@ impl Launch {
     pub fn new(policy: &Policy) -> Self {
         Self {
             policy: policy.clone(),
+            names: Vec::new(),
             failpoints: Failpoints::default(),
             init: true,
             watch: false,
@@ -88,6 +92,13 @@ impl Launch {
     #[must_use]
     pub fn failpoint(mut self, name: &str, action: &str) -> Self {
         self.failpoints.arm(name, action);
+        self
+    }
+
+    /// Sees these names in the place of the machine's.
+    #[must_use]
+    pub fn seeing(mut self, hosts: &Hosts) -> Self {
+        self.names = hosts.command();
         self
     }
 
@@ -152,7 +163,7 @@ impl Launch {
         if let Some(workers) = self.workers {
             arguments.extend(["--workers".to_owned(), workers.to_string()]);
         }
-        let process = Process::start(&self.failpoints, "public", arguments).await;
+        let process = Process::start(&self.failpoints, self.names, "public", arguments).await;
         let process = process.unwrap_or_else(|why| panic!("{why}"));
         Gateway { process, home }
     }

@@ -161,7 +161,7 @@ impl Launch {
     /// # Errors
     /// With its log, if it ends or is silent instead.
     pub async fn tries(&self) -> Result<Guard, String> {
-        let process = Process::start(&self.failpoints, "guard", self.arguments()).await?;
+        let process = Process::start(&self.failpoints, Vec::new(), "guard", self.arguments()).await?;
         let launch = Self { init: None, failpoints: Failpoints::default(), ..self.clone() };
         Ok(Guard { process, launch })
     }

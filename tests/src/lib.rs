@@ -3,7 +3,8 @@
 //! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it
 //! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`link`] the way there, [`origin`] the upstream
 //! that records and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
-//! and [`hop`] what may stand between, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
+//! and [`hop`] what may stand between, [`hosts`] the names that
+//! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
 //! as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`memory`] is a ZooKeeper for simulated time.
 
 pub mod case;
@@ -14,6 +15,7 @@ pub mod guard;
 pub mod guarded;
 pub mod history;
 pub mod hop;
+pub mod hosts;
 pub mod ledger;
 pub mod link;
 pub mod load;

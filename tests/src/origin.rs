@@ -74,7 +74,15 @@ impl Origin {
 
     /// Opens a listener whose requests are recorded under the name of the gateway that is told to use it.
     pub fn door(&self, gateway: &str) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        self.door_at(gateway, ([127, 0, 0, 1], 0).into())
+    }
+
+    /// The same at an address of the test's choice.
+    ///
+    /// # Panics
+    /// If somebody else listens there.
+    pub fn door_at(&self, gateway: &str, address: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (shared, gateway) = (Arc::clone(&self.shared), gateway.to_owned());
         let connections = Arc::clone(&self.connections);

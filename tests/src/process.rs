@@ -43,16 +43,19 @@ pub struct Metrics(pub BTreeMap<String, f64>);
 pub struct Failpoints(String);
 
 impl Process {
-    /// Starts the binary and waits until it listens; `listener` is the one that is not the admin's.
+    /// Starts the binary and waits until it listens; `listener` is the one that is not the admin's, and `names` a command in front of it
+    /// that changes which names it sees.
     ///
     /// # Errors
     /// With its log, if it ends or is silent instead.
     pub(crate) async fn start(
         failpoints: &Failpoints,
+        names: Vec<String>,
         listener: &'static str,
         arguments: Vec<String>,
     ) -> Result<Self, String> {
         let mut command: Vec<String> = SOFT_LIMITS.map(str::to_owned).into();
+        command.extend(names);
         command.extend(["env".to_owned(), failpoints.variable(), binary().display().to_string()]);
         command.extend(arguments);
         let child = Arc::new(Child::spawn("prlimit", command).expect("setpriv"));

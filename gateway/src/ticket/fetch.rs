@@ -13,12 +13,12 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::{Request, StatusCode, Uri, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use tokio::{
+    net::TcpStream,
     sync::Notify,
     time::{sleep, timeout},
 };
 
 use super::{file::LARGEST, jwks::Set, keys::BadKey};
-use crate::network::{Network, Tcp};
 
 /// A key set behind a URL.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Remote {
     async fn exchange(&self) -> Result<Bytes, Unfetched> {
         let host = self.url.host().expect("checked when it was made");
         let authority = format!("{host}:{}", self.url.port_u16().unwrap_or(80));
-        let stream = Tcp.dial(&authority).await.map_err(Unfetched::Connect)?;
+        let stream = TcpStream::connect(&authority).await.map_err(Unfetched::Connect)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let path = self.url.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path)

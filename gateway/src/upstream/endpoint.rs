@@ -14,6 +14,8 @@ use fencegate_policies::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::address::Addresses;
+
 /// Shared by all workers, and by the plans that have it.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -21,6 +23,7 @@ pub struct Endpoint {
     pub id: u64,
     /// `host:port`.
     pub name: Arc<str>,
+    pub addresses: Arc<Addresses>,
     hash: u64,
     limits: PoolLimits,
     /// Requests in flight.
@@ -88,13 +91,14 @@ impl Drop for Counted {
 pub type Place = OwnedSemaphorePermit;
 
 impl Endpoint {
-    pub fn new(name: Arc<str>, limits: PoolLimits, bell: Bell) -> Self {
+    pub fn new(name: Arc<str>, addresses: Arc<Addresses>, limits: PoolLimits, bell: Bell) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let places = limits.max_connections.min(Semaphore::MAX_PERMITS);
         Self {
             id: NEXT.fetch_add(1, Relaxed),
             hash: pick::hash(&name),
             name,
+            addresses,
             limits,
             busy: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
@@ -218,7 +222,9 @@ mod tests {
 
     fn endpoint(max_connections: usize, max_idle: usize) -> Arc<Endpoint> {
         let limits = PoolLimits { max_connections, max_idle };
-        Arc::new(Endpoint::new("a:80".into(), limits, watch::Sender::new(())))
+        let name: Arc<str> = "a:80".into();
+        let addresses = Arc::new(Addresses::of(name.clone()));
+        Arc::new(Endpoint::new(name, addresses, limits, watch::Sender::new(())))
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The endpoints of each upstream, and which of them a request tries.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use fencegate_policies::{
@@ -14,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
+    address::Addresses,
     endpoint::{Bell, Endpoint, State},
     tls::{BadTls, Refreshed, Secured},
 };
@@ -45,13 +49,13 @@ impl Fleets {
     /// # Errors
     /// A file that TLS is to be spoken with cannot be used.
     pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
-        Self::made(plan, metrics, watch::Sender::new(()), Secured::open, |_, _| None)
+        Self::made(plan, metrics, watch::Sender::new(()), Secured::open, None)
     }
 
     /// To be looked at only: no file is read, and nothing can be sent over TLS.
     pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &Tls| Ok(Secured::closed());
-        Self::made(plan, metrics, watch::Sender::new(()), closed, |_, _| None).expect("no file is read")
+        Self::made(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read")
     }
 
     /// For a plan that comes after: endpoints that are in both keep what is known of them.
@@ -59,16 +63,7 @@ impl Fleets {
     /// # Errors
     /// A file that TLS is to be spoken with cannot be used.
     pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
-        Self::made(plan, metrics, self.bell.clone(), Secured::open, |upstream, name| {
-            let fleet = self.all.iter().find(|fleet| fleet.upstream.name == upstream.name)?;
-            // What lies idle was made as that plan said.
-            let (old, new) = (&fleet.upstream, upstream);
-            if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
-                return None;
-            }
-            let same = |one: &&Arc<Endpoint>| one.name == *name && one.has(&upstream.sharing.pool);
-            fleet.endpoints.iter().find(same).cloned()
-        })
+        Self::made(plan, metrics, self.bell.clone(), Secured::open, Some(self))
     }
 
     fn made(
@@ -76,12 +71,18 @@ impl Fleets {
         metrics: &EndpointMetrics,
         bell: Bell,
         open: impl Fn(&Tls) -> Result<Secured, BadTls>,
-        known: impl Fn(&Upstream, &Arc<str>) -> Option<Arc<Endpoint>>,
+        before: Option<&Self>,
     ) -> Result<Arc<Self>, BadTls> {
         let fleet = |upstream: &Upstream| {
+            let before = before.and_then(|before| before.named(&upstream.name));
             let made = |name: &Arc<str>| {
-                let new = || Endpoint::new(name.clone(), upstream.sharing.pool.clone(), bell.clone());
-                known(upstream, name).unwrap_or_else(|| Arc::new(new()))
+                let known = before.and_then(|before| before.known(upstream, name));
+                known.unwrap_or_else(|| {
+                    let addresses = before.and_then(|before| before.addresses(name));
+                    let addresses = addresses.unwrap_or_else(|| Arc::new(Addresses::of(name.clone())));
+                    let limits = upstream.sharing.pool.clone();
+                    Arc::new(Endpoint::new(name.clone(), addresses, limits, bell.clone()))
+                })
             };
             Ok(Arc::new(Fleet {
                 secured: upstream.tls.as_ref().map(&open).transpose()?,
@@ -103,6 +104,10 @@ impl Fleets {
         &self.all[id.0]
     }
 
+    fn named(&self, upstream: &str) -> Option<&Arc<Fleet>> {
+        self.all.iter().find(|fleet| *fleet.upstream.name == *upstream)
+    }
+
     pub fn all(&self) -> &[Arc<Fleet>] {
         &self.all
     }
@@ -122,6 +127,23 @@ impl Fleets {
 }
 
 impl Fleet {
+    /// The endpoint of this name, if it is one under a new plan, too.
+    fn known(&self, new: &Upstream, name: &Arc<str>) -> Option<Arc<Endpoint>> {
+        // What lies idle was made as that plan said.
+        let old = &self.upstream;
+        if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
+            return None;
+        }
+        let same = |one: &&Arc<Endpoint>| one.name == *name && one.has(&new.sharing.pool);
+        self.endpoints.iter().find(same).cloned()
+    }
+
+    /// Where a name leads does not depend on how one speaks there.
+    fn addresses(&self, name: &Arc<str>) -> Option<Arc<Addresses>> {
+        let same = self.endpoints.iter().find(|one| one.name == *name)?;
+        Some(same.addresses.clone())
+    }
+
     pub fn endpoints(&self) -> &[Arc<Endpoint>] {
         &self.endpoints
     }
@@ -168,6 +190,24 @@ impl Fleet {
                 self.metrics.tls_files(upstream, false);
                 let bad: &dyn std::error::Error = &bad;
                 warn!(%upstream, bad, "upstream.tls_files_bad: the old ones stay in use");
+            }
+        }
+    }
+
+    /// What a lookup of the endpoint's name has found; `None`: nothing, or not in time.
+    pub fn looked_up(&self, endpoint: &Endpoint, found: Option<Vec<SocketAddr>>) {
+        let (upstream, name) = (&self.upstream.name, &endpoint.name);
+        self.metrics.looked_up(upstream, found.is_some());
+        match found {
+            Some(sockets) => {
+                if endpoint.addresses.found(sockets.clone()) {
+                    info!(%upstream, endpoint = %name, ?sockets, "endpoint.addresses");
+                }
+            }
+            None => {
+                if endpoint.addresses.not_found() {
+                    warn!(%upstream, endpoint = %name, "endpoint.not_found: what was known before stays in use");
+                }
             }
         }
     }

@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::{Level, Upstream};
+use fencegate_policies::plan::Upstream;
 use tracing::{error, warn};
 
+use super::address::Address;
 use crate::{guard::announce::Announcement, session::era::Meta};
 
 /// Shared by all workers.
@@ -24,12 +25,35 @@ pub struct Guards {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By upstream, then by endpoint; `None` where no guard was found the last time.
-    met: HashMap<Arc<str>, HashMap<Arc<str>, Option<Met>>>,
+    /// By upstream, then by address of an endpoint.
+    met: HashMap<Arc<str>, Vec<Place>>,
     /// The largest epoch that a store has let in, as far as we know.
     highest: HashMap<Arc<str>, u64>,
     /// Upstreams to which something stands between, against what the policy says.
     relayed: Vec<Arc<str>>,
+}
+
+/// Where somebody has asked for a guard.
+#[derive(Debug)]
+struct Place {
+    address: Arc<Address>,
+    /// `None` where no guard was found the last time.
+    guard: Option<Met>,
+}
+
+impl State {
+    fn note(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<Met>) {
+        let places = self.met.entry(upstream.name.clone()).or_default();
+        // What a name no longer leads to must not be held against what it leads to now.
+        places.retain(|place| !place.address.is_gone() && !place.is_at(address));
+        places.push(Place { address: address.clone(), guard });
+    }
+}
+
+impl Place {
+    fn is_at(&self, address: &Address) -> bool {
+        (&self.address.name, self.address.socket) == (&address.name, address.socket)
+    }
 }
 
 /// A guard, as it last announced itself.
@@ -69,18 +93,19 @@ impl Guards {
     pub fn meet(
         &self,
         upstream: &Upstream,
-        endpoint: &Arc<str>,
+        address: &Arc<Address>,
         announced: &Announcement,
     ) -> Result<Arc<str>, Distrust> {
         let met = Met { store: announced.store.as_str().into(), instance: announced.instance.clone() };
         let store = met.store.clone();
         let mut state = self.lock();
-        state.met.entry(upstream.name.clone()).or_default().insert(endpoint.clone(), Some(met));
+        state.note(upstream, address, Some(met));
         let known = state.highest.get(&store).copied().unwrap_or_default();
         drop(state);
         let trusted = self.judge(upstream, announced, known);
         if let Err(why) = &trusted {
-            error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
+            let (endpoint, address) = (&address.name, address.socket);
+            error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
         }
         trusted.map(|()| store)
     }
@@ -106,7 +131,8 @@ impl Guards {
     pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
         let state = self.lock();
         let Some(met) = state.met.get(&upstream.name) else { return Ok(()) };
-        let mut guards = met.values().flatten();
+        let present = met.iter().filter(|place| !place.address.is_gone());
+        let mut guards = present.filter_map(|place| place.guard.as_ref());
         let Some(first) = guards.next() else { return Ok(()) };
         if guards.all(|guard| guard == first) { Ok(()) } else { Err(Distrust::Split) }
     }
@@ -117,25 +143,23 @@ impl Guards {
         let mut state = self.lock();
         for (name, met) in &mut state.met {
             let upstream = upstreams.iter().find(|upstream| upstream.name == *name);
-            met.retain(|endpoint, _| upstream.is_some_and(|upstream| upstream.endpoints.contains(endpoint)));
+            met.retain(|place| {
+                upstream.is_some_and(|upstream| upstream.endpoints.contains(&place.address.name))
+            });
         }
     }
 
     /// No guard answers there, or no longer.
-    pub fn lost(&self, upstream: &Upstream, endpoint: &Arc<str>) {
-        self.lock().met.entry(upstream.name.clone()).or_default().insert(endpoint.clone(), None);
+    pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>) {
+        self.lock().note(upstream, address, None);
     }
 
-    /// Where nobody has asked yet, among several endpoints: nothing may be sent to one guard before it is known whether
+    /// Where nobody has asked yet, among several addresses: nothing may be sent to one guard before it is known whether
     /// another one has a store of its own.
-    pub fn unasked(&self, upstream: &Upstream) -> Vec<Arc<str>> {
-        if upstream.fencing != Level::Guard || upstream.endpoints.len() < 2 {
-            return Vec::new();
-        }
+    pub fn is_unasked(&self, upstream: &Upstream, address: &Address) -> bool {
         let state = self.lock();
-        let met = state.met.get(&upstream.name);
-        let asked = |endpoint: &Arc<str>| met.is_some_and(|met| met.contains_key(endpoint));
-        upstream.endpoints.iter().filter(|endpoint| !asked(endpoint)).cloned().collect()
+        let mut met = state.met.get(&upstream.name).into_iter().flatten();
+        !met.any(|place| !place.address.is_gone() && place.is_at(address))
     }
 
     /// The guard with this store has let a token of this epoch in.

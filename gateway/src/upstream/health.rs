@@ -5,7 +5,7 @@ use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::plan::Health;
-use futures_util::future::{Either, join, join_all, pending, select};
+use futures_util::future::{Either, join_all, join3, pending, select};
 use http_body_util::Empty;
 use hyper::{Request, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
@@ -19,6 +19,7 @@ use tracing::debug;
 use super::{
     endpoint::{Endpoint, State},
     fleet::{Fleet, Fleets},
+    names::{self, dial},
     speak::HTTP1,
 };
 use crate::network::Network;
@@ -40,9 +41,12 @@ async fn tend<N: Network>(network: &N, fleets: &Fleets) {
         let health = fleet.upstream.sharing.health.as_ref()?;
         Some(join_all(fleet.endpoints().iter().map(move |endpoint| watch(network, fleet, endpoint, health))))
     });
+    let names = fleets.all().iter().flat_map(|fleet| {
+        fleet.endpoints().iter().map(move |endpoint| names::tend(network, fleet, endpoint))
+    });
     tokio::select! {
-        // There may be none of either, and then nothing to do before the end.
-        _ = join(async { (join_all(all).await, pending::<()>().await) }, files) => {}
+        // There may be none of these, and then nothing to do before the end.
+        _ = join3(async { (join_all(all).await, pending::<()>().await) }, files, join_all(names)) => {}
         () = fleets.over().cancelled() => {}
     }
 }
@@ -105,7 +109,7 @@ impl Run {
 
 /// One question.
 async fn check<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) -> bool {
-    match timeout(health.timeout, status(network, fleet, endpoint, &health.path)).await {
+    match timeout(health.timeout, status(network, fleet, endpoint, health)).await {
         Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
         Ok(Err(error)) => {
             debug!(endpoint = %endpoint.name, %error, "health check failed");
@@ -115,8 +119,14 @@ async fn check<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, heal
     }
 }
 
-async fn status<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, path: &str) -> io::Result<u16> {
-    let stream = network.dial(&endpoint.name).await?;
+async fn status<N: Network>(
+    network: &N,
+    fleet: &Fleet,
+    endpoint: &Endpoint,
+    health: &Health,
+) -> io::Result<u16> {
+    let path = &health.path;
+    let stream = dial(network, &endpoint.addresses.in_turn().await, health.timeout).await?.1;
     match &fleet.secured {
         None => ask(stream, endpoint, path).await,
         Some(secured) => {

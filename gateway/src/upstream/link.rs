@@ -10,6 +10,7 @@ use tokio::{
 };
 
 use super::{
+    address::Address,
     endpoint::{Counted, Endpoint, Place},
     fleet::Fleet,
     frames::Seen,
@@ -30,6 +31,8 @@ pub struct Link {
     /// Of the files for TLS that it was made with.
     pub(super) generation: Option<Generation>,
     pub(super) endpoint: Arc<Endpoint>,
+    /// Where it leads.
+    pub(super) address: Arc<Address>,
     /// Of a guard: the name of its store.
     pub(super) store: Option<Arc<str>>,
     /// It has carried an exchange before, so the other side may have closed it meanwhile.
@@ -43,7 +46,8 @@ pub struct Link {
 impl Link {
     /// May it carry another exchange?
     pub(super) fn is_usable(&self) -> bool {
-        !self.sender.is_closed() && self.generation.as_ref().is_none_or(Generation::is_current)
+        let current = !self.address.is_gone() && self.generation.as_ref().is_none_or(Generation::is_current);
+        current && !self.sender.is_closed()
     }
 }
 

@@ -1,6 +1,7 @@
-//! The way to the upstreams: [`fleet`] knows the endpoints and [`health`] asks how they are, [`pool`] keeps connections,
+//! The way to the upstreams: [`fleet`] knows the endpoints [`address`] where they are and [`health`] how they are, [`pool`] keeps connections,
 //! [`gate`] guards what is written to them.
 
+pub mod address;
 pub mod endpoint;
 pub mod fleet;
 pub mod frames;
@@ -9,6 +10,7 @@ pub mod guards;
 pub mod health;
 pub mod idle;
 pub mod link;
+pub mod names;
 pub mod pool;
 pub mod speak;
 pub mod tls;

@@ -3,7 +3,10 @@
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan::{self, Protocol};
-use futures_util::{FutureExt, future::select_all};
+use futures_util::{
+    FutureExt,
+    future::{join_all, select_all},
+};
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Request, StatusCode,
@@ -12,17 +15,19 @@ use hyper::{
 };
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tracing::{debug, error};
 
 use super::{
+    address::Address,
     endpoint::{Endpoint, Place},
     fleet::{Fleet, Tour},
     gate::{Gate, Gated},
     guards::{Distrust, Guards},
     idle::Idle,
     link::{Lend, Link},
+    names::dial,
     speak::{self, HTTP1, HTTP2},
 };
 use crate::{
@@ -147,49 +152,80 @@ impl<N: Network> Pool<N> {
 
     /// A new connection, where there is a place for it.
     async fn reach(&self, tour: &Tour, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, NotConnected> {
-        let upstream = &tour.fleet.upstream;
         let name = endpoint.name.clone();
         // Boxed: most requests find a connection, and need not be as large as making one is.
-        match self.connect(&tour.fleet, endpoint, place).boxed_local().await {
+        match self.connect(&tour.fleet, endpoint, None, place).boxed_local().await {
             Ok(link) => Ok(link),
             Err(Failed::Io(source)) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
                 tour.fleet.failed(endpoint);
-                self.guards.lost(upstream, &name);
                 Err(NotConnected::Io { endpoint: name, source })
             }
             Err(Failed::Distrusted(why)) => Err(NotConnected::Distrusted { endpoint: name, why }),
         }
     }
 
-    /// Nothing is sent to one guard of several before all have been met.
+    /// Nothing is sent to one guard of several before all have been met. A name may stand for several, too.
     async fn ask_guards(&self, tour: &Tour) {
         let upstream = &tour.fleet.upstream;
-        for name in self.guards.unasked(upstream) {
-            let endpoint = tour.fleet.endpoints().iter().find(|endpoint| endpoint.name == name);
-            let Some((endpoint, place)) = endpoint.and_then(|one| Some((one, one.place()?))) else {
+        if upstream.fencing != plan::Level::Guard {
+            return;
+        }
+        if let [one] = tour.fleet.endpoints()
+            && one.addresses.is_literal()
+        {
+            return;
+        }
+        let all = everywhere(&tour.fleet).await;
+        let others = all.len() > 1;
+        for (endpoint, address) in all.into_iter().filter(|_| others) {
+            if !self.guards.is_unasked(upstream, &address) {
                 continue;
-            };
-            match self.connect(&tour.fleet, endpoint, place).boxed_local().await {
+            }
+            let Some(place) = endpoint.place() else { continue };
+            match self.connect(&tour.fleet, &endpoint, Some(address.clone()), place).boxed_local().await {
                 Ok(link) => self.idle.keep(link, upstream.idle),
-                Err(Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) => {
-                    self.guards.lost(upstream, &name);
-                }
-                // It has been met, and that counts.
-                Err(Failed::Distrusted(_)) => {}
+                Err(Failed::Distrusted(Distrust::NoGuard(_))) => self.guards.lost(upstream, &address),
+                // It is noted already; or it has been met, and that counts.
+                Err(Failed::Io(_) | Failed::Distrusted(_)) => {}
             }
         }
     }
 
-    async fn connect(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, Failed> {
+    /// `only`: to no other address of the endpoint.
+    async fn connect(
+        &self,
+        fleet: &Fleet,
+        endpoint: &Arc<Endpoint>,
+        only: Option<Arc<Address>>,
+        place: Place,
+    ) -> Result<Link, Failed> {
         let upstream = &fleet.upstream;
-        let late = || Failed::Io(io::ErrorKind::TimedOut.into());
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let limit = upstream.connect_timeout;
-        let mut link = timeout(limit, self.dial(fleet, endpoint, place)).await.map_err(|_| late())??;
-        if upstream.fencing == plan::Level::Guard {
-            link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(|_| late())??);
-        }
-        Ok(link)
+        let by = Instant::now() + limit;
+        let addresses = match only {
+            Some(only) => vec![only],
+            None => timeout_at(by, endpoint.addresses.in_turn()).await.map_err(late)?,
+        };
+        let dialled = dial(&self.network, &addresses, by.saturating_duration_since(Instant::now())).await;
+        let (address, stream) = dialled.inspect_err(|_| {
+            // None of them could be reached.
+            addresses.iter().for_each(|address| self.guards.lost(upstream, address));
+        })?;
+        let made = async {
+            let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
+            let mut link = speaking.await.map_err(late)??;
+            if upstream.fencing == plan::Level::Guard {
+                link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(late)??);
+            }
+            Ok::<_, Failed>(link)
+        };
+        made.await.inspect_err(|failed| {
+            if matches!(failed, Failed::Io(_)) {
+                self.guards.lost(upstream, &address);
+            }
+        })
     }
 
     /// A guard says who it is before anything else is said on the connection.
@@ -199,11 +235,17 @@ impl<N: Network> Pool<N> {
             error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
             Failed::Distrusted(why)
         })?;
-        self.guards.meet(upstream, &link.endpoint.name, &announced).map_err(Failed::Distrusted)
+        self.guards.meet(upstream, &link.address, &announced).map_err(Failed::Distrusted)
     }
 
-    async fn dial(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, place: Place) -> io::Result<Link> {
-        let stream = self.network.dial(&endpoint.name).await?;
+    async fn speak(
+        &self,
+        fleet: &Fleet,
+        endpoint: &Arc<Endpoint>,
+        address: Arc<Address>,
+        stream: N::Stream,
+        place: Place,
+    ) -> io::Result<Link> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // On the socket itself: what is encrypted here may be written much later.
         let gated = Gated::new(stream, gate.clone());
@@ -225,7 +267,7 @@ impl<N: Network> Pool<N> {
         };
         let endpoint = endpoint.clone();
         let (store, reused, handed_on, _place) = (None, false, 0, place);
-        Ok(Link { sender, gate, running, generation, endpoint, store, reused, handed_on, _place })
+        Ok(Link { sender, gate, running, generation, endpoint, address, store, reused, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.
@@ -239,6 +281,19 @@ impl<N: Network> Pool<N> {
             self.idle.sweep();
         }
     }
+}
+
+/// Every address of every endpoint. A name that was not looked up yet is waited for, as long as for a connection.
+async fn everywhere(fleet: &Fleet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
+    let limit = fleet.upstream.connect_timeout;
+    let of_one = |endpoint: &Arc<Endpoint>| {
+        let endpoint = endpoint.clone();
+        async move {
+            let addresses = timeout(limit, endpoint.addresses.in_turn()).await.unwrap_or_default();
+            addresses.into_iter().map(move |address| (endpoint.clone(), address))
+        }
+    };
+    join_all(fleet.endpoints().iter().map(of_one)).await.into_iter().flatten().collect()
 }
 
 /// What we ask an endpoint to speak, in the order of preference.

@@ -6,7 +6,7 @@ use super::{block::Block, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
     pick::Balance,
-    plan::{Eject, Health, PoolLimits, Sharing},
+    plan::{Dns, Eject, Health, PoolLimits, Sharing},
 };
 
 const BALANCES: [(&str, Balance); 3] =
@@ -20,7 +20,8 @@ pub(super) fn sharing(block: &mut Block) -> Option<Sharing> {
     let health = block.inner("health", |block| asked.then(|| health(block)).flatten()).flatten();
     let eject = block.inner("eject", eject).unwrap_or_default();
     let pool = block.inner("pool", pool).unwrap_or_default();
-    (asked == health.is_some()).then_some(Sharing { balance, retries, health, eject, pool })
+    let dns = block.inner("dns", dns).unwrap_or_default();
+    (asked == health.is_some()).then_some(Sharing { balance, retries, health, eject, pool, dns })
 }
 
 fn health(block: &mut Block) -> Option<Health> {
@@ -78,4 +79,9 @@ fn pool(block: &mut Block) -> PoolLimits {
         max_connections: block.value("max_connections", scalar::limit).unwrap_or(default.max_connections),
         max_idle: block.value("max_idle", scalar::count).unwrap_or(default.max_idle),
     }
+}
+
+fn dns(block: &mut Block) -> Dns {
+    let default = Dns::default();
+    Dns { refresh: block.value("refresh", scalar::time_limit).unwrap_or(default.refresh) }
 }

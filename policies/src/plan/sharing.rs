@@ -15,6 +15,7 @@ pub struct Sharing {
     pub health: Option<Health>,
     pub eject: Eject,
     pub pool: PoolLimits,
+    pub dns: Dns,
 }
 
 /// How endpoints are asked whether they are well.
@@ -70,6 +71,19 @@ pub struct PoolLimits {
 impl Default for PoolLimits {
     fn default() -> Self {
         Self { max_connections: 1024, max_idle: 256 }
+    }
+}
+
+/// How the names of endpoints are looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dns {
+    /// Between two lookups. Default 30 s.
+    pub refresh: Duration,
+}
+
+impl Default for Dns {
+    fn default() -> Self {
+        Self { refresh: Duration::from_secs(30) }
     }
 }
 

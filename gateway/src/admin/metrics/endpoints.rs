@@ -17,6 +17,7 @@ pub struct EndpointMetrics {
     waiting: IntGaugeVec,
     checks: IntCounterVec,
     tls_files: IntCounterVec,
+    resolutions: IntCounterVec,
     /// Of the plan in force.
     shown: Arc<Mutex<Weak<Fleets>>>,
 }
@@ -68,6 +69,11 @@ impl EndpointMetrics {
                 "Files for TLS that have changed, by whether they could be used.",
                 &["upstream", "result"],
             ),
+            resolutions: counters(
+                "upstream_resolutions_total",
+                "Lookups of the names of endpoints, by whether they found an address.",
+                &["upstream", "result"],
+            ),
             shown: Arc::default(),
         }
     }
@@ -101,6 +107,11 @@ impl EndpointMetrics {
     pub fn tls_files(&self, upstream: &str, good: bool) {
         let result = if good { "good" } else { "bad" };
         self.tls_files.with_label_values(&[upstream, result]).inc();
+    }
+
+    pub fn looked_up(&self, upstream: &str, found: bool) {
+        let result = if found { "good" } else { "bad" };
+        self.resolutions.with_label_values(&[upstream, result]).inc();
     }
 
     /// An ejection ends by itself, so states are counted when somebody asks.

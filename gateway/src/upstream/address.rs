@@ -1,0 +1,196 @@
+//! Where an endpoint is: the addresses behind its name, as the process last learned them.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use tokio::sync::watch;
+
+/// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
+#[derive(Debug)]
+pub struct Addresses {
+    /// `host:port` of the endpoint.
+    name: Arc<str>,
+    /// `None` until the first lookup is over; empty while nothing was ever found.
+    known: watch::Sender<Option<Vec<Arc<Address>>>>,
+    literal: bool,
+    turn: AtomicUsize,
+    /// The last lookup found nothing.
+    in_vain: AtomicBool,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct Address {
+    pub socket: SocketAddr,
+    /// Of the endpoint that it belongs to.
+    pub name: Arc<str>,
+    /// The name no longer leads here.
+    gone: AtomicBool,
+    /// No connection could be made the last time.
+    dead: AtomicBool,
+}
+
+impl Address {
+    fn new(socket: SocketAddr, name: Arc<str>) -> Arc<Self> {
+        Arc::new(Self { socket, name, gone: AtomicBool::new(false), dead: AtomicBool::new(false) })
+    }
+
+    /// Connections to it are not used again.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+
+    /// What came of connecting to it.
+    pub fn answered(&self, did: bool) {
+        if self.dead.load(Relaxed) == did {
+            self.dead.store(!did, Relaxed);
+        }
+    }
+}
+
+/// A name with more addresses than this is a mistake, and each of them costs connections.
+const MOST: usize = 64;
+
+impl Addresses {
+    pub fn of(name: Arc<str>) -> Self {
+        let literal = name.parse().ok().map(|socket| vec![Address::new(socket, name.clone())]);
+        Self {
+            literal: literal.is_some(),
+            name,
+            known: watch::Sender::new(literal),
+            turn: AtomicUsize::new(0),
+            in_vain: AtomicBool::new(false),
+        }
+    }
+
+    /// There is nothing to look up.
+    pub fn is_literal(&self) -> bool {
+        self.literal
+    }
+
+    /// In the order in which to try them: each further call begins with another one, and those that did not answer come
+    /// last. Waits for the first lookup only; empty where that was in vain.
+    pub async fn in_turn(&self) -> Vec<Arc<Address>> {
+        let mut known = self.known.subscribe();
+        // The sender lives in `self`, so there is no other error than that nothing is known.
+        let known = known.wait_for(Option::is_some).await.ok();
+        let mut all = known.and_then(|known| known.clone()).unwrap_or_default();
+        if all.len() > 1 {
+            let first = self.turn.fetch_add(1, Relaxed) % all.len();
+            all.rotate_left(first);
+            all.sort_by_key(|address| address.dead.load(Relaxed));
+        }
+        all
+    }
+
+    /// A lookup has found these, at least one. True: that is news.
+    pub fn found(&self, mut sockets: Vec<SocketAddr>) -> bool {
+        sockets.sort_unstable();
+        sockets.dedup();
+        sockets.truncate(MOST);
+        self.in_vain.store(false, Relaxed);
+        self.known.send_if_modified(|known| {
+            let old = known.take().unwrap_or_default();
+            let same = |socket: &SocketAddr| old.iter().find(|address| address.socket == *socket).cloned();
+            let all: Vec<Arc<Address>> = sockets
+                .iter()
+                .map(|socket| same(socket).unwrap_or_else(|| Address::new(*socket, self.name.clone())))
+                .collect();
+            for address in &old {
+                address.gone.store(!sockets.contains(&address.socket), Relaxed);
+                // It gets another chance: what did not answer may do so by now.
+                address.dead.store(false, Relaxed);
+            }
+            // Both are in order.
+            let news = old.iter().map(|address| address.socket).ne(sockets.iter().copied());
+            *known = Some(all);
+            news
+        })
+    }
+
+    /// A lookup was in vain: the old addresses stay. True: that is news.
+    pub fn not_found(&self) -> bool {
+        self.known.send_if_modified(|known| {
+            let first = known.is_none();
+            known.get_or_insert_default();
+            first
+        });
+        !self.in_vain.swap(true, Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn sockets(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    }
+
+    /// What the next connection tries, in order.
+    fn next(addresses: &Addresses) -> Vec<Arc<Address>> {
+        addresses.in_turn().now_or_never().expect("something is known")
+    }
+
+    #[test]
+    fn a_literal_address_is_known_from_the_beginning() {
+        for name in ["127.0.0.1:80", "[::1]:443"] {
+            let addresses = Addresses::of(name.into());
+            assert!(addresses.is_literal());
+            assert_eq!(next(&addresses)[0].socket.to_string(), name);
+        }
+        assert!(!Addresses::of("a.example:80".into()).is_literal());
+    }
+
+    #[test]
+    fn nothing_is_tried_before_the_first_lookup_and_what_it_finds_in_turn() {
+        let addresses = Addresses::of("a.example:80".into());
+        assert!(addresses.in_turn().now_or_never().is_none());
+        assert!(addresses.found(sockets(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"])));
+        let first = |_| next(&addresses)[0].socket.to_string();
+        let firsts: Vec<String> = (0..3).map(first).collect();
+        assert_eq!(firsts, ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.1:80"]);
+        assert_eq!(next(&addresses).len(), 2);
+    }
+
+    #[test]
+    fn what_did_not_answer_comes_last_until_the_next_lookup() {
+        let addresses = Addresses::of("a.example:80".into());
+        let both = sockets(&["10.0.0.1:80", "10.0.0.2:80"]);
+        addresses.found(both.clone());
+        let dead = next(&addresses)[0].clone();
+        dead.answered(false);
+        assert!((0..4).all(|_| next(&addresses)[1].socket == dead.socket));
+        assert!(!addresses.found(both), "they are the same");
+        assert!((0..4).any(|_| next(&addresses)[0].socket == dead.socket));
+    }
+
+    #[test]
+    fn only_what_a_lookup_no_longer_finds_is_gone() {
+        let addresses = Addresses::of("a.example:80".into());
+        addresses.found(sockets(&["10.0.0.1:80", "10.0.0.2:80"]));
+        let old = next(&addresses);
+        assert!(addresses.not_found() && !addresses.not_found(), "told once");
+        assert!(old.iter().all(|address| !address.is_gone()), "nobody said that they are gone");
+        assert!(addresses.found(sockets(&["10.0.0.2:80", "10.0.0.3:80"])));
+        let gone: Vec<bool> = old.iter().map(|address| address.is_gone()).collect();
+        assert_eq!(gone, [true, false]);
+        assert!(addresses.not_found(), "and again, after it was found");
+    }
+
+    #[test]
+    fn a_name_that_was_never_found_has_no_address_and_heals() {
+        let addresses = Addresses::of("a.example:80".into());
+        addresses.not_found();
+        assert!(next(&addresses).is_empty());
+        assert!(addresses.found(sockets(&["10.0.0.1:80"])));
+        assert_eq!(next(&addresses).len(), 1);
+    }
+}

@@ -1,0 +1,159 @@
+//! An endpoint may be a name: all its addresses are used, changes are followed, and a name server that is away does no
+//! harm.
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Launch},
+    hosts::Hosts,
+    patience::patiently,
+    policy::Policy,
+    site::Site,
+};
+use serde_json::json;
+
+const NAME: &str = "ledger.test";
+
+/// The same port at each of these addresses, each a door of that name.
+fn doors(site: &Site, addresses: &[&str]) -> u16 {
+    let at = |address: &str, port| SocketAddr::new(address.parse().expect("an address"), port);
+    let port = site.origin.door_at(addresses[0], at(addresses[0], 0)).port();
+    for address in &addresses[1..] {
+        site.origin.door_at(address, at(address, port));
+    }
+    port
+}
+
+fn policy(site: &Site, port: u16) -> Policy {
+    site.policy("gw-1")
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
+        .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}))
+}
+
+async fn start(policy: &Policy, hosts: &Hosts) -> Gateway {
+    let gateway = Launch::new(policy).seeing(hosts).start().await;
+    gateway.becomes_ready().await;
+    gateway
+}
+
+async fn good(gateway: &Gateway, path: &str) {
+    assert_eq!(gateway.send(&Ask::get(path)).await.status, 200, "{}", gateway.log());
+}
+
+/// Two lookups from now on: the second one has begun after this was called.
+async fn looked_up(gateway: &Gateway, result: &str) {
+    let (name, label) = ("fencegate_upstream_resolutions_total", format!("result=\"{result}\""));
+    let before = gateway.metrics().await.sum(name, &[&label]);
+    gateway.series_reaches(name, &[&label], before + 2.0).await;
+}
+
+fn came_to(site: &Site, path: &str) -> BTreeSet<String> {
+    site.origin.log().on(path).map(|record| record.gateway.clone()).collect()
+}
+
+#[tokio::test]
+async fn all_addresses_behind_a_name_are_used() {
+    let site = Site::fresh().await;
+    let port = doors(&site, &["127.0.0.1", "127.0.0.2"]);
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
+    // No connection is used twice, so each request makes one.
+    let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
+    let gateway = start(&policy, &hosts).await;
+    for _ in 0..6 {
+        good(&gateway, "/a").await;
+    }
+    assert_eq!(came_to(&site, "/a").len(), 2);
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_reached_costs_no_request() {
+    let site = Site::fresh().await;
+    let port = doors(&site, &["127.0.0.1"]);
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.2", "127.0.0.1"]);
+    let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
+    let gateway = start(&policy, &hosts).await;
+    for _ in 0..6 {
+        good(&gateway, "/a").await;
+    }
+}
+
+#[tokio::test]
+async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_used() {
+    let site = Site::fresh().await;
+    let port = doors(&site, &["127.0.0.1", "127.0.0.3"]);
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1"]);
+    let gateway = start(&policy(&site, port), &hosts).await;
+    let latch = site.origin.holds("/held");
+    let held = gateway.begin(Ask::get("/held"));
+    site.origin.request("/held", 1).await;
+    for _ in 0..4 {
+        good(&gateway, "/before").await;
+    }
+    hosts.say(NAME, &["127.0.0.3"]);
+    gateway.says("the new address", |line| line.text().contains("127.0.0.3")).await;
+    for _ in 0..4 {
+        good(&gateway, "/after").await;
+    }
+    assert_eq!(came_to(&site, "/before"), ["127.0.0.1".to_owned()].into());
+    assert_eq!(came_to(&site, "/after"), ["127.0.0.3".to_owned()].into());
+    latch.let_go();
+    assert_eq!(held.answer().await.status, 200, "what was under way ends as it would have");
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_longer_found_keeps_its_addresses() {
+    let site = Site::fresh().await;
+    let port = doors(&site, &["127.0.0.1"]);
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1"]);
+    let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
+    let gateway = start(&policy, &hosts).await;
+    good(&gateway, "/a").await;
+    hosts.say(NAME, &[]);
+    looked_up(&gateway, "bad").await;
+    for _ in 0..4 {
+        good(&gateway, "/a").await;
+    }
+    let warnings = gateway.log().matches("endpoint.not_found").count();
+    assert_eq!(warnings, 1, "told once");
+}
+
+#[tokio::test]
+async fn a_name_that_was_never_found_is_refused_as_not_dispatched_and_heals() {
+    let site = Site::fresh().await;
+    let port = doors(&site, &["127.0.0.1"]);
+    let hosts = Hosts::none();
+    let gateway = start(&policy(&site, port), &hosts).await;
+    for ask in [Ask::get("/a"), Ask::post("/pay/7")] {
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    }
+    hosts.say(NAME, &["127.0.0.1"]);
+    let heals = async { while gateway.send(&Ask::get("/a")).await.status != 200 {} };
+    patiently("the name to be found", heals, || gateway.log()).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+/// A plan that comes after knows what the one before it knew.
+#[tokio::test]
+async fn a_reload_forgets_no_address() {
+    let site = Site::fresh().await;
+    let port = doors(&site, &["127.0.0.1"]);
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1"]);
+    let policy = policy(&site, port);
+    let gateway = start(&policy, &hosts).await;
+    good(&gateway, "/a").await;
+    hosts.say(NAME, &[]);
+    looked_up(&gateway, "bad").await;
+    // With other limits they are other endpoints.
+    gateway.rewrite(&policy.with("/upstreams/ledger/pool", json!({"max_idle": 0})));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    looked_up(&gateway, "bad").await;
+    good(&gateway, "/a").await;
+}

@@ -1,0 +1,53 @@
+//! The names that one process sees: an `/etc/hosts` of its own, in a mount namespace of its own.
+
+use std::{fs, path::PathBuf};
+
+use tempfile::TempDir;
+
+use crate::scratch;
+
+/// Names and addresses, to be changed while the process runs.
+pub struct Hosts {
+    home: TempDir,
+}
+
+/// No name server: a name that is not in the file is not found, at once.
+const FILES_ONLY: &str = "hosts: files\n";
+
+impl Hosts {
+    /// None at all yet.
+    ///
+    /// # Panics
+    /// If the folder cannot be written.
+    pub fn none() -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let hosts = Self { home };
+        fs::write(hosts.file("nsswitch.conf"), FILES_ONLY).expect("the folder can be written");
+        hosts.say("name", &[]);
+        hosts
+    }
+
+    /// From now on the name has these addresses, and there is no other name.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn say(&self, name: &str, addresses: &[&str]) {
+        let lines: String = addresses.iter().map(|address| format!("{address} {name}\n")).collect();
+        // In place: a new file would not be the one that the process sees.
+        fs::write(self.file("hosts"), lines).expect("the file can be written");
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// What starts a program with these names. A user namespace, so that nobody has to be root. It dies with us as before:
+    /// the kernel may forget that when a process enters namespaces.
+    pub(crate) fn command(&self) -> Vec<String> {
+        const SCRIPT: &str = r#"mount --bind "$0/hosts" /etc/hosts && mount --bind "$0/nsswitch.conf" /etc/nsswitch.conf && exec setpriv --pdeathsig KILL -- "$@""#;
+        let mut command: Vec<String> =
+            ["unshare", "--map-root-user", "--mount", "sh", "-c", SCRIPT].map(str::to_owned).into();
+        command.push(self.home.path().display().to_string());
+        command
+    }
+}

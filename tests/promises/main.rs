@@ -4,6 +4,7 @@ mod abuse;
 mod alerts;
 mod cached;
 mod clients;
+mod clients_share;
 mod differential;
 mod door;
 mod drain;

@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use crate::{
+    access::Entry,
     listen::course::{Answering, Exchange},
     steps::hygiene::Trailers,
     steps::limit::Permit,
@@ -53,6 +54,8 @@ pub struct Body {
     answering: Option<Answering>,
     /// The same of the request that comes from it.
     exchange: Option<Rc<Exchange>>,
+    /// What will be told of the request that this answers.
+    entry: Option<Box<Entry>>,
 }
 
 /// How long an upload may go on after its answer is complete.
@@ -154,6 +157,15 @@ impl Body {
         self
     }
 
+    /// The answer to a request that is to be told of.
+    pub fn entered(mut self, entry: Entry) -> Self {
+        self.entry = Some(Box::new(entry));
+        if self.source.is_end() {
+            self.finish();
+        }
+        self
+    }
+
     fn of(source: Source, trailers: Trailers) -> Self {
         Self {
             source,
@@ -163,12 +175,16 @@ impl Body {
             permit: None,
             answering: None,
             exchange: None,
+            entry: None,
         }
     }
 
     /// The last byte has passed; who holds a lock waits for the connection itself ([`Body::settled`]).
     fn finish(&mut self) {
         self.permit = None;
+        if let Some(entry) = &mut self.entry {
+            entry.is_complete();
+        }
         if self.settles_itself
             && let Some(lend) = self.lend.take()
         {
@@ -256,6 +272,9 @@ impl HttpBody for Body {
         }
         if let (Some(Err(BodyError::Stalled(_))), Some(exchange)) = (&frame, &this.exchange) {
             exchange.stalled.set(true);
+        }
+        if let (Some(entry), Some(Ok(frame))) = (&mut this.entry, &frame) {
+            entry.sends(frame.data_ref().map_or(0, Bytes::len));
         }
         if frame.is_none() || this.source.is_end() {
             this.finish();

@@ -5,7 +5,10 @@ use std::{
     cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Duration, time::Instant,
 };
 
-use fencegate_policies::key::listed;
+use fencegate_policies::{
+    key::listed,
+    plan::{Access, Log},
+};
 use hyper::{
     Request, Version,
     body::Incoming,
@@ -16,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
+    access::{AccessLog, Entry},
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
     listen::{
@@ -26,7 +30,10 @@ use crate::{
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
     step::Serve,
-    steps::forward::{FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN},
+    steps::{
+        forward::{FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN},
+        trace::X_REQUEST_ID,
+    },
 };
 
 /// Serves the connections of one worker.
@@ -43,6 +50,7 @@ pub struct Front {
 pub struct Desk {
     steps: Rc<dyn Steps>,
     metrics: Rc<WorkerMetrics>,
+    access: Option<(AccessLog, Log)>,
 }
 
 /// Who answers.
@@ -55,7 +63,13 @@ pub enum Role {
 
 impl Desk {
     pub fn new(steps: impl Serve<Arrived>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { steps: Rc::new(steps), metrics }
+        Self { steps: Rc::new(steps), metrics, access: None }
+    }
+
+    /// Tells of each request.
+    #[must_use]
+    pub fn telling(self, access: AccessLog, log: Log) -> Self {
+        Self { access: (log.access != Access::Off).then_some((access, log)), ..self }
     }
 }
 
@@ -95,13 +109,14 @@ impl Service<Request<Incoming>> for Facing {
     type Future = Answered;
 
     fn call(&self, request: Request<Incoming>) -> Answered {
-        let Desk { steps, metrics } = self.front.desk.borrow().clone();
+        let Desk { steps, metrics, access } = self.front.desk.borrow().clone();
         let (exchange, answering) = self.course.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         steps.answer(Asked {
             http,
             peer: self.peer.clone(),
             metrics,
+            access,
             role: self.front.role,
             drain: self.front.drain.clone(),
             exchange,
@@ -118,6 +133,7 @@ struct Asked {
     http: Request<Body>,
     peer: Rc<Peer>,
     metrics: Rc<WorkerMetrics>,
+    access: Option<(AccessLog, Log)>,
     role: Role,
     drain: CancellationToken,
     exchange: Rc<Exchange>,
@@ -132,20 +148,29 @@ trait Steps {
 
 impl<S: Serve<Arrived>> Steps for S {
     fn answer(self: Rc<Self>, asked: Asked) -> Answered {
-        let Asked { http, peer, metrics, role, drain, exchange, answering } = asked;
+        let Asked { http, peer, metrics, access, role, drain, exchange, answering } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
-            let visit = Visit::begin(metrics, notes.clone(), role);
+            let begin =
+                |(log, rules): &(AccessLog, Log)| Entry::begin(log, rules, http.method(), http.uri(), &notes);
+            let entry = access.as_ref().and_then(begin);
+            let visit = Visit::begin(metrics, notes.clone(), role, entry);
             let answer = self.serve(Arrived { http, notes, peer }).await;
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
-            let mut reply = visit.end(answer);
+            let (mut reply, entry) = visit.end(answer);
             if !goes_on && drain.is_cancelled() {
                 // HTTP/2 has a frame for it.
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok(reply.map(|body| body.answering(answering)))
+            Ok(reply.map(|body| {
+                let body = body.answering(answering);
+                match entry {
+                    Some(entry) => body.entered(entry),
+                    None => body,
+                }
+            }))
         })
     }
 }
@@ -166,19 +191,20 @@ struct Visit {
     role: Role,
     began: Instant,
     answered: bool,
+    entry: Option<Entry>,
 }
 
 impl Visit {
-    fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role) -> Self {
+    fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role, entry: Option<Entry>) -> Self {
         notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
-        Self { metrics, notes, role, began: Instant::now(), answered: false }
+        Self { metrics, notes, role, began: Instant::now(), answered: false, entry }
     }
 
     fn route(&self) -> &RouteMetrics {
         self.notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
     }
 
-    fn end(mut self, answer: Result<Reply, Refusal>) -> Reply {
+    fn end(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<Entry>) {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
@@ -202,9 +228,16 @@ impl Visit {
         if let Some(word) = word {
             reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
         }
+        if let Some(name) = self.notes.request_id.get() {
+            reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| name.clone());
+        }
         self.count(refused, outcome);
         self.route().answered(reply.status(), self.began.elapsed());
-        reply
+        let mut entry = self.entry.take();
+        if let Some(entry) = &mut entry {
+            entry.answered(self.route().name(), reply.status(), outcome, refused);
+        }
+        (reply, entry)
     }
 
     fn count(&self, refused: Option<Reason>, outcome: Outcome) {

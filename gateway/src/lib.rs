@@ -9,6 +9,7 @@
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
 
+pub mod access;
 pub mod admin;
 pub mod body;
 pub mod cli;

@@ -50,6 +50,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
+        .layer(step((), steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
@@ -81,6 +82,7 @@ pub fn guard<N: Network>(
         .layer(step(parts.plan.clone(), steps::admit::admit))
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(step(hop, steps::hop::hop))
+        .layer(step((), steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client))
         .layer_fn(Rest::of)
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified

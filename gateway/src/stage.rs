@@ -28,7 +28,7 @@ use crate::{
     peer::Peer,
     refusal::Reason,
     share::Share,
-    steps::limit::Permit,
+    steps::{limit::Permit, trace::Trace},
     ticket::{FENCING_TICKET, Ticketing},
     upstream::{gate::Gate, speak::TakesTrailers},
 };
@@ -300,6 +300,11 @@ pub struct Notes {
     pub hops: Cell<u32>,
     /// On whose behalf it came, as far as we believe.
     pub client: Cell<Option<IpAddr>>,
+    pub trace: Cell<Option<Trace>>,
+    /// What its client can quote.
+    pub request_id: OnceCell<HeaderValue>,
+    /// From the last sending to the head of the upstream's answer.
+    pub upstream: Cell<Option<Duration>>,
     pub keys: OnceCell<Rc<[ResourceKey]>>,
     /// What the client calls what is to happen at most once. Shown to who asks for it, and never stored.
     pub named: OnceCell<plan::Operation>,

@@ -12,6 +12,7 @@ mod journal;
 mod key;
 mod kind;
 mod listener;
+mod log;
 mod once;
 mod probe;
 mod reach;

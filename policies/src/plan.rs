@@ -2,6 +2,7 @@
 
 mod fence;
 mod guard;
+mod log;
 mod once;
 mod served_tls;
 mod sharing;
@@ -11,6 +12,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
+pub use log::{Access, KeysShown, Log};
 pub use once::{Once, OnceStore, Operation};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
 pub use sharing::{Eject, Health, PoolLimits, Sharing};
@@ -47,6 +49,7 @@ pub struct Plan {
     pub routes: RouteTable,
     pub unmatched: Unmatched,
     pub fields: ReservedFields,
+    pub log: Log,
 }
 
 /// The key that a gateway signs its tickets with.

@@ -191,6 +191,8 @@ fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
         name @ "fencing-number" => (name.to_owned(), "<number>".to_owned()),
         name @ "via" => (name.to_owned(), "<via>".to_owned()),
         name @ "x-forwarded-for" => (name.to_owned(), "<client>".to_owned()),
+        name @ "traceparent" => (name.to_owned(), "<trace>".to_owned()),
+        name @ "x-request-id" => (name.to_owned(), "<request>".to_owned()),
         name => (name.to_owned(), value.clone()),
     };
     record.request.fields.iter().map(plain).collect()

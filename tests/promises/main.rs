@@ -1,6 +1,7 @@
 //! What Fencegate promises, one module per promise, each against real processes and a real ZooKeeper.
 
 mod abuse;
+mod access;
 mod alerts;
 mod cached;
 mod clients;

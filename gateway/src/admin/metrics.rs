@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fencegate_policies::plan::Gateway;
 use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,7 @@ pub struct Metrics {
     config: IntGaugeVec,
     reloads: IntCounterVec,
     reload_successful: IntGauge,
+    access_lost: IntCounter,
     held: IntGaugeVec,
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
@@ -168,6 +169,10 @@ impl Metrics {
                 "Readings of the file, by what came of them.",
                 &["result"],
             ),
+            access_lost: registered(
+                &registry,
+                IntCounter::new("access_log_lost_total", "Lines of the access log that nobody took in time."),
+            ),
             reload_successful: registered(
                 &registry,
                 IntGauge::with_opts(Opts::new(
@@ -239,6 +244,11 @@ impl Metrics {
         let new = Arc::<Waits>::default();
         waits.push((route.clone(), new.clone()));
         new
+    }
+
+    /// Lines of the access log that nobody took in time.
+    pub fn access_lost(&self) -> IntCounter {
+        self.access_lost.clone()
     }
 
     /// Of the session with this number.

@@ -42,7 +42,12 @@ impl Sent {
 
 /// What depends on the process that sends, and on who asks it.
 fn of_the_moment(fields: &mut HeaderMap) {
-    for (name, value) in [("via", "<via>"), ("x-forwarded-for", "<client>")] {
+    for (name, value) in [
+        ("via", "<via>"),
+        ("x-forwarded-for", "<client>"),
+        ("traceparent", "<trace>"),
+        ("x-request-id", "<request>"),
+    ] {
         if let Some(field) = fields.get_mut(name) {
             *field = HeaderValue::from_static(value);
         }

@@ -21,6 +21,7 @@ use super::{
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
+    access::AccessLog,
     admin::{self, metrics::Metrics},
     edition::Edition,
     front::Role,
@@ -122,7 +123,9 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let edition = Edition::first(plan.clone(), fleets);
     let (known, seen) = (guards.clone(), metrics.clone());
     let certificates = Certificates::open(&plan.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
+    let access = AccessLog::start(metrics.access_lost())?;
     let shared = Shared {
+        access,
         edition: edition.clone(),
         metrics: seen,
         clock,

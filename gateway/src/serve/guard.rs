@@ -11,6 +11,7 @@ use super::{
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
+    access::AccessLog,
     admin::{self, metrics::Metrics},
     edition::Edition,
     front::Role,
@@ -105,7 +106,9 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     health::start(Tcp, &fleets)?;
     let certificates =
         Certificates::open(&serving.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
+    let access = AccessLog::start(metrics.access_lost())?;
     let workers = process::start_workers(Shared {
+        access,
         edition: Edition::first(serving, fleets),
         metrics: metrics.clone(),
         clock,

@@ -11,6 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::reload::Turn;
 use crate::{
+    access::AccessLog,
     admin::metrics::{Metrics, WorkerMetrics},
     edition::Edition,
     front::{Desk, Front, Role},
@@ -36,6 +37,7 @@ pub struct Shared<R> {
     pub edition: Arc<Edition>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
+    pub access: AccessLog,
     /// What this process is called by other hops.
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
@@ -188,9 +190,10 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             guards: guards.clone(),
             fleets: edition.fleets.clone(),
         };
-        let (edition, pool) = (edition.clone(), self.pool.clone());
+        let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
         let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward };
-        Desk::new(R::stack(&self.shared, bench), metrics)
+        let (access, log) = (self.shared.access.clone(), plan.log);
+        Desk::new(R::stack(&self.shared, bench), metrics).telling(access, log)
     }
 }
 

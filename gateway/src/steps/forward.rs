@@ -180,6 +180,7 @@ impl<N: Network> Forward<N> {
                 Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, why)))
             }
             Ok(response) => {
+                notes.upstream.set(Some(began.elapsed()));
                 self.metrics.upstream_answered(&upstream.name, response.status(), began.elapsed());
                 judge_endpoint(&lend, &response);
                 let answer = Answer { response, lend, upstream, plan };

@@ -16,3 +16,4 @@ pub mod name;
 pub mod once;
 pub mod probe;
 pub mod route;
+pub mod trace;

@@ -3,7 +3,7 @@
 use super::{
     Faults,
     block::Block,
-    fence, listener,
+    fence, listener, log,
     route::{self, Written},
     scalar, tickets,
     upstream::Upstreams,
@@ -29,6 +29,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let unmatched = unmatched(block, &upstreams);
     let tickets = tickets::signing(block);
     let state_dir = block.value("state_dir", scalar::file);
+    let log = log::log(block);
 
     upstreams.mark_fenced(&routes);
     if let Some(zookeeper) = &zookeeper {
@@ -48,6 +49,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
             listener: listener?,
             admin,
             unmatched,
+            log,
             fields: ReservedFields::with(renamed.cloned()),
             upstreams,
             routes: RouteTable::build(routes),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     block::Block,
     fence::ENFORCE,
-    journal, listener, route, scalar, tickets,
+    journal, listener, log, route, scalar, tickets,
     upstream::{self, Beside},
     version,
 };
@@ -37,6 +37,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     observed(block, missing, enforce);
     let tickets = tickets::verification(block);
     let journal = journal::journal(block);
+    let log = log::log(block);
 
     let Beside { upstream, .. } = upstream?;
     let fields = [&upstream.fields.token, &upstream.fields.number];
@@ -47,6 +48,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
             admin,
             routes: RouteTable::build(Vec::new()),
             unmatched: Unmatched::Pass(UpstreamId(0)),
+            log,
             fields: ReservedFields::with(fields.into_iter().cloned()),
             upstreams: vec![upstream],
         },

@@ -1,0 +1,144 @@
+//! Ties what happens to a request together, here and at everybody it comes by: a trace that is passed on or begun, and a
+//! name for the request that its client can quote.
+
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+
+use crate::{body::Reply, refusal::Refusal, stage::Clean, step::Serve};
+
+/// A trace and our part in it (W3C Trace Context, version 00).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trace {
+    id: u128,
+    /// Of this request at this process.
+    span: u64,
+    /// Bit 0: the caller may have recorded it.
+    flags: u8,
+}
+
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+pub async fn trace<S: Serve<Clean>>(_: &(), mut request: Clean, next: &S) -> Result<Reply, Refusal> {
+    let headers = request.request.http.headers_mut();
+    let trace = Trace::of(headers);
+    headers.insert(TRACEPARENT, trace.value());
+    let named = headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())).cloned();
+    let named = named.unwrap_or_else(|| trace.name());
+    headers.insert(X_REQUEST_ID, named.clone());
+    let notes = &request.request.notes;
+    notes.trace.set(Some(trace));
+    notes.request_id.get_or_init(|| named);
+    next.serve(request).await
+}
+
+impl Trace {
+    /// The caller's trace; a new one where there is none that can be read. What the caller's systems keep beside it
+    /// belongs to it, and goes with it.
+    fn of(headers: &mut HeaderMap) -> Self {
+        let mut parents = headers.get_all(TRACEPARENT).iter();
+        let parent = parents.next().filter(|_| parents.next().is_none());
+        let trace = parent.and_then(|parent| Self::parse(parent.as_bytes()));
+        trace.unwrap_or_else(|| {
+            headers.remove(TRACESTATE);
+            Self { id: fastrand::u128(1..), span: fastrand::u64(1..), flags: 0 }
+        })
+    }
+
+    /// `00-` trace, `-` span, `-` flags; of a later version whatever follows is not looked at.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let mut parts = text.splitn(5, '-');
+        let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let sized = (version.len(), id.len(), span.len(), flags.len()) == (2, 32, 16, 2);
+        let later = parts.next().is_some();
+        if !sized
+            || ![version, id, span, flags].into_iter().all(hex)
+            || version == "ff"
+            || (version == "00" && later)
+        {
+            return None;
+        }
+        let id = u128::from_str_radix(id, 16).ok().filter(|id| *id != 0)?;
+        u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
+        Some(Self { id, span: fastrand::u64(1..), flags: u8::from_str_radix(flags, 16).ok()? })
+    }
+
+    /// 32 hex digits.
+    pub fn id(&self) -> String {
+        format!("{:032x}", self.id)
+    }
+
+    /// 16 hex digits.
+    pub fn span(&self) -> String {
+        format!("{:016x}", self.span)
+    }
+
+    fn value(&self) -> HeaderValue {
+        let text = format!("00-{:032x}-{:016x}-{:02x}", self.id, self.span, self.flags);
+        HeaderValue::from_str(&text).expect("hex digits")
+    }
+
+    fn name(&self) -> HeaderValue {
+        HeaderValue::from_str(&format!("{:016x}", self.span)).expect("hex digits")
+    }
+}
+
+/// Short, and safe in a log and in a shell.
+fn is_name(text: &[u8]) -> bool {
+    (1..=128).contains(&text.len())
+        && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+/=".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(parent: &str) -> (Trace, HeaderMap) {
+        let mut headers = HeaderMap::new();
+        headers.insert(TRACEPARENT, HeaderValue::from_str(parent).expect("a value"));
+        headers.insert(TRACESTATE, HeaderValue::from_static("vendor=1"));
+        (Trace::of(&mut headers), headers)
+    }
+
+    #[test]
+    fn a_trace_goes_on_with_a_span_of_our_own() {
+        let (trace, headers) = of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_ne!(trace.span(), "00f067aa0ba902b7");
+        assert!(trace.value().to_str().expect("text").ends_with("-01"));
+        assert!(headers.contains_key(TRACESTATE));
+        let (later, _) = of("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");
+        assert_eq!(later.id(), trace.id());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_passed_on() {
+        for bad in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ] {
+            let (trace, headers) = of(bad);
+            assert!(trace.id() != "4bf92f3577b34da6a3ce929d0e0e4736" && trace.flags == 0, "{bad}");
+            assert!(!headers.contains_key(TRACESTATE), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_could_forge_a_line_is_none() {
+        assert!(is_name(b"req-42/a.b:c") && is_name(&[b'a'; 128]));
+        for bad in [&b""[..], b"a b", b"a\"b", b"a\tb", b"\xff", &[b'a'; 129]] {
+            assert!(!is_name(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Every request can be found again: by its line in the access log, by its name and by its trace, at the client, here and
+//! at the upstream; and nothing is told that should not be.
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, Line},
+    site::Site,
+};
+use serde_json::{Value, json};
+
+async fn telling(site: &Site, log: Value) -> Gateway {
+    Gateway::start(&site.policy("gw-1").with("/log", log)).await
+}
+
+/// The line of the request for this path.
+async fn line(gateway: &Gateway, path: &'static str) -> Value {
+    let of_path = move |line: &Line| access(line)["path"] == path;
+    access(&gateway.says("a line in the access log", of_path).await)
+}
+
+fn access(line: &Line) -> Value {
+    serde_json::from_str(&line.text()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn one_line_tells_what_became_of_a_request() {
+    let site = Site::fresh().await;
+    let gateway = telling(&site, json!({"access": "stdout"})).await;
+    let answer = gateway.send(&Ask::post("/pay/7?card=4111").field("X-Request-Id", "shop-42")).await;
+    assert_eq!((answer.status, answer.field("x-request-id")), (200, Some("shop-42")));
+    let line = line(&gateway, "/pay/7").await;
+    for (field, value) in [
+        ("request_id", json!("shop-42")),
+        ("client", json!("127.0.0.1")),
+        ("route", json!("pay")),
+        ("method", json!("POST")),
+        ("key", json!("account/7")),
+        ("token", json!(answer.field("fencing-token"))),
+        ("status", json!(200)),
+        ("outcome", json!("done")),
+        ("bytes", json!(answer.body.len())),
+        ("complete", json!(true)),
+    ] {
+        assert_eq!(line[field], value, "{field}: {line}");
+    }
+    for field in ["wait_ms", "upstream_ms", "head_ms", "total_ms"] {
+        assert!(line[field].as_f64().is_some_and(|millis| millis >= 0.0), "{field}: {line}");
+    }
+    assert!(!line.to_string().contains("4111"), "the query is told: {line}");
+}
+
+#[tokio::test]
+async fn a_refusal_and_a_client_that_went_away_have_their_lines_too() {
+    let site = Site::fresh().await;
+    let gateway = telling(&site, json!({"access": "stdout", "keys": "off"})).await;
+    assert_eq!(gateway.send(&Ask::post("/nowhere")).await.status, 404);
+    let refused = line(&gateway, "/nowhere").await;
+    assert_eq!((&refused["status"], &refused["reason"]), (&json!(404), &json!("no-route")), "{refused}");
+    let held = site.origin.holds("/pay/8");
+    let gone = gateway.begin(Ask::post("/pay/8"));
+    site.origin.request("/pay/8", 1).await;
+    gone.hang_up();
+    let gone = line(&gateway, "/pay/8").await;
+    held.let_go();
+    assert_eq!(
+        (&gone["status"], &gone["complete"], &gone["key"]),
+        (&json!(499), &json!(false), &Value::Null),
+        "{gone}"
+    );
+}
+
+#[tokio::test]
+async fn a_trace_goes_on_through_the_gateway_and_a_bad_one_begins_anew() {
+    let site = Site::fresh().await;
+    let gateway = telling(&site, json!({"access": "stdout"})).await;
+    const ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{ID}-00f067aa0ba902b7-01");
+    gateway.send(&Ask::get("/traced").field("traceparent", &parent).field("tracestate", "vendor=1")).await;
+    gateway.send(&Ask::get("/broken").field("traceparent", "00-zz").field("tracestate", "vendor=1")).await;
+    let (traced, broken) = (line(&gateway, "/traced").await, line(&gateway, "/broken").await);
+    let log = site.origin.log();
+    let sent = |path| &log.on(path).next().expect("it arrived").request;
+    let span = traced["span_id"].as_str().unwrap_or_default();
+    assert_eq!(sent("/traced").field("traceparent"), Some(format!("00-{ID}-{span}-01").as_str()));
+    assert_eq!(
+        (traced["trace_id"].as_str(), sent("/traced").field("tracestate")),
+        (Some(ID), Some("vendor=1"))
+    );
+    let (id, span) =
+        (broken["trace_id"].as_str().unwrap_or_default(), broken["span_id"].as_str().unwrap_or_default());
+    assert_eq!(sent("/broken").field("traceparent"), Some(format!("00-{id}-{span}-00").as_str()));
+    assert_eq!(sent("/broken").field("tracestate"), None);
+    assert!(sent("/broken").field("x-request-id").is_some_and(|name| name.len() == 16));
+}
+
+#[tokio::test]
+async fn without_the_word_nothing_is_told() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    assert_eq!(gateway.send(&Ask::get("/silent")).await.status, 200);
+    assert!(!gateway.log().contains("/silent"), "{}", gateway.log());
+}

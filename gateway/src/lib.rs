@@ -30,6 +30,7 @@ pub mod randomness;
 pub mod refusal;
 pub mod serve;
 pub mod session;
+pub mod share;
 pub mod stack;
 pub mod stage;
 pub mod step;

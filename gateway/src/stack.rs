@@ -16,7 +16,7 @@ use crate::{
         claim::Claiming,
         fence::Fencing,
         hop::{Hop, HopName},
-        limit::InFlight,
+        limit::{InFlight, PerClient},
         route::Routing,
     },
 };
@@ -24,6 +24,7 @@ use crate::{
 /// What the steps of both roles are made of, for one worker and one plan.
 pub struct Parts {
     pub in_flight: InFlight,
+    pub per_client: PerClient,
     pub hop: HopName,
     pub plan: Arc<Plan>,
     pub running: TaskTracker,
@@ -50,6 +51,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
         .layer(step((), steps::trace::trace))
+        .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
         .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
@@ -81,6 +83,7 @@ pub fn guard<N: Network>(
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(step(hop, steps::hop::hop))
         .layer(step((), steps::trace::trace))
+        .layer(step(parts.per_client, steps::limit::per_client))
         .layer_fn(Rest::of)
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
         .layer(step(parts.plan, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key

@@ -27,6 +27,7 @@ use crate::{
     lock::tenure::{Dispatch, Tenure},
     peer::Peer,
     refusal::Reason,
+    share::Share,
     steps::{limit::Permit, trace::Trace},
     ticket::{FENCING_TICKET, Ticketing},
     upstream::{gate::Gate, speak::TakesTrailers},
@@ -154,6 +155,8 @@ pub struct Hold {
     pub tickets: Option<Arc<Ticketing>>,
     pub operation: Option<Operation>,
     pub running: Rc<Running>,
+    /// Of what its client may wait for and hold, where that is limited.
+    pub share: Option<Rc<Share>>,
 }
 
 impl Right for Hold {

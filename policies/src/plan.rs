@@ -124,6 +124,8 @@ pub struct Limits {
     pub connections: usize,
     /// Requests in flight over all workers.
     pub in_flight: usize,
+    /// Of those, for one client. Default: all.
+    pub per_client: Option<usize>,
     /// Requests at once on one HTTP/2 connection. Default 100.
     pub streams: usize,
     /// Bytes of request head. Default 64 KiB.

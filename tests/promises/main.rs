@@ -5,6 +5,7 @@ mod access;
 mod alerts;
 mod cached;
 mod clients;
+mod clients_share;
 mod differential;
 mod door;
 mod drain;

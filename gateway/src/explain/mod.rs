@@ -30,10 +30,16 @@ use crate::{
     randomness::{Guid, SystemRandomness},
     refusal::{Outcome, Refusal},
     session::paths::Paths,
+    share::Shares,
     stack::{self, Parts},
     stage::{Arrived, Keyed, Notes},
     step::Serve,
-    steps::{fence, hop::HopName, limit::InFlight, route::Routing},
+    steps::{
+        fence,
+        hop::HopName,
+        limit::{InFlight, PerClient},
+        route::Routing,
+    },
     upstream::fleet::Fleets,
 };
 
@@ -72,6 +78,9 @@ pub struct Lock {
     /// The answer when the wait is over.
     pub locked_status: u16,
     pub queue: usize,
+    /// Of it, for one client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_share: Option<usize>,
     pub hold: Kept,
     pub enforce: &'static str,
 }
@@ -165,8 +174,9 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let all = Metrics::of_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let hop = HopName::new(Guid::new(&SystemRandomness));
-    let parts =
-        Parts { in_flight: InFlight::at_most(1), hop, plan: plan.clone(), running: TaskTracker::new() };
+    let per_client = PerClient { shares: Shares::default(), most: None };
+    let (in_flight, running) = (InFlight::at_most(1), TaskTracker::new());
+    let parts = Parts { in_flight, per_client, hop, plan: plan.clone(), running };
     let kerb = Kerb::default();
     let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
     let steps = stack::decide(parts, Routing { edition, metrics }, kerb.clone());
@@ -221,6 +231,7 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
         wait: text::duration(fence::wait(keyed, fence)),
         locked_status: fence.locked_status,
         queue: fence.queue,
+        client_share: fence.client_share,
         hold: kept(fence),
         enforce: match fence.enforce {
             Enforce::Refuse => "refuse",

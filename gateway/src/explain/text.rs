@@ -76,6 +76,9 @@ impl Display for Lock {
         line(f, "mode", self.mode)?;
         line(f, "wait", format_args!("{}, then {}", self.wait, self.locked_status))?;
         line(f, "queue", self.queue)?;
+        if let Some(share) = self.client_share {
+            line(f, "client_share", share)?;
+        }
         match &self.hold {
             Kept::Strict => line(f, "hold", "strict")?,
             Kept::Cached { linger, max_local, max_hold, max_tenure } => line(

@@ -18,10 +18,15 @@ use crate::{
     listen::{Door, certificates::Certificates},
     network::{Accept, Network},
     session::clock::SharedClock,
+    share::Shares,
     stack::Parts,
     stage::Arrived,
     step::Serve,
-    steps::{forward::Forward, hop::HopName, limit::InFlight},
+    steps::{
+        forward::Forward,
+        hop::HopName,
+        limit::{InFlight, PerClient},
+    },
     upstream::{guards::Guards, pool::Pool},
 };
 
@@ -37,6 +42,8 @@ pub struct Shared<R> {
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
+    /// What each client has under way.
+    pub shares: Shares,
     /// Another process may have the same address, and is about to stop.
     pub beside: bool,
     /// How many they are.
@@ -165,11 +172,13 @@ struct Desks<N, R> {
 
 impl<N: Network, R: Staffed<N>> Desks<N, R> {
     fn desk(&self, edition: &Arc<Edition>) -> Desk {
-        let Shared { clock, guards, hop, workers, .. } = &self.shared;
+        let Shared { clock, guards, shares, hop, workers, .. } = &self.shared;
         let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
-        let share = (edition.plan.listener.limits.in_flight / workers).max(1);
+        let limits = &edition.plan.listener.limits;
+        let share = (limits.in_flight / workers).max(1);
         let parts = Parts {
             in_flight: self.in_flight.now_at_most(share),
+            per_client: PerClient { shares: shares.clone(), most: limits.per_client },
             hop: hop.clone(),
             plan: edition.plan.clone(),
             running: self.running.clone(),

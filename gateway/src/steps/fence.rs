@@ -21,6 +21,7 @@ use crate::{
     once::{Admitted, Came},
     refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
+    share::{Client as Who, Share, Shares},
     stage::{Client, Detached, Fenced, Held, Hold, Keyed, Notes},
     step::Serve,
     steps::{
@@ -40,6 +41,8 @@ pub struct Fencing {
     pub guards: Arc<Guards>,
     /// Where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,
+    /// What each client waits for or holds.
+    pub shares: Shares,
     pub clock: SharedClock,
     /// Answers too large to be taken in full, still on their way.
     pub running: TaskTracker,
@@ -55,6 +58,10 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let Detached { mut request, mut client } = request;
     let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
     let fence = fenced.fence(&request.plan).clone();
+    let share = match fencing.share(&request, &fenced, &fence) {
+        Ok(share) => share.map(Rc::new),
+        Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
+    };
     let deadline = Instant::now() + wait(&request, &fence);
     let mut second = fencing.second(&request, &fence);
     let mut first: Option<Refusal> = None;
@@ -62,7 +69,7 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let held = match fencing.acquire(&request, &fenced, &fence, left, &mut client).await {
-            Ok(held) => held,
+            Ok(held) => Hold { share: share.clone(), ..held },
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
         // Whoever hung up while the second attempt waited may have asked elsewhere since.
@@ -125,6 +132,17 @@ impl Fencing {
     async fn drained(&self, patience: Duration) {
         self.drain.cancelled().await;
         sleep(patience).await;
+    }
+
+    /// A place among those of its client that wait for or hold keys of the route; `None` where they are not counted.
+    fn share(&self, request: &Keyed, fenced: &Fenced, fence: &Fence) -> Result<Option<Share>, Refusal> {
+        let Some(most) = fence.client_share else { return Ok(None) };
+        let client = Who::at(request.notes.client.get().expect("set where the client is named"));
+        let route = request.plan.routes.get(fenced.route).name.clone();
+        let share = self.shares.of_route(client, route, most);
+        share
+            .map(Some)
+            .ok_or_else(|| Refusal::new(Reason::ClientLimit, "the client has its share of the route"))
     }
 
     /// The request once more, where there is a second attempt: a guard may tell us that another tenure was before us.
@@ -214,6 +232,7 @@ impl Fencing {
             tickets: self.tickets.clone().filter(|_| guarded),
             operation: fenced.operation.clone().filter(|_| guarded),
             running: fenced.running.clone(),
+            share: None,
         };
         if let Some(tenure) = self.keeper.at_once(wish) {
             request.notes.waited.set(Some(Duration::ZERO));

@@ -1,11 +1,16 @@
-//! Refuses what is more than this worker can have in flight, before any work is done for it.
+//! Refuses what is more than this worker, or one client at all of them, can have in flight, before any work is done for
+//! it.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, OnceCell},
+    rc::Rc,
+};
 
 use crate::{
     body::{Body, Reply},
     refusal::{Reason, Refusal},
-    stage::Arrived,
+    share::{Client, Share, Shares},
+    stage::{Arrived, Clean},
     step::Serve,
 };
 
@@ -18,7 +23,19 @@ pub struct InFlight {
 
 /// One request in flight, until its answer has left in full.
 #[derive(Debug)]
-pub struct Permit(Rc<Cell<usize>>);
+pub struct Permit {
+    count: Rc<Cell<usize>>,
+    /// The same of its client, where that is limited.
+    client: OnceCell<Share>,
+}
+
+/// How many requests one client has in flight at most, over all workers.
+#[derive(Debug, Clone)]
+pub struct PerClient {
+    pub shares: Shares,
+    /// `None`: as many as it likes.
+    pub most: Option<usize>,
+}
 
 impl InFlight {
     pub fn at_most(most: usize) -> Self {
@@ -34,14 +51,14 @@ impl InFlight {
         let count = self.count.get();
         (count < self.most).then(|| {
             self.count.set(count + 1);
-            Permit(self.count.clone())
+            Permit { count: self.count.clone(), client: OnceCell::new() }
         })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.count.set(self.count.get() - 1);
     }
 }
 
@@ -58,4 +75,22 @@ pub async fn limit<S: Serve<Arrived>>(
     request.notes.permit.get_or_init(|| permit.clone());
     let reply = next.serve(request).await?;
     Ok(reply.map(|body: Body| body.holding(permit)))
+}
+
+/// Who the client is, is known by now. It is counted for as long as its request is.
+pub async fn per_client<S: Serve<Clean>>(
+    limit: &PerClient,
+    request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    if let Some(most) = limit.most {
+        let notes = &request.request.notes;
+        let client = Client::at(notes.client.get().expect("set where the client is named"));
+        let permit = notes.permit.get().expect("taken before anything else");
+        let Some(share) = limit.shares.in_flight(client, most) else {
+            return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client"));
+        };
+        permit.client.get_or_init(|| share);
+    }
+    next.serve(request).await
 }

@@ -26,6 +26,7 @@ pub(super) struct Fenced {
 pub(super) struct Terms {
     wait: Option<Duration>,
     queue: Option<usize>,
+    client_share: Option<usize>,
     hold: hold::Written,
     mode: Option<ModeRule>,
     enforce: Option<Enforce>,
@@ -46,6 +47,7 @@ impl Terms {
         Self {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
             queue: block.value("queue", queue).or(inherited.queue),
+            client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
             hold: hold::Written::read(block, &inherited.hold, of),
             mode: block.word("mode", &MODES).or(inherited.mode),
             enforce: block.word("enforce", &ENFORCE).or(inherited.enforce),
@@ -89,6 +91,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         mode,
         wait: terms.wait.unwrap_or(Duration::from_secs(5)),
         queue: terms.queue.unwrap_or(100),
+        client_share: terms.client_share,
         hold: terms.hold.settled(of),
         locked_status,
         max_response,

@@ -36,6 +36,7 @@ fn what_is_not_written_has_the_documented_default() {
     let limits = Limits {
         connections: 4000,
         in_flight: 10_000,
+        per_client: None,
         streams: 100,
         max_header: 65_536,
         max_fields: 100,

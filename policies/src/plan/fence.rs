@@ -22,6 +22,8 @@ pub struct Fence {
     pub wait: Duration,
     /// Waiting requests per key and gateway. Default 100.
     pub queue: usize,
+    /// Requests of one client that wait for or hold keys of the route at this gateway. Default: as many as it likes.
+    pub client_share: Option<usize>,
     /// Always [`Hold::Strict`] for a set.
     pub hold: Hold,
     /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
@@ -197,6 +199,7 @@ mod tests {
             mode: ModeRule::Exclusive,
             wait: Duration::ZERO,
             queue: 1,
+            client_share: None,
             hold: Hold::Strict,
             locked_status: 423,
             max_response: 0,

@@ -1,0 +1,153 @@
+//! Counts what each client has under way, over all workers, so that none takes more than its share.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::{BuildHasher, RandomState},
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Who counts as one client: an IPv4 address, or the network of an IPv6 one. Whoever has an IPv6 network has all of the
+/// addresses in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Client(IpAddr);
+
+/// What is counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Whose {
+    client: Client,
+    /// `None` for all that a client has in flight.
+    route: Option<Arc<str>>,
+}
+
+/// The counts of one process. Who has nothing under way is not in it.
+#[derive(Debug, Clone, Default)]
+pub struct Shares(Arc<Sharded>);
+
+/// Workers that count different clients rarely meet.
+#[derive(Debug, Default)]
+struct Sharded {
+    /// Keyed at random: nobody can choose addresses that meet in one place.
+    hasher: RandomState,
+    shards: [Mutex<HashMap<Whose, usize, RandomState>>; 32],
+}
+
+/// One request of a client, until it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    of: Arc<Sharded>,
+    whose: Whose,
+}
+
+impl Client {
+    pub fn at(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = u128::from(address) & (u128::MAX << 64);
+                IpAddr::V6(Ipv6Addr::from(network))
+            }
+            address => address,
+        })
+    }
+}
+
+impl Shares {
+    /// One more request in flight; `None` where the client has `most` already.
+    pub fn in_flight(&self, client: Client, most: usize) -> Option<Share> {
+        self.enter(Whose { client, route: None }, most)
+    }
+
+    /// One more request that waits for or holds keys of a route. Routes go by their names, which stay the same when a
+    /// plan is changed.
+    pub fn of_route(&self, client: Client, route: Arc<str>, most: usize) -> Option<Share> {
+        self.enter(Whose { client, route: Some(route) }, most)
+    }
+
+    fn enter(&self, whose: Whose, most: usize) -> Option<Share> {
+        let mut counts = self.0.shard(&whose);
+        match counts.entry(whose.clone()) {
+            Entry::Occupied(count) if *count.get() >= most => return None,
+            Entry::Occupied(mut count) => *count.get_mut() += 1,
+            Entry::Vacant(_) if most == 0 => return None,
+            Entry::Vacant(place) => drop(place.insert(1)),
+        }
+        drop(counts);
+        Some(Share { of: self.0.clone(), whose })
+    }
+}
+
+impl Sharded {
+    fn shard(&self, whose: &Whose) -> MutexGuard<'_, HashMap<Whose, usize, RandomState>> {
+        let at = self.hasher.hash_one(whose) % self.shards.len() as u64;
+        let at = usize::try_from(at).expect("less than the number of shards");
+        // Nothing that panics runs under it.
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut counts = self.of.shard(&self.whose);
+        if let Some(count) = counts.get_mut(&self.whose) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.whose);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(address: &str) -> Client {
+        Client::at(address.parse().expect("an address"))
+    }
+
+    fn counted(shares: &Shares) -> usize {
+        shares.0.shards.iter().map(|shard| shard.lock().expect("no panic").len()).sum()
+    }
+
+    #[test]
+    fn a_client_has_its_share_and_no_more_and_leaves_nothing_behind() {
+        let shares = Shares::default();
+        let (one, other) = (client("192.0.2.1"), client("192.0.2.2"));
+        let mut taken: Vec<_> = (0..2).map(|_| shares.in_flight(one, 2).expect("within its share")).collect();
+        assert!(shares.in_flight(one, 2).is_none());
+        let others = shares.in_flight(other, 2).expect("another client");
+        let routes = shares.of_route(one, "pay".into(), 1).expect("counted apart");
+        assert!(shares.of_route(one, "pay".into(), 1).is_none());
+        let further = shares.of_route(one, "book".into(), 1).expect("another route");
+        taken.pop();
+        taken.push(shares.in_flight(one, 2).expect("a place is free again"));
+        assert!(shares.in_flight(one, 1).is_none(), "a smaller share counts those that were there before");
+        assert_eq!(counted(&shares), 4);
+        drop((taken, others, routes, further));
+        assert_eq!(counted(&shares), 0);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_client_and_an_ipv4_address_is_one_however_it_is_written() {
+        assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff::9"));
+        assert_ne!(client("2001:db8:1:2::1"), client("2001:db8:1:3::1"));
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+        assert_ne!(client("::ffff:192.0.2.1"), client("::ffff:192.0.2.2"));
+    }
+
+    #[test]
+    fn counts_of_many_threads_return_to_nothing() {
+        let shares = Shares::default();
+        std::thread::scope(|threads| {
+            for _ in 0..8 {
+                threads.spawn(|| {
+                    for last in 0..100 {
+                        let client = Client::at(IpAddr::from([192, 0, 2, last % 4]));
+                        drop((shares.in_flight(client, 3), shares.of_route(client, "pay".into(), 3)));
+                    }
+                });
+            }
+        });
+        assert_eq!(counted(&shares), 0);
+    }
+}

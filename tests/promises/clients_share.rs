@@ -1,0 +1,168 @@
+//! One client takes no more than its share, and everybody else is served.
+
+use std::{net::IpAddr, time::Duration};
+
+use fencegate_tests::{
+    client::{Answer, Ask, Client, Outcome},
+    gateway::Gateway,
+    history::History,
+    origin::Latch,
+    policy::Policy,
+    site::Site,
+};
+use serde_json::json;
+use tokio::{
+    net::TcpSocket,
+    task::{JoinHandle, spawn},
+};
+
+fn sharing(site: &Site) -> Policy {
+    site.policy("gw-1").with("/routes/0/fence/client_share", 2)
+}
+
+/// A request from another address of this machine.
+fn from(address: &str, gateway: &Gateway, ask: Ask) -> JoinHandle<Answer> {
+    let (address, public): (IpAddr, _) = (address.parse().expect("an address"), gateway.public);
+    spawn(async move {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((address, 0).into()).expect("an address of loopback");
+        let stream = socket.connect(public).await.expect("listens");
+        let mut client = Client::over(stream, public).await.expect("a connection");
+        client.send(&ask).await.expect("an answer")
+    })
+}
+
+fn assert_refused(answer: &Answer) {
+    assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"), "{answer:?}");
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{answer:?}");
+    assert!(answer.field("retry-after").is_some(), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served() {
+    let site = Site::alone().await;
+    let gateway = Gateway::start(&sharing(&site)).await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let waiter = gateway.begin(Ask::post("/pay/7"));
+    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_refused(&answer);
+    assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
+    assert_refused(&gateway.send(&Ask::post("/pay/8")).await);
+    assert_eq!(gateway.send(&Ask::get("/read")).await.status, 200, "another route has its own share");
+    let other = from("127.0.0.2", &gateway, Ask::post("/pay/7"));
+    tree.locks_become("the other client, too", |locks| locks.len() == 3).await;
+
+    latch.let_go();
+    for request in [holder, waiter] {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    assert_eq!(other.await.expect("no panic").status, 200);
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the share is free again");
+    let refused = gateway.metrics().await.sum("fencegate_rejections_total", &["reason=\"client-limit\""]);
+    assert!((refused - 2.0).abs() < 0.1, "{refused}");
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_flight() {
+    let site = Site::alone().await;
+    let gateway = Gateway::start(&sharing(&site)).await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let in_flight = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    for _ in 0..3 {
+        let waiter = gateway.begin(Ask::post("/pay/7"));
+        tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+        assert_refused(&gateway.send(&Ask::post("/pay/7")).await);
+        waiter.hang_up();
+        tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    }
+    // The upstream goes on for it: the key is still held on behalf of this client.
+    in_flight.hang_up();
+    let waiter = gateway.begin(Ask::post("/pay/7"));
+    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    assert_refused(&gateway.send(&Ask::post("/pay/7")).await);
+    latch.let_go();
+    assert_eq!(waiter.answer().await.status, 200);
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    let latch = site.origin.holds("/pay/8");
+    let both = [(); 2].map(|()| gateway.begin(Ask::post("/pay/8")));
+    tree.locks_become("both in their places", |locks| locks.len() == 2).await;
+    latch.let_go();
+    for request in both {
+        assert_eq!(request.answer().await.status, 200, "nothing of the share was lost");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_clients_are_told_apart() {
+    let site = Site::alone().await;
+    let policy = sharing(&site).with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
+    let gateway = Gateway::start(&policy).await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let of = |client: &str| Ask::post("/pay/7").field("X-Forwarded-For", client);
+    let mut asked = Vec::new();
+    for (n, client) in ["2001:db8::1", "2001:db8::2", "198.51.100.7", "2001:db8:0:1::1"].iter().enumerate() {
+        asked.push(gateway.begin(of(client)));
+        tree.locks_become("one more", |locks| locks.len() == n + 1).await;
+    }
+    assert_refused(&gateway.send(&of("2001:db8::3")).await);
+    latch.let_go();
+    for request in asked {
+        assert_eq!(request.answer().await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
+    let site = Site::alone().await;
+    let policy = site.policy("gw-1").with("/listeners/public/limits", json!({"per_client": 3}));
+    let gateway = Gateway::start(&policy).await;
+    let latches = ["/a", "/b", "/pay/7"].map(|path| site.origin.holds(path));
+    let asks = [Ask::get("/a"), Ask::get("/b"), Ask::post("/pay/7")];
+    // Each on a connection of its own, which the kernel gives to any worker.
+    let [reads, hung_up, pays] = asks.map(|ask| gateway.begin(ask));
+    for path in ["/a", "/b", "/pay/7"] {
+        site.origin.request(path, 1).await;
+    }
+    for _ in 0..8 {
+        let answer = gateway.send(&Ask::get("/c")).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"), "{answer:?}");
+    }
+    assert_eq!(site.origin.count("/c"), 0);
+    let other = from("127.0.0.2", &gateway, Ask::get("/c")).await.expect("no panic");
+    assert_eq!(other.status, 200, "another client");
+
+    hung_up.hang_up();
+    gateway.series_becomes("fencegate_requests_in_flight", &["route=\"read\""], 1.0).await;
+    assert_eq!(gateway.send(&Ask::get("/c")).await.status, 200, "who hangs up on an unfenced route is gone");
+    // On a fenced one the upstream goes on, and so does the count.
+    pays.hang_up();
+    let held = site.origin.holds("/a");
+    let again = gateway.begin(Ask::get("/a"));
+    site.origin.request("/a", 2).await;
+    assert_eq!(gateway.send(&Ask::get("/c")).await.status, 429);
+    for latch in latches.iter().chain([&held]) {
+        latch.let_go();
+    }
+    for request in [reads, again] {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    site.tree().await.locks_become("none left", <[String]>::is_empty).await;
+    let latches = ["/d", "/e", "/f"].map(|path| site.origin.holds(path));
+    let all = ["/d", "/e", "/f"].map(|path| gateway.begin(Ask::get(path)));
+    for path in ["/d", "/e", "/f"] {
+        site.origin.request(path, 1).await;
+    }
+    latches.iter().for_each(Latch::let_go);
+    for request in all {
+        assert_eq!(request.answer().await.status, 200, "the counts were back to nothing");
+    }
+}

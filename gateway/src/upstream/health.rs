@@ -162,6 +162,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::upstream::address::Addresses;
 
     fn health() -> Health {
         Health {
@@ -177,7 +178,8 @@ mod tests {
     #[test]
     fn what_another_plan_has_found_unhealthy_stays_so_until_enough_answers_are_good() {
         let limits = PoolLimits { max_connections: 1, max_idle: 1 };
-        let endpoint = Endpoint::new("a:80".into(), limits, watch::Sender::new(()));
+        let addresses = Arc::new(Addresses::of("a:80".into()));
+        let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
         assert!(Run::after_all_before(&endpoint).after(false, &health()), "one bad answer is not enough");
         endpoint.is_well(false);
         let mut run = Run::after_all_before(&endpoint);

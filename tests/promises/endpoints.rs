@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{Ask, Outcome, Raw},
     gateway::{Gateway, Line},
     history::History,
     origin::{Act, Log, Reply},
@@ -271,4 +271,38 @@ async fn no_connection_lies_idle_where_none_may() {
     gateway.gauge_becomes("fencegate_upstream_connections", 0.0).await;
     let connections: BTreeSet<usize> = site.origin.log().on("/a").map(|record| record.connection).collect();
     assert_eq!(connections.len(), 3);
+}
+
+#[tokio::test]
+async fn a_client_that_stops_in_the_middle_of_its_upload_is_no_failure_of_the_endpoint() {
+    let site = Site::fresh().await;
+    let upload = json!({
+        "name": "upload", "upstream": "ledger", "fence": "none", "match": {"methods": ["PUT"], "path": "/up"},
+    });
+    let policy = at(site.policy("gw-1"), &doors(&site))
+        .route(upload)
+        .with("/upstreams/ledger/eject", json!({"failures": 1}))
+        .with("/listeners/public/timeouts", json!({"request_body": "300ms"}));
+    let gateway = Gateway::start(&policy).await;
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    client.say("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf").await.expect("connected");
+    let answer =
+        patiently("the end of patience", client.answer(), || gateway.log()).await.expect("an answer");
+    assert_eq!(answer.word(1), "408", "{answer:?}");
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.sum("fencegate_upstream_ejections_total", &[]), 0.0);
+    assert_eq!(metrics.sum("fencegate_upstream_errors_total", &[]), 0.0);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_nobody_asks_any_more_counts_as_well() {
+    let site = Site::fresh().await;
+    let policy = at(site.policy("gw-1"), &[site.origin.door("one"), nobody()]);
+    let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
+    let gateway = Gateway::start(&policy.clone().with("/upstreams/ledger/health", health)).await;
+    let (endpoints, unhealthy) = ("fencegate_upstream_endpoints", ["state=\"unhealthy\""]);
+    gateway.series_becomes(endpoints, &unhealthy, 1.0).await;
+    gateway.rewrite(&policy);
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    gateway.series_becomes(endpoints, &unhealthy, 0.0).await;
 }

@@ -335,10 +335,11 @@ fn is_coded(headers: &HeaderMap) -> bool {
         .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
-/// It was the body of the request that broke, not the service.
+/// It was the body of the request that broke or did not come, not the service: slow clients must not look like an
+/// endpoint that is ill.
 fn is_of_the_client(error: &hyper::Error) -> bool {
     let body = error.source().and_then(|cause| cause.downcast_ref::<BodyError>());
-    error.is_user() && matches!(body, Some(BodyError::Http(_)))
+    error.is_user() && matches!(body, Some(BodyError::Http(_) | BodyError::Stalled(_)))
 }
 
 /// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what

@@ -14,7 +14,7 @@ use tokio::{sync::OnceCell, task::spawn_blocking};
 use super::tls::Keys;
 
 /// Runs a command to its end, a minute at most.
-async fn run(program: &str, arguments: &[&str]) -> Output {
+pub(super) async fn run(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).args(arguments);
     let output =
@@ -24,7 +24,7 @@ async fn run(program: &str, arguments: &[&str]) -> Output {
     output
 }
 
-fn text(output: &Output) -> String {
+pub(super) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).to_lowercase()
 }
 
@@ -33,6 +33,31 @@ fn kept(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("the target folder can be written");
     folder
+}
+
+/// A Python that has `package`, as PyPI knows it.
+pub(super) async fn venv(name: &str, package: &str) -> String {
+    let folder = kept(name);
+    let (python, at) = (folder.join("bin/python").display().to_string(), folder.display().to_string());
+    // Written last: a folder that was half made is made again.
+    let made = folder.join(package.replace('/', "_"));
+    if !made.exists() {
+        run("python3", &["-m", "venv", &at]).await;
+        run(&python, &["-m", "pip", "install", "-q", package]).await;
+        std::fs::write(made, "").expect("our own folder");
+    }
+    python
+}
+
+/// The variable by which Node finds `package`, as npm knows it.
+pub(super) async fn fetched_by_npm(name: &str, package: &str) -> String {
+    let folder = kept(name);
+    if !folder.join("node_modules").join(name).join("package.json").exists() {
+        let at = folder.display().to_string();
+        let quiet = ["--silent", "--no-audit", "--no-fund", "--prefix"];
+        run("npm", &[&["install"][..], &quiet, &[&at, package]].concat()).await;
+    }
+    format!("NODE_PATH={}", folder.join("node_modules").display())
 }
 
 /// The gateway of a test, with plain text, and another one with TLS.
@@ -98,25 +123,15 @@ with httpx.Client(http1=False, http2=True, verify=ssl.create_default_context(caf
 
 #[tokio::test]
 async fn httpx_over_http2() {
-    static MADE: OnceCell<PathBuf> = OnceCell::const_new();
-    let python = MADE.get_or_init(|| async {
-        let folder = kept("httpx");
-        let (python, at) = (folder.join("bin/python"), folder.display().to_string());
-        if !folder.join("bin/httpx").exists() {
-            run("python3", &["-m", "venv", &at]).await;
-            let packages = ["-m", "pip", "install", "-q", "httpx[http2,cli]==0.28.1"];
-            run(&python.display().to_string(), &packages).await;
-        }
-        python
-    });
-    let python = python.await.display().to_string();
+    static MADE: OnceCell<String> = OnceCell::const_new();
+    let python = MADE.get_or_init(|| venv("httpx", "httpx[http2,cli]==0.28.1")).await;
     let (site, keys) = (Site::fresh().await, Keys::new());
     let (plain, secured) = both(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
     for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
         let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
-        let said = text(&run(&python, &["-c", HTTPX, &url, &authority]).await);
+        let said = text(&run(python, &["-c", HTTPX, &url, &authority]).await);
         assert_done(scheme, &said);
         assert!(said.starts_with("http/2 200"), "{scheme}: {said}");
     }
@@ -137,24 +152,15 @@ client.request({ path: pathname, method: "POST", body: "hi" }).then(async (answe
 
 #[tokio::test]
 async fn undici_over_both_protocols() {
-    static MADE: OnceCell<PathBuf> = OnceCell::const_new();
-    let folder = MADE.get_or_init(|| async {
-        let folder = kept("undici");
-        if !folder.join("node_modules/undici/package.json").exists() {
-            let at = folder.display().to_string();
-            let quiet = ["--silent", "--no-audit", "--no-fund", "--prefix"];
-            run("npm", &[&["install"][..], &quiet, &[&at, "undici@6.29.1"]].concat()).await;
-        }
-        folder
-    });
-    let modules = format!("NODE_PATH={}", folder.await.join("node_modules").display());
+    static MADE: OnceCell<String> = OnceCell::const_new();
+    let modules = MADE.get_or_init(|| fetched_by_npm("undici", "undici@6.29.1")).await;
     let (site, keys) = (Site::fresh().await, Keys::new());
     let (plain, secured) = both(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
     for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
         let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
-        let said = text(&run("env", &[&modules, "node", "-e", UNDICI, &url, &authority]).await);
+        let said = text(&run("env", &[modules, "node", "-e", UNDICI, &url, &authority]).await);
         assert_done(scheme, &said);
         assert!(said.starts_with("200 "), "{scheme}: {said}");
     }

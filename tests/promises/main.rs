@@ -68,4 +68,5 @@ mod upstream_h2;
 mod upstream_tls;
 mod vtc;
 mod waiting;
+mod websockets;
 mod wire;

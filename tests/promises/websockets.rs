@@ -20,7 +20,7 @@ async def echo(socket):
         await socket.send(message)
 
 async def main():
-    async with serve(echo, "127.0.0.1", 0) as server:
+    async with serve(echo, "127.0.0.1", 0, max_size=None) as server:
         print("port", server.sockets[0].getsockname()[1], flush=True)
         await asyncio.get_running_loop().create_future()
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Gateway, Plan, Route, Upstream, UpstreamId};
+use crate::plan::{Gateway, Plan, Route, Unmatched, Upstream, UpstreamId};
 
 /// From the plan in force to another one. Names are in the order of the plan that has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub struct Difference {
     pub rekeyed: Vec<String>,
     /// Upstreams that are not alike, new, or gone.
     pub upstreams: Vec<String>,
+    /// What else differs and is taken over: fields of the file, or the order of its routes.
+    pub settings: Vec<String>,
     /// What differs and has no effect before the process is started anew.
     pub restart: Vec<String>,
 }
@@ -33,13 +35,18 @@ impl Difference {
         let moved = |(old, new): &&(&Route, &Route)| !locks_alike(before, old, after, new);
         let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();
         let fenced = added.iter().chain(&removed).filter(|route| route.fence.is_some());
-        let moved = pairs.iter().filter(moved).map(|(_, new)| new).chain(fenced);
+        // Another order is another first match, so any of them may take the requests of another.
+        let reordered = !in_order(&pairs);
+        let any_lock = |(_, new): &&(&Route, &Route)| reordered && new.fence.is_some();
+        let moved =
+            pairs.iter().filter(|pair| moved(pair) || any_lock(pair)).map(|(_, new)| new).chain(fenced);
         Self {
             added: names(&added),
             removed: names(&removed),
             changed: pairs.iter().filter(unlike).map(|(_, new)| new.name.to_string()).collect(),
             rekeyed: moved.map(|route| route.name.to_string()).collect(),
             upstreams: upstreams(before, after),
+            settings: settings(before, after, reordered),
             restart: restart(old, new),
         }
     }
@@ -55,6 +62,26 @@ fn pairs<'a>(before: &'a Plan, after: &'a Plan) -> Vec<(&'a Route, &'a Route)> {
         before.routes.routes().iter().map(|route| (&*route.name, route)).collect();
     let pair = |new: &'a Route| known.get(&*new.name).map(|old| (*old, new));
     after.routes.routes().iter().filter_map(pair).collect()
+}
+
+/// `pairs` are in the order of the new plan.
+fn in_order(pairs: &[(&Route, &Route)]) -> bool {
+    pairs.is_sorted_by_key(|(old, _)| old.id.0)
+}
+
+fn settings(before: &Plan, after: &Plan, reordered: bool) -> Vec<String> {
+    let passed = |plan: &Plan| match plan.unmatched {
+        Unmatched::Reject => None,
+        Unmatched::Pass(id) => Some(named(plan, id).to_owned()),
+    };
+    let (old, new) = (&before.listener, &after.listener);
+    let fields = [
+        ("listeners", old == new),
+        ("unmatched", passed(before) == passed(after)),
+        ("log", before.log == after.log),
+        ("order of routes", !reordered),
+    ];
+    fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
 }
 
 fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
@@ -181,11 +208,43 @@ routes:
     }
 
     #[test]
+    fn what_is_no_route_and_no_upstream_is_a_difference_too() {
+        for (change, field) in [
+            (("127.0.0.1:8080", "127.0.0.1:8080, hosts: [pay.example]"), "listeners"),
+            (("127.0.0.1:8080", "127.0.0.1:8080, limits: {max_body: 1KiB}"), "listeners"),
+            (("version: 1", "version: 1\nunmatched: {pass: a}"), "unmatched"),
+            (("version: 1", "version: 1\nlog: {access: stdout}"), "log"),
+        ] {
+            let expected = Difference { settings: names(&[field]), ..Difference::default() };
+            assert_eq!(difference(&[change]), expected, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn another_order_of_routes_may_give_a_request_another_lock() {
+        let (pay, read) =
+            POLICY.split_once("  - {name: pay").and_then(|(_, rest)| rest.split_once("\n")).expect("two");
+        let turned = POLICY.split_once("  - {name: pay").expect("routes").0.to_owned()
+            + read
+            + "  - {name: pay"
+            + pay
+            + "\n";
+        let turned = load(&turned).plan.expect("sound");
+        let expected = Difference {
+            rekeyed: names(&["pay"]),
+            settings: names(&["order of routes"]),
+            ..Difference::default()
+        };
+        assert_eq!(Difference::between(&plan(&[]), &turned), expected);
+    }
+
+    #[test]
     fn upstreams_and_what_needs_a_restart_are_told() {
         let changed =
             difference(&[("http://b:80", "http://c:80"), ("zk1:2181", "zk2:2181"), (":8080", ":8081")]);
         let expected = Difference {
             upstreams: names(&["b"]),
+            settings: names(&["listeners"]),
             restart: names(&["listeners", "zookeeper"]),
             ..Difference::default()
         };

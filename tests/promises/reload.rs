@@ -62,13 +62,26 @@ async fn a_dry_run_says_what_would_change_and_changes_nothing() {
     let (code, report) = gateway.reload(&["--dry-run"]).await;
     let difference = json!({
         "added": ["look", "ping"], "removed": ["read"], "changed": ["pay"], "rekeyed": ["pay"],
-        "upstreams": ["ledger"], "restart": ["zookeeper"],
+        "upstreams": ["ledger"], "settings": [], "restart": ["zookeeper"],
     });
     assert_eq!((code, &report["result"], &report["difference"]), (Some(0), &json!("dry"), &difference));
     assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.reason(), "no-route");
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"], &report["difference"]), (Some(0), &json!("applied"), &difference));
     assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.status, 200);
+}
+
+/// What stands outside of routes and upstreams is no less in force.
+#[tokio::test]
+async fn limits_of_the_listener_are_taken_over() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1");
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&Ask::get("/before")).await.status, 200);
+    gateway.rewrite(&policy.with("/listeners/public/hosts", json!(["pay.example"])));
+    let (code, report) = gateway.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
+    assert_eq!(gateway.send(&Ask::get("/after")).await.reason(), "misdirected");
 }
 
 #[tokio::test]

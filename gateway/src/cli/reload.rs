@@ -68,13 +68,14 @@ fn ask(admin: SocketAddr, dry: bool) -> Result<Report, Trouble> {
 
 fn text(report: &Report) -> String {
     let mut text: String = report.said.iter().map(|said| format!("{said}\n")).collect();
-    let Difference { added, removed, changed, rekeyed, upstreams, restart } = &report.difference;
+    let Difference { added, removed, changed, rekeyed, upstreams, settings, restart } = &report.difference;
     for (what, names) in [
         ("routes added", added),
         ("routes removed", removed),
         ("routes changed", changed),
         ("other locks than before", rekeyed),
         ("upstreams changed", upstreams),
+        ("also changed", settings),
         ("no effect before a restart", restart),
     ] {
         if !names.is_empty() {

@@ -106,7 +106,7 @@ impl Reloader {
     async fn read_again(&mut self, dry: bool) -> Report {
         let refused = |said| Report { result: Reloaded::Refused, difference: Difference::default(), said };
         let told = match Written::open(&self.file) {
-            Ok(file) => file.plan(file::load),
+            Ok(file) => file.plan(file::load_in),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
         };
         let said = told.said;

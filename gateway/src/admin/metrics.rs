@@ -6,6 +6,7 @@ mod clients;
 mod endpoints;
 mod guard;
 mod session;
+mod spread;
 mod waits;
 mod worker;
 
@@ -28,6 +29,7 @@ pub use self::{
     endpoints::{EndpointMetrics, Waited},
     guard::GuardMetrics,
     session::SessionMetrics,
+    spread::Spread,
     waits::Waiting,
     worker::{Acquired, Counted, Holding, RouteMetrics, WorkerMetrics},
 };
@@ -262,6 +264,16 @@ impl Metrics {
 
     pub fn clients(&self) -> &ClientMetrics {
         &self.clients
+    }
+
+    /// How long requests waited for their locks, over all routes.
+    pub fn waits_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_wait, SHORT)
+    }
+
+    /// How long they held them.
+    pub fn holds_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_hold, LONG)
     }
 
     pub fn guard(&self) -> GuardMetrics {

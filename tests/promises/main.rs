@@ -4,6 +4,7 @@ mod abuse;
 mod access;
 mod alerts;
 mod cached;
+mod check_online;
 mod clients;
 mod clients_share;
 mod differential;

@@ -1,7 +1,7 @@
 //! The ZooKeeper session: kept alive by one thread, and never believed without proof.
 //!
 //! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one. [`heartbeat`] turns committed writes into
-//! the deadline of a [`proof`], [`evidence`] is that of one tenure; [`supervise`] makes a session, has it kept, and begins anew when it is over; [`live`] is the one of the moment.
+//! the deadline of a [`proof`], [`evidence`] is that of one tenure; [`supervise`] makes a session, has it kept, and begins anew when it is over; `others` sees what the other gateways do; [`live`] is the one of the moment.
 
 pub mod clock;
 pub mod era;
@@ -11,6 +11,7 @@ mod keep;
 pub mod link;
 pub mod live;
 pub mod nameplate;
+mod others;
 pub mod paths;
 pub mod proof;
 pub mod supervise;

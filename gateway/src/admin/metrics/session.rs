@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
 use super::{SHORT, registered};
@@ -23,6 +24,7 @@ pub struct SessionMetrics {
     heartbeat: Histogram,
     errors: IntCounterVec,
     pause: Histogram,
+    mismatch: IntGauge,
 }
 
 impl SessionMetrics {
@@ -57,6 +59,10 @@ impl SessionMetrics {
             ),
             ephemerals: gauges("zk_ephemerals", "Lock nodes that a session has or may have."),
             bytes: gauges("zk_ephemeral_bytes", "Bytes of the paths of a session's lock nodes."),
+            mismatch: registered(
+                registry,
+                IntGauge::new("config_mismatch", "Gateways of this installation that lock other keys."),
+            ),
             label: "0".into(),
             heartbeat: histogram("zk_heartbeat_seconds", "From sending a heartbeat to its answer."),
             errors: registered(
@@ -95,6 +101,11 @@ impl SessionMetrics {
         self.proof.with_label_values(&[&self.label]).set(0.0);
         self.nodes(0, 0);
         self.in_state("none");
+    }
+
+    /// So many gateways of the installation lock other keys.
+    pub fn unlike(&self, gateways: usize) {
+        self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
     pub fn paused(&self, late: Duration) {

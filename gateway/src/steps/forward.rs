@@ -172,6 +172,7 @@ impl<N: Network> Forward<N> {
     ) -> Result<Reply, Failed> {
         let Way { asked, upstream, plan, notes } = way;
         let began = Instant::now();
+        notes.sends(began, &upstream.name);
         notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());

@@ -55,6 +55,7 @@ pub struct Metrics {
     reloads: IntCounterVec,
     reload_successful: IntGauge,
     access_lost: IntCounter,
+    spans_lost: IntCounter,
     held: IntGaugeVec,
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
@@ -179,6 +180,10 @@ impl Metrics {
                 &registry,
                 IntCounter::new("access_log_lost_total", "Lines of the access log that nobody took in time."),
             ),
+            spans_lost: registered(
+                &registry,
+                IntCounter::new("spans_lost_total", "Spans that no collector took in time."),
+            ),
             reload_successful: registered(
                 &registry,
                 IntGauge::with_opts(Opts::new(
@@ -251,6 +256,11 @@ impl Metrics {
     /// Lines of the access log that nobody took in time.
     pub fn access_lost(&self) -> IntCounter {
         self.access_lost.clone()
+    }
+
+    /// Spans that no collector took in time.
+    pub fn spans_lost(&self) -> IntCounter {
+        self.spans_lost.clone()
     }
 
     /// Of the session with this number.

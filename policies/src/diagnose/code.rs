@@ -122,6 +122,7 @@ codes! {
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     ListenerTls       "FG0510" Error "a listener cannot speak TLS with its files"
     Expired           "FG0511" Warning "a certificate of a listener has expired"
+    NoTraces          "FG0512" Error "this build sends no traces"
 }
 
 impl fmt::Display for Code {

@@ -50,6 +50,7 @@ pub struct RouteMetrics {
     warm: [IntCounter; 2],
     hold: Histogram,
     wait: Histogram,
+    handoffs: IntCounter,
     codes: RefCell<HashMap<StatusCode, IntCounter>>,
 }
 
@@ -62,6 +63,8 @@ pub enum Acquired<'a> {
     Warm,
     AtOnce,
     Waited,
+    /// From a request of this gateway that was before.
+    HandedOn,
     ClientGone,
     Refused(&'a Refused),
 }
@@ -143,6 +146,7 @@ impl RouteMetrics {
             warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
             hold: all.lock_hold.with_label_values(label),
             wait: all.lock_wait.with_label_values(label),
+            handoffs: all.handoffs.with_label_values(label),
             codes: RefCell::default(),
             all: all.clone(),
             name,
@@ -206,10 +210,13 @@ impl RouteMetrics {
             self.wait.observe(0.0);
             return self.warm[mode as usize].inc();
         }
+        if let Acquired::HandedOn = result {
+            self.handoffs.inc();
+        }
         let (result, contended) = match result {
             Acquired::Warm => ("warm", "no"),
             Acquired::AtOnce => ("granted", "no"),
-            Acquired::Waited => ("granted", "yes"),
+            Acquired::Waited | Acquired::HandedOn => ("granted", "yes"),
             Acquired::ClientGone => ("client-gone", "yes"),
             Acquired::Refused(Refused::Locked) => ("locked", "yes"),
             Acquired::Refused(Refused::QueueFull) => ("queue-full", "yes"),

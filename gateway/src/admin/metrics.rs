@@ -8,10 +8,14 @@ mod families;
 mod guard;
 mod process;
 mod session;
+mod spread;
 mod waits;
 mod worker;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use fencegate_policies::plan::{Gateway, Level};
 use prometheus::{
@@ -25,6 +29,7 @@ pub use self::{
     families::Family,
     guard::GuardMetrics,
     session::SessionMetrics,
+    spread::Spread,
     waits::Waiting,
     worker::{Acquired, Counted, Holding, RouteMetrics, WorkerMetrics},
 };
@@ -51,7 +56,7 @@ pub struct Metrics {
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
     /// By route. One that a reload has removed stays, because requests of it may still run.
-    waits: Mutex<Vec<(Arc<str>, Arc<Waits>)>>,
+    waits: Mutex<HashMap<Arc<str>, Arc<Waits>>>,
     config: IntGaugeVec,
     reloads: IntCounterVec,
     reload_successful: IntGauge,
@@ -255,6 +260,9 @@ impl Metrics {
     /// too many.
     fn begin(&self, route: &str, level: Level) {
         self.outcome_unknown.with_label_values(&[route]);
+        for (mode, (result, contended)) in worker::acquisitions() {
+            self.acquisitions.with_label_values(&[route, mode, result, contended]);
+        }
         let words: &[Reason] = match level {
             Level::None => &[],
             Level::Upstream => &[Reason::Stale],
@@ -273,12 +281,7 @@ impl Metrics {
     /// What waits for the locks of a route; one count for all workers.
     fn waits(&self, route: &Arc<str>) -> Arc<Waits> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = waits.iter().find(|(name, _)| name == route) {
-            return known.clone();
-        }
-        let new = Arc::<Waits>::default();
-        waits.push((route.clone(), new.clone()));
-        new
+        waits.entry(route.clone()).or_default().clone()
     }
 
     /// Lines of the access log that nobody took in time.
@@ -303,6 +306,16 @@ impl Metrics {
 
     pub fn clients(&self) -> &ClientMetrics {
         &self.clients
+    }
+
+    /// How long requests waited for their locks, over all routes.
+    pub fn waits_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_wait, SHORT)
+    }
+
+    /// How long they held them.
+    pub fn holds_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_hold, LONG)
     }
 
     pub fn guard(&self) -> GuardMetrics {

@@ -134,6 +134,9 @@ impl SessionMetrics {
         for cause in Cause::ALL {
             self.ends(cause).with_label_values(&[cause.word()]);
         }
+        for op in OPERATIONS {
+            self.seconds.with_label_values(&[op]);
+        }
         for (over, _) in THRESHOLDS {
             self.pauses.with_label_values(&[over]);
         }
@@ -238,3 +241,18 @@ impl SessionMetrics {
 
 /// Names of lengths of a pause, and the part of the session timeout that each is.
 const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
+
+/// Of a session, as [`crate::session::metered`] calls them.
+const OPERATIONS: [&str; 11] = [
+    "connect",
+    "create",
+    "delete",
+    "list",
+    "stat",
+    "read",
+    "watch",
+    "watch-list",
+    "sync",
+    "commit",
+    "ephemerals",
+];

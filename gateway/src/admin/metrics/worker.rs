@@ -69,6 +69,32 @@ pub enum Acquired<'a> {
     Refused(&'a Refused),
 }
 
+impl Acquired<'_> {
+    /// What came of it, and whether another holder was before us.
+    fn words(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Warm => ("warm", "no"),
+            Self::AtOnce => ("granted", "no"),
+            Self::Waited | Self::HandedOn => ("granted", "yes"),
+            Self::ClientGone => ("client-gone", "yes"),
+            Self::Refused(Refused::Locked) => ("locked", "yes"),
+            Self::Refused(Refused::QueueFull) => ("queue-full", "yes"),
+            Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
+            Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+        }
+    }
+}
+
+/// All that can be counted of asking for locks: mode, and what came of it.
+pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
+    let refused =
+        [Refused::Locked, Refused::QueueFull, Refused::KeyLimit(""), Refused::Service(String::new())];
+    let refused = refused.map(|refused| Acquired::Refused(&refused).words());
+    let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
+    let words = others.map(|result| result.words()).into_iter().chain(refused);
+    words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
+}
+
 impl WorkerMetrics {
     pub fn new(all: Arc<Metrics>, plan: &Plan) -> Self {
         let route =
@@ -213,16 +239,7 @@ impl RouteMetrics {
         if let Acquired::HandedOn = result {
             self.handoffs.inc();
         }
-        let (result, contended) = match result {
-            Acquired::Warm => ("warm", "no"),
-            Acquired::AtOnce => ("granted", "no"),
-            Acquired::Waited | Acquired::HandedOn => ("granted", "yes"),
-            Acquired::ClientGone => ("client-gone", "yes"),
-            Acquired::Refused(Refused::Locked) => ("locked", "yes"),
-            Acquired::Refused(Refused::QueueFull) => ("queue-full", "yes"),
-            Acquired::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
-            Acquired::Refused(Refused::Service(_)) => ("lock-service", "no"),
-        };
+        let (result, contended) = result.words();
         if result == "granted" {
             self.wait.observe(waited.as_secs_f64());
         }

@@ -182,10 +182,8 @@ impl Metrics {
                 "access_log_lost_total",
                 "Lines of the access log that nobody took in time.",
             )),
-            spans_lost: families.register(IntCounter::new(
-                "spans_lost_total",
-                "Spans that no collector took in time.",
-            )),
+            spans_lost: families
+                .register(IntCounter::new("spans_lost_total", "Spans that no collector took in time.")),
             reload_successful: families.register(
                 IntGauge::with_opts(Opts::new(
                     "config_last_reload_successful",

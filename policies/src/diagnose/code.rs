@@ -117,6 +117,7 @@ codes! {
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     ListenerTls       "FG0510" Error "a listener cannot speak TLS with its files"
     Expired           "FG0511" Warning "a certificate of a listener has expired"
+    AdminToken        "FG0512" Error "the token of the admin listener is no token"
 }
 
 impl fmt::Display for Code {

@@ -10,7 +10,7 @@ mod tls;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
+pub use fence::{Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use log::{Access, KeysShown, Log};
 pub use once::{Once, OnceStore, Operation};

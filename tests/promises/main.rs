@@ -64,6 +64,7 @@ mod storm;
 mod streaming;
 mod tls;
 mod tunnel;
+mod uploads;
 mod upstream_h2;
 mod upstream_tls;
 mod vtc;

@@ -96,6 +96,7 @@ codes! {
     OnceStore         "FG0221" Error "operations are to be remembered by somebody who cannot, or need not"
     OnceShared        "FG0222" Error "operations that happen at most once share their key"
     OneOperation      "FG0223" Error "all requests of a route would be one operation"
+    StreamedBody      "FG0224" Error "bodies are to be streamed whose end has to be known before they are sent"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"

@@ -67,6 +67,7 @@ mod streaming;
 mod tls;
 mod traces;
 mod tunnel;
+mod uploads;
 mod upstream_h2;
 mod upstream_tls;
 mod vtc;

@@ -24,9 +24,9 @@ use tokio::{
 };
 
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
+pub(crate) const GIB: u64 = 1 << 30;
 /// Buffers of one exchange on both sides take less than one of them; the rest is slack of the allocator.
-const FLAT: usize = 16 << 20;
+pub(crate) const FLAT: usize = 16 << 20;
 
 /// A service that keeps nothing: `GET` gets a gibibyte, and of anything else it counts the body. It has a thread of its
 /// own, so that those who ask do not wait for it.
@@ -117,7 +117,7 @@ const CYCLE: u64 = 256;
 static PIECES: LazyLock<Vec<Vec<u8>>> =
     LazyLock::new(|| (0..CYCLE).map(|n| piece_at(n * PIECE as u64)).collect());
 
-async fn say(
+pub(crate) async fn say(
     to: &mut (impl AsyncWriteExt + Unpin),
     length: u64,
     mut told: impl FnMut(u64),
@@ -169,12 +169,12 @@ async fn connect(gateway: &Gateway) -> BufReader<TcpStream> {
 }
 
 /// How much more than at first was in use at once.
-fn grown(gateway: &Gateway, before: usize) -> usize {
+pub(crate) fn grown(gateway: &Gateway, before: usize) -> usize {
     gateway.peak().saturating_sub(before)
 }
 
 /// Before something is measured, as it is in the long run.
-async fn warm(gateway: &Gateway) -> usize {
+pub(crate) async fn warm(gateway: &Gateway) -> usize {
     let mut client = connect(gateway).await;
     client.write_all(b"GET /nowhere\\ HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;

@@ -189,6 +189,10 @@ impl<I: Reset> Reset for TlsStream<I> {
     fn reset_on_close(&self) {
         self.get_ref().0.reset_on_close();
     }
+
+    fn has_hung_up(&self) -> bool {
+        self.get_ref().0.has_hung_up()
+    }
 }
 
 /// Looks at the files once a second, for as long as somebody needs them.

@@ -57,7 +57,10 @@ impl Account {
             (_, Some(refusal)) => Err(self.refused(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
-                let passed_on = self.reason.filter(|reason| *reason == Reason::UpstreamConnect);
+                // Neither is the guard's fault, and neither ends by asking again.
+                let passed_on = self.reason.filter(|reason| {
+                    matches!(reason, Reason::UpstreamConnect | Reason::BodyTooLarge | Reason::SlowRequest)
+                });
                 Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
             }
             // It says nothing, so it is not a guard's, and what came of the request is not known. A successful answer
@@ -181,7 +184,14 @@ mod tests {
         }
         let connect = judged("not-dispatched; reason=upstream-connect", "", true);
         assert_eq!(connect, (Reason::UpstreamConnect, false));
-        assert_eq!(judged("not-dispatched; reason=overloaded", "", true), (Reason::Guard, false));
+        for (word, reason) in [
+            ("not-dispatched; reason=body-too-large", Reason::BodyTooLarge),
+            ("not-dispatched; reason=slow-request", Reason::SlowRequest),
+            ("not-dispatched; reason=overloaded", Reason::Guard),
+        ] {
+            assert_eq!(judged(word, "", true), (reason, false));
+            assert_eq!(judged(word, "", false), (Reason::OutcomeUnknown, true));
+        }
         assert_eq!(judged("not-dispatched; reason=overloaded", "", false), (Reason::OutcomeUnknown, true));
     }
 

@@ -6,6 +6,7 @@ mod admin_door;
 mod admin_locks;
 mod alerts;
 mod cached;
+mod check_online;
 mod clients;
 mod clients_share;
 mod differential;

@@ -25,6 +25,7 @@ pub mod lock;
 pub mod network;
 pub mod once;
 pub mod peer;
+pub mod pem;
 pub mod pieces;
 pub mod randomness;
 pub mod refusal;

@@ -1,10 +1,10 @@
 //! A policy file as it lies on the disk, and what is wrong with it, in words.
 
-use std::{fs, io, path::Path};
+use std::{env, fs, io, path::Path};
 
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Place},
-    file::Loaded,
+    file::{Environment, Loaded},
 };
 
 use crate::access::SENDS_SPANS;
@@ -45,8 +45,9 @@ impl Written {
         Ok(Self { name, text })
     }
 
-    pub fn plan<P>(&self, load: fn(&str) -> Loaded<P>) -> Told<P> {
-        let loaded = buildable(load(&self.text), SENDS_SPANS);
+    /// With the environment of this process.
+    pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Told<P> {
+        let loaded = buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
         let said = loaded.diagnostics.iter().map(|diagnostic| diagnostic.render(&self.name, &self.text));
         Told { said: said.collect(), plan: loaded.plan }
     }

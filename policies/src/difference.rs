@@ -1,6 +1,6 @@
 //! Says what another plan changes, and whose locks would mean something else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,10 +27,11 @@ impl Difference {
     pub fn between(old: &Gateway, new: &Gateway) -> Self {
         let (before, after) = (&old.serving, &new.serving);
         let pairs = pairs(before, after);
-        let gone = |route: &&Route| !pairs.iter().any(|(old, _)| old.name == route.name);
-        let fresh = |route: &&Route| !pairs.iter().any(|(_, new)| new.name == route.name);
-        let removed: Vec<&Route> = before.routes.routes().iter().filter(gone).collect();
-        let added: Vec<&Route> = after.routes.routes().iter().filter(fresh).collect();
+        // Routes of one name have it once in each plan.
+        let both: HashSet<&str> = pairs.iter().map(|(old, _)| &*old.name).collect();
+        let lone = |route: &&Route| !both.contains(&*route.name);
+        let removed: Vec<&Route> = before.routes.routes().iter().filter(lone).collect();
+        let added: Vec<&Route> = after.routes.routes().iter().filter(lone).collect();
         let unlike = |(old, new): &&(&Route, &Route)| !alike(before, old, after, new);
         let moved = |(old, new): &&(&Route, &Route)| !locks_alike(before, old, after, new);
         let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();

@@ -1,9 +1,11 @@
 //! Reads a file into a plan, or says all that is wrong with it at once.
 
+mod admin;
 mod agree;
 mod asked;
 mod block;
 mod choice;
+mod environment;
 mod fence;
 mod gateway;
 mod guard;
@@ -31,8 +33,8 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 
-pub use self::kind::Kind;
 use self::{block::Block, kind::refuse_the_other};
+pub use self::{environment::Environment, kind::Kind};
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     plan::{Gateway, Guard},
@@ -63,25 +65,42 @@ impl Faults {
     }
 }
 
-/// The plan that the policy of a gateway describes. Never panics, whatever the text.
+/// The plan that the policy of a gateway describes, where the environment has no variables. Never panics, whatever the
+/// text.
 pub fn load(text: &str) -> Loaded<Gateway> {
-    read(text, Kind::Gateway, "the policy", gateway::policy)
+    load_in(text, &|_| None)
 }
 
-/// The plan that the file of a guard describes. Never panics, whatever the text.
+/// The plan that the file of a guard describes, where the environment has no variables. Never panics, whatever the text.
 pub fn load_guard(text: &str) -> Loaded<Guard> {
-    read(text, Kind::Guard, "the guard's file", guard::guard)
+    load_guard_in(text, &|_| None)
+}
+
+/// As [`load`], with the environment that `${NAME}` in the file asks for.
+pub fn load_in(text: &str, environment: &Environment) -> Loaded<Gateway> {
+    read(text, environment, Kind::Gateway, "the policy", gateway::policy)
+}
+
+/// As [`load_guard`], with the environment that `${NAME}` in the file asks for.
+pub fn load_guard_in(text: &str, environment: &Environment) -> Loaded<Guard> {
+    read(text, environment, Kind::Guard, "the guard's file", guard::guard)
 }
 
 /// Which of the two a file is for, as its fields say.
 pub fn kind(text: &str) -> Kind {
-    yaml::parse(text, &Faults::default()).map_or(Kind::Gateway, |root| kind::of(&root))
+    yaml::parse(text, &|_| None, &Faults::default()).map_or(Kind::Gateway, |root| kind::of(&root))
 }
 
-fn read<P>(text: &str, kind: Kind, what: &str, read: impl FnOnce(&mut Block) -> Option<P>) -> Loaded<P> {
+fn read<P>(
+    text: &str,
+    environment: &Environment,
+    kind: Kind,
+    what: &str,
+    read: impl FnOnce(&mut Block) -> Option<P>,
+) -> Loaded<P> {
     let faults = Faults::default();
     let start = Place { line: 1, column: 1, width: 1 };
-    let plan = yaml::parse(text, &faults)
+    let plan = yaml::parse(text, environment, &faults)
         .filter(|root| refuse_the_other(root, kind, &faults))
         .and_then(|root| Block::read(Some(&root), what, start, &faults, read)?);
     let mut diagnostics = faults.found.into_inner();

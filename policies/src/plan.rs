@@ -1,5 +1,6 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
+mod admin;
 mod fence;
 mod guard;
 mod log;
@@ -10,6 +11,7 @@ mod tls;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+pub use admin::Admin;
 pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use log::{Access, KeysShown, Log, Traces};
@@ -153,12 +155,6 @@ pub struct Timeouts {
     pub response_write: Duration,
     /// From the signal to stop to the end of the process. Default 30 s.
     pub drain: Duration,
-}
-
-/// The admin listener: loopback only, until it can ask for credentials.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admin {
-    pub address: SocketAddr,
 }
 
 /// Where the locks live.

@@ -71,6 +71,7 @@ async fn take(keeper: &Keeper, key: &ResourceKey) -> Token {
         hold: Hold::Strict,
         wait: Duration::from_secs(20),
         queue: 100,
+        route: &"pay".into(),
     };
     let tenure = keeper.acquire(wish).await.expect("granted");
     tenure.dispatch().expect("a dispatch").token

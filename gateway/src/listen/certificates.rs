@@ -11,10 +11,10 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::plan::{self, ClientAuth, Pair, Protocols, ServedTls};
 use rustls::{
-    RootCertStore, ServerConfig,
+    ServerConfig,
     client::verify_server_name,
     crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{PrivateKeyDer, ServerName, pem::PemObject},
+    pki_types::ServerName,
     server::{
         ClientHello, ParsedCertificate, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
         danger::ClientCertVerifier,
@@ -34,7 +34,7 @@ use crate::{
     admin::metrics::ClientMetrics,
     network::Reset,
     peer::Secured,
-    upstream::tls::{BadTls, Secrecy, Stamp, certificates, read, stamp_of},
+    pem::{self, BadPem, Stamp, stamp_of},
 };
 
 /// What a listener shows its clients, and asks them for. Shared by all workers.
@@ -58,7 +58,7 @@ struct Looked {
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
     #[error(transparent)]
-    File(#[from] BadTls),
+    File(#[from] BadPem),
     #[error("the key in {key} cannot be used with the certificate in {certificate}")]
     Pair { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("clients cannot be verified with the certificates in {path}")]
@@ -94,18 +94,19 @@ impl Certificates {
         thread::Builder::new()
             .name("certificates".into())
             .spawn(move || watch(&watched))
-            .map_err(|source| BadTls::Read { path: "/proc/self/task".into(), source })?;
+            .map_err(|source| BadPem::Read { path: "/proc/self/task".into(), source })?;
         Ok(Some(opened))
     }
 
     /// Reads the files now, whether they look changed or not. Handshakes that have begun go on with the old ones, and
     /// connections are not touched.
-    pub fn reload(&self) {
+    ///
+    /// # Errors
+    /// They cannot be used, which is told in the log as well; the old ones stay.
+    pub fn reload(&self) -> Result<(), BadCertificate> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         *looked = Looked { seen: stamps(&self.tls), bad: None };
-        if let Err(bad) = self.take_over() {
-            self.tell(&bad);
-        }
+        self.take_over().inspect_err(|bad| self.tell(bad))
     }
 
     fn look(&self) {
@@ -219,10 +220,7 @@ fn config(
 }
 
 fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, BadCertificate> {
-    let chain = certificates(&pair.certificate)?;
-    let bytes = read(&pair.key, Secrecy::Secret)?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|why| BadTls::Pem { path: pair.key.clone(), why: why.to_string() })?;
+    let (chain, key) = (pem::certificates(&pair.certificate)?, pem::private_key(&pair.key)?);
     let unfit = |source| BadCertificate::Pair {
         certificate: pair.certificate.clone(),
         key: pair.key.clone(),
@@ -240,12 +238,7 @@ fn verifier(
         ClientAuth::Optional(path) => (false, path),
         ClientAuth::Required(path) => (true, path),
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        let unfit = |why: rustls::Error| BadTls::Pem { path: path.clone(), why: why.to_string() };
-        roots.add(certificate).map_err(unfit)?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(pem::roots(path)?), provider);
     let builder = if required { builder } else { builder.allow_unauthenticated() };
     builder.build().map_err(|source| BadCertificate::Clients { path: path.clone(), source })
 }

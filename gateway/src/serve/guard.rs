@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     access::Tellers,
-    admin::{self, metrics::Metrics},
+    admin::{self, door::Door, metrics::Metrics},
     edition::Edition,
     front::Role,
     guard::{
@@ -96,6 +96,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.serving.admin.address, false)?;
+    let door = Door::of(&plan.serving.admin).map_err(Trouble::AdminToken)?;
     let tickets = plan.tickets.as_ref().map(|from| verifier(from, &waiting)).transpose()?;
     let (guard, store) = open(plan, options, &clock, &metrics)?;
     let drain = CancellationToken::new();
@@ -118,13 +119,13 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         beside: false,
         workers,
         drain: drain.clone(),
-        certificates,
+        certificates: certificates.clone(),
         role,
     })?;
-    start_admin(admin, &guard, &metrics, &drain)?;
+    start_admin((admin, door), &guard, &metrics, &drain)?;
     waiting.block_on(async {
         tokio::select! {
-            () = stop(&mut signals) => Ok(()),
+            () = stop(&mut signals, certificates.as_deref()) => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
             () = keep_tidy(&guard) => Ok(()),
             () = refresh(tickets.as_deref()) => Ok(()),
@@ -149,9 +150,13 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
 }
 
 /// A guard reads its file once: marks and journal are kept by what stands in it.
-async fn stop(signals: &mut Signals) {
+async fn stop(signals: &mut Signals, certificates: Option<&Certificates>) {
     while signals.next_of_all().await == Wanted::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
+        if let Some(certificates) = certificates {
+            // Told in the log where they cannot be used.
+            certificates.reload().ok();
+        }
     }
 }
 
@@ -227,11 +232,11 @@ async fn keep_tidy(guard: &Guard) {
 const SWEEP: Duration = Duration::from_secs(10);
 
 fn start_admin(
-    listener: TcpListener,
+    (listener, door): (TcpListener, Door),
     guard: &Arc<Guard>,
     metrics: &Arc<Metrics>,
     drain: &CancellationToken,
 ) -> io::Result<()> {
     let seen = admin::guard::Seen { guard: guard.clone(), metrics: metrics.clone(), drain: drain.clone() };
-    admin::start(listener, admin::guard::routes(seen))
+    admin::listen::start(listener, admin::guard::routes(seen), door, async {})
 }

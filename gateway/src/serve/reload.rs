@@ -1,7 +1,7 @@
 //! Puts another plan in force while requests run: the file is checked in full, then all workers take it over. A bad file
 //! changes nothing.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{error::Error, io, path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_policies::{difference::Difference, file, plan::Gateway};
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::{
-    admin::metrics::{Metrics, Reloaded},
+    admin::{
+        effective::InForce,
+        metrics::{Metrics, Reloaded},
+    },
     edition::Edition,
+    listen::certificates::Certificates,
     lock::keeper::Keeper,
     network::Tcp,
     session::nameplate::Nameplate,
@@ -28,16 +32,21 @@ pub struct Report {
     pub said: Vec<String>,
 }
 
-/// Asks the process for another plan, from any thread.
+/// Asks the process for another plan, or to end, from any thread.
 #[derive(Debug, Clone)]
 pub struct Asking(mpsc::UnboundedSender<Asked>);
 
-/// Somebody asks for the file to be read again.
+/// What somebody asks of the process.
 #[derive(Debug)]
-pub struct Asked {
-    /// Only to be told what would change.
-    pub dry: bool,
-    pub told: oneshot::Sender<Report>,
+pub enum Asked {
+    /// The file is to be read again.
+    Reload {
+        /// Only to be told what would change.
+        dry: bool,
+        told: oneshot::Sender<Report>,
+    },
+    /// The process is to end in order.
+    Drain,
 }
 
 /// Tells a worker to take another edition over.
@@ -56,8 +65,11 @@ pub struct Reloader {
     pub workers: Vec<mpsc::UnboundedSender<Turn>>,
     pub metrics: Arc<Metrics>,
     pub guards: Arc<Guards>,
+    /// What TLS is spoken with, where it is.
+    pub certificates: Option<Arc<Certificates>>,
     pub keeper: Keeper,
     pub nameplate: Nameplate,
+    pub in_force: InForce,
 }
 
 pub fn asking() -> (Asking, mpsc::UnboundedReceiver<Asked>) {
@@ -69,19 +81,27 @@ impl Asking {
     /// `None`: the process stops and reads no files any more.
     pub async fn reload(&self, dry: bool) -> Option<Report> {
         let (told, report) = oneshot::channel();
-        self.0.send(Asked { dry, told }).ok()?;
+        self.0.send(Asked::Reload { dry, told }).ok()?;
         report.await.ok()
+    }
+
+    /// As SIGTERM.
+    pub fn drain(&self) {
+        // Nobody listens who is not draining already.
+        self.0.send(Asked::Drain).ok();
     }
 }
 
 impl Reloader {
-    /// Reads the file again.
+    /// Reads the file again, and the certificates that clients are shown, whatever the file says.
     ///
     /// # Cancellation
     /// Not to be dropped: some workers would have the new plan and others the old one.
     pub async fn reload(&mut self, dry: bool) -> Report {
-        let report = self.read_again(dry).await;
+        let mut report = self.read_again(dry).await;
         if !dry {
+            let bad = self.certificates.as_ref().and_then(|certificates| certificates.reload().err());
+            report.said.extend(bad.map(|bad| format!("FG0510: {}", chain(&bad))));
             self.metrics.reloaded(report.result);
         }
         self.tell(&report, dry);
@@ -91,7 +111,7 @@ impl Reloader {
     async fn read_again(&mut self, dry: bool) -> Report {
         let refused = |said| Report { result: Reloaded::Refused, difference: Difference::default(), said };
         let told = match Written::open(&self.file) {
-            Ok(file) => file.plan(file::load),
+            Ok(file) => file.plan(file::load_in),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
         };
         let said = told.said;
@@ -127,6 +147,7 @@ impl Reloader {
         }
         self.guards.keep(&plan.upstreams);
         self.nameplate.says(&gateway);
+        self.in_force.turn_to(gateway.clone());
         old.fleets.retire();
         let (opening, keeper, rekeyed) = (edition.clone(), self.keeper.clone(), difference.rekeyed.clone());
         tokio::spawn(async move {
@@ -158,8 +179,11 @@ impl Reloader {
 
 /// A file for TLS, told with what is wrong with it.
 fn unusable(bad: BadTls) -> io::Error {
-    let why = std::error::Error::source(&bad).map(ToString::to_string);
-    io::Error::other(why.map_or_else(|| bad.to_string(), |why| format!("{bad}: {why}")))
+    io::Error::other(chain(&bad))
+}
+
+fn chain(bad: &dyn Error) -> String {
+    bad.source().map_or_else(|| bad.to_string(), |why| format!("{bad}: {why}"))
 }
 
 /// Sees when a file changes. A file that is being written changes more than once.

@@ -14,7 +14,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use crate::{
-    admin::metrics::{Acquired, WorkerMetrics},
+    admin::{
+        hot::Hot,
+        metrics::{Acquired, WorkerMetrics},
+    },
     body::Reply,
     edition::Edition,
     lock::keeper::{Keeper, Refused, Wish},
@@ -48,6 +51,8 @@ pub struct Fencing {
     pub running: TaskTracker,
     pub drain: CancellationToken,
     pub metrics: Rc<WorkerMetrics>,
+    /// Which keys are waited for.
+    pub hot: Hot,
 }
 
 pub async fn fence<S: Serve<Held<Hold>>>(
@@ -222,7 +227,8 @@ impl Fencing {
     ) -> Result<Hold, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
-        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue };
+        let route = &request.plan.routes.get(fenced.route).name;
+        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, route };
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         let held = |tenure| Hold {
             tenure: Rc::new(tenure),
@@ -248,6 +254,7 @@ impl Fencing {
             }
             () = client.gone() => {
                 metrics.acquired(Acquired::ClientGone, fenced.mode, asked.elapsed());
+                self.hot.waited(&fenced.keys, asked.elapsed(), true);
                 // Nobody reads this.
                 return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
             }
@@ -260,6 +267,7 @@ impl Fencing {
             Err(refused) => Acquired::Refused(refused),
         };
         metrics.acquired(result, fenced.mode, asked.elapsed());
+        self.hot.waited(&fenced.keys, asked.elapsed(), acquired.is_err());
         match acquired {
             Ok(tenure) => Ok(held(tenure)),
             Err(refused) => Err(refusal(&refused, fence.locked_status)),

@@ -57,7 +57,9 @@ impl Account {
             (_, Some(refusal)) => Err(self.refused(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
-                let passed_on = self.reason.filter(|reason| *reason == Reason::UpstreamConnect);
+                // The client that a guard counts is ours, as we have named it.
+                let known = |reason: &Reason| matches!(reason, Reason::UpstreamConnect | Reason::ClientLimit);
+                let passed_on = self.reason.filter(known);
                 Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
             }
             // It says nothing, so it is not a guard's, and what came of the request is not known. A successful answer
@@ -181,6 +183,9 @@ mod tests {
         }
         let connect = judged("not-dispatched; reason=upstream-connect", "", true);
         assert_eq!(connect, (Reason::UpstreamConnect, false));
+        let limited = judged("not-dispatched; reason=client-limit", "", true);
+        assert_eq!(limited, (Reason::ClientLimit, false));
+        assert_eq!(judged("not-dispatched; reason=client-limit", "", false), (Reason::OutcomeUnknown, true));
         assert_eq!(judged("not-dispatched; reason=overloaded", "", true), (Reason::Guard, false));
         assert_eq!(judged("not-dispatched; reason=overloaded", "", false), (Reason::OutcomeUnknown, true));
     }

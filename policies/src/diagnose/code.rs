@@ -72,6 +72,9 @@ codes! {
     MixedSchemes      "FG0132" Error "some endpoints of an upstream speak TLS, and others do not"
     BadServerName     "FG0133" Error "the name in a certificate is not one of a server"
     BadUpgrade        "FG0134" Error "a protocol is not one to switch to"
+    SameAddress       "FG0135" Error "two listeners have one address"
+    UnsetVariable     "FG0136" Error "a variable of the environment is not set, and has no default"
+    BadVariable       "FG0137" Error "what stands between `${` and `}` names no variable of the environment"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -109,6 +112,7 @@ codes! {
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"
     OneFieldForTwo    "FG0403" Error "both token fields have one name"
     NoTickets         "FG0404" Warning "a guard asks for no tickets, so whoever reaches it can make up a token"
+    PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     ListenerTls       "FG0510" Error "a listener cannot speak TLS with its files"

@@ -1,7 +1,7 @@
 //! Reads the policy of a gateway.
 
 use super::{
-    Faults,
+    Faults, admin,
     block::Block,
     fence, listener, log,
     route::{self, Written},
@@ -21,7 +21,10 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     super::version(block);
     let name = block.value("name", scalar::name);
     let listener = listener::listener(block);
-    let admin = listener::admin(block, 9901);
+    let admin = admin::admin(block, 9901);
+    if let Some(listener) = &listener {
+        admin.clash(block, "listeners", listener.address);
+    }
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
     let defaults = block.inner("defaults", fence::Terms::defaults).unwrap_or_default();
@@ -47,7 +50,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
         serving: Plan {
             name,
             listener: listener?,
-            admin,
+            admin: admin.admin,
             unmatched,
             log,
             fields: ReservedFields::with(renamed.cloned()),

@@ -26,14 +26,19 @@ impl Hosts {
     /// Whatever its port: behind a load balancer it is not ours.
     pub fn contains(&self, host: &CanonicalHost) -> bool {
         let Self::Only(served) = self else { return true };
-        served.iter().any(|served| match served {
-            Served::Host(name) => host.name() == name,
-            Served::Below(tail) => host.name().len() > tail.len() && host.name().ends_with(tail),
-        })
+        served.iter().any(|served| served.is(host))
     }
 }
 
 impl Served {
+    /// Whatever its port.
+    pub fn is(&self, host: &CanonicalHost) -> bool {
+        match self {
+            Self::Host(name) => host.name() == name,
+            Self::Below(tail) => host.name().len() > tail.len() && host.name().ends_with(tail),
+        }
+    }
+
     /// Reads `pay.example`, an address, or `*.pay.example`.
     ///
     /// # Errors

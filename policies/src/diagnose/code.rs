@@ -99,6 +99,10 @@ codes! {
     OnceStore         "FG0221" Error "operations are to be remembered by somebody who cannot, or need not"
     OnceShared        "FG0222" Error "operations that happen at most once share their key"
     OneOperation      "FG0223" Error "all requests of a route would be one operation"
+    BadCondition      "FG0224" Error "no request can meet the condition of a route, or it cannot be told which do"
+    OpenPath          "FG0225" Warning "a route lets requests that write pass without a lock where another one fences them"
+    LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
+    OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to an upstream that has fenced routes"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -107,6 +111,7 @@ codes! {
     ShortExecution    "FG0305" Error "an answer may come when its execution already counts as over"
     EarlyEviction     "FG0306" Warning "a guard forgets marks of keys that may still be held or waited for"
     Observed          "FG0307" Warning "what should be refused passes, so nothing is promised"
+    BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"

@@ -80,7 +80,7 @@ fn what_is_written_is_in_the_plan() {
     assert_eq!(plan.upstream(UpstreamId(0)).endpoints.len(), 1);
     assert!(plan.upstreams[0].has_fenced_routes);
     let found = |method, path| {
-        let id = plan.routes.find(method, &CanonicalPath::parse(path))?.route.id;
+        let id = plan.routes.find(method, &CanonicalPath::parse(path), &()).expect("no conditions")?.route.id;
         let route = plan.routes.get(id);
         Some((&*route.name, route.fence.as_ref()))
     };

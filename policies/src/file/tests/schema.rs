@@ -139,6 +139,7 @@ impl Schema<'_> {
             How::Entries => {
                 json!({"type": "object", "additionalProperties": self.mapping(&format!("{path}/*"))})
             }
+            How::Texts => json!({"type": "object", "additionalProperties": single("text")}),
             How::Mapping => self.mapping(path),
         };
         how.iter().map(each).collect()

@@ -7,6 +7,8 @@ use fencegate_policies::{
     file::{Environment, Loaded},
 };
 
+use crate::access::SENDS_SPANS;
+
 /// The text of a file.
 pub struct Written {
     /// As it was named.
@@ -47,7 +49,7 @@ impl Written {
 
     /// With the environment of this process.
     pub fn load<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Loaded<P> {
-        load(&self.text, &|name| env::var(name).ok())
+        buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS)
     }
 
     pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Told<P> {
@@ -62,6 +64,17 @@ impl Written {
     }
 }
 
+/// What this build cannot do is no plan: starting all the same would look as if it did.
+fn buildable<P>(mut loaded: Loaded<P>, sends_spans: bool) -> Loaded<P> {
+    if let (Some(place), false) = (loaded.traces, sends_spans) {
+        let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
+        let none = Diagnostic::new(Code::NoTraces, "this build sends no traces").at(place).remedy(remedy);
+        loaded.diagnostics.push(none);
+        loaded.plan = None;
+    }
+    loaded
+}
+
 /// `valid`: the bytes that are text; so many stand unchanged in `shown`.
 fn not_text(valid: usize, shown: &str) -> Diagnostic {
     let before = shown.get(..valid).unwrap_or_default();
@@ -70,4 +83,25 @@ fn not_text(valid: usize, shown: &str) -> Diagnostic {
     Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
         .at(Place { line, column, width: 1 })
         .remedy("save the file as UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::file::load;
+
+    use super::*;
+
+    #[test]
+    fn traces_are_refused_where_the_build_cannot_send_them_and_only_there() {
+        const POLICY: &str = include_str!("../../policies/examples/minimal.yaml");
+        let traced = format!("{POLICY}\nlog: {{traces: {{endpoint: \"http://127.0.0.1:4318\"}}}}\n");
+        for (text, sends, plan) in
+            [(POLICY, false, true), (POLICY, true, true), (&traced, true, true), (&traced, false, false)]
+        {
+            let loaded = buildable(load(text), sends);
+            assert_eq!(loaded.plan.is_some(), plan, "{:?}", loaded.diagnostics);
+            let told = loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());
+            assert_eq!(told, !plan);
+        }
+    }
 }

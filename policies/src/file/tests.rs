@@ -12,8 +12,8 @@ use super::*;
 use crate::{
     path::CanonicalPath,
     plan::{
-        Caching, Enforce, Fence, Hold, Level, Limits, ModeRule, OnceStore, Plan, Protocols, Signing,
-        Timeouts, Unmatched, UpstreamId,
+        Caching, Enforce, Fence, Hold, LargeBodies, Level, Limits, ModeRule, OnceStore, Plan, Protocols,
+        Signing, Timeouts, Unmatched, UpstreamId,
     },
 };
 
@@ -23,7 +23,7 @@ const INVENTORY: &str = include_str!("../../examples/inventory.yaml");
 const GUARD: &str = include_str!("../../examples/guard.yaml");
 
 fn gateway(text: &str) -> Gateway {
-    let Loaded { plan, diagnostics } = load(text);
+    let Loaded { plan, diagnostics, .. } = load(text);
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
@@ -70,6 +70,7 @@ fn what_is_not_written_has_the_documented_default() {
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
     assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(Caching::default()), 423));
     assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
+    assert_eq!(fence.large_bodies, LargeBodies::Refuse);
 }
 
 #[test]
@@ -255,7 +256,7 @@ fn consistent(text: &str) -> bool {
     sound_or_wrong(text, load(text)) && sound_or_wrong(text, load_guard(text))
 }
 
-fn sound_or_wrong<P>(text: &str, Loaded { plan, diagnostics }: Loaded<P>) -> bool {
+fn sound_or_wrong<P>(text: &str, Loaded { plan, diagnostics, .. }: Loaded<P>) -> bool {
     let rendered = diagnostics.iter().all(|diagnostic| !diagnostic.render("a.yaml", text).is_empty());
     let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     rendered && plan.is_some() != errors && diagnostics.is_sorted_by_key(|diagnostic| diagnostic.place)

@@ -56,6 +56,30 @@ pub struct RouteMetrics {
 /// In the order of their discriminants.
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
+/// Why a tenure is not ours any more, or is given up, while something was at work under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// Its session ended, or could not be proven.
+    Session,
+    /// Somebody removed its node.
+    Removed,
+    /// A guard or the upstream knows a newer one.
+    Stale,
+    /// What came of a dispatch is not known.
+    Unknown,
+}
+
+impl Lost {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Removed => "removed",
+            Self::Stale => "stale",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// What came of asking for a lock.
 pub enum Acquired<'a> {
     /// Held by this gateway, and free.
@@ -174,6 +198,10 @@ impl RouteMetrics {
 
     pub fn rejected(&self, reason: Reason) {
         self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
+    }
+
+    pub fn tenure_lost(&self, cause: Lost) {
+        self.all.tenures_lost.with_label_values(&[&*self.name, cause.word()]).inc();
     }
 
     pub fn outcome_unknown(&self) {

@@ -12,6 +12,7 @@
 pub mod access;
 pub mod admin;
 pub mod body;
+pub mod check;
 pub mod cli;
 pub mod client;
 pub mod demo;
@@ -25,6 +26,7 @@ pub mod lock;
 pub mod network;
 pub mod once;
 pub mod peer;
+pub mod pem;
 pub mod pieces;
 pub mod randomness;
 pub mod refusal;

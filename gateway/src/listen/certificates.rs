@@ -11,10 +11,10 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::plan::{self, ClientAuth, Pair, Protocols, ServedTls};
 use rustls::{
-    RootCertStore, ServerConfig,
+    ServerConfig,
     client::verify_server_name,
     crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{PrivateKeyDer, ServerName, pem::PemObject},
+    pki_types::ServerName,
     server::{
         ClientHello, ParsedCertificate, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
         danger::ClientCertVerifier,
@@ -34,7 +34,7 @@ use crate::{
     admin::metrics::ClientMetrics,
     network::Reset,
     peer::Secured,
-    upstream::tls::{BadTls, Secrecy, Stamp, certificates, read, stamp_of},
+    pem::{self, BadPem, Stamp, stamp_of},
 };
 
 /// What a listener shows its clients, and asks them for. Shared by all workers.
@@ -58,7 +58,7 @@ struct Looked {
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
     #[error(transparent)]
-    File(#[from] BadTls),
+    File(#[from] BadPem),
     #[error("the key in {key} cannot be used with the certificate in {certificate}")]
     Pair { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("clients cannot be verified with the certificates in {path}")]
@@ -104,7 +104,7 @@ impl Certificates {
         thread::Builder::new()
             .name("certificates".into())
             .spawn(move || watch(&watched))
-            .map_err(|source| BadTls::Read { path: "/proc/self/task".into(), source })?;
+            .map_err(|source| BadPem::Read { path: "/proc/self/task".into(), source })?;
         Ok(opened)
     }
 
@@ -228,11 +228,23 @@ fn config(
     Ok(config)
 }
 
+/// Reads everything as it is read at start. Each certificate, and until when it is valid, in seconds since 1970.
+///
+/// # Errors
+/// What would keep the process from starting.
+pub fn examine(tls: &ServedTls) -> Result<Vec<(PathBuf, Option<u64>)>, BadCertificate> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let examined = tls.certificates.iter().map(|pair| {
+        let key = certified(pair, &provider)?;
+        Ok((pair.certificate.clone(), key.cert.first().and_then(|first| not_after(first))))
+    });
+    let examined = examined.collect::<Result<_, BadCertificate>>()?;
+    verifier(tls, provider.clone())?;
+    Ok(examined)
+}
+
 fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, BadCertificate> {
-    let chain = certificates(&pair.certificate)?;
-    let bytes = read(&pair.key, Secrecy::Secret)?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|why| BadTls::Pem { path: pair.key.clone(), why: why.to_string() })?;
+    let (chain, key) = (pem::certificates(&pair.certificate)?, pem::private_key(&pair.key)?);
     let unfit = |source| BadCertificate::Pair {
         certificate: pair.certificate.clone(),
         key: pair.key.clone(),
@@ -250,12 +262,7 @@ fn verifier(
         ClientAuth::Optional(path) => (false, path),
         ClientAuth::Required(path) => (true, path),
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        let unfit = |why: rustls::Error| BadTls::Pem { path: path.clone(), why: why.to_string() };
-        roots.add(certificate).map_err(unfit)?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(pem::roots(path)?), provider);
     let builder = if required { builder } else { builder.allow_unauthenticated() };
     builder.build().map_err(|source| BadCertificate::Clients { path: path.clone(), source })
 }

@@ -21,7 +21,7 @@ use super::{
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
-    access::AccessLog,
+    access::Tellers,
     admin::{self, Csrf, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
     edition::Edition,
     front::Role,
@@ -36,6 +36,7 @@ use crate::{
     session::{
         clock::{MachineClock, SharedClock},
         era::Meta,
+        metered::Metered,
         nameplate::Nameplate,
         supervise::Settings,
         zookeeper::Servers,
@@ -100,6 +101,8 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::of_gateway(&gateway);
     let (keeper, desks) = keeper(clock.clone(), gateway.zookeeper.sessions);
+    let counted = keeper.clone();
+    metrics.count_keys(move || counted.keys());
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
@@ -127,9 +130,9 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let edition = Edition::first(plan.clone(), fleets);
     let (known, seen) = (guards.clone(), metrics.clone());
     let certificates = Certificates::open(&plan.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
-    let access = AccessLog::start(metrics.access_lost())?;
+    let tellers = Tellers::start(&metrics)?;
     let shared = Shared {
-        access,
+        tellers: tellers.clone(),
         edition: edition.clone(),
         metrics: seen,
         clock,
@@ -181,6 +184,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         // still be at work.
         return Err(Trouble::NotDrained(left));
     }
+    tellers.finish();
     close.cancel();
     if session.join().is_err() {
         error!("the session's thread panicked; its nodes go by the session timeout");
@@ -254,7 +258,11 @@ fn start_sessions(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime needs an epoll instance, and the process has just started");
         let all = desks.into_iter().zip(settings).map(|(desk, settings)| {
-            desk.run(Servers::of(&settings.policy), Rc::new(settings), close.clone())
+            desk.run(
+                Metered::new(Servers::of(&settings.policy), &settings.metrics),
+                Rc::new(settings),
+                close.clone(),
+            )
         });
         LocalSet::new().block_on(&runtime, join_all(all));
     })

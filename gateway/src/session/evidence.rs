@@ -26,11 +26,6 @@ impl Evidence {
         !self.taken_away.load(Ordering::Acquire) && self.session.holds(now)
     }
 
-    /// Somebody took the lock node away, whatever the session is.
-    pub fn is_taken_away(&self) -> bool {
-        self.taken_away.load(Ordering::Acquire)
-    }
-
     /// For ever.
     pub fn revoke(&self) {
         self.taken_away.store(true, Ordering::Release);

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::{
     admin::{
         hot::Hot,
-        metrics::{Acquired, Lost, WorkerMetrics},
+        metrics::{Acquired, WorkerMetrics},
     },
     body::Reply,
     edition::Edition,
@@ -202,11 +202,6 @@ impl Fencing {
             }
         };
         notes.proof_lost.set(!hold.tenure.evidence().holds(self.clock.now()));
-        if let (Some(cause), Some(route)) =
-            (self.lost(&hold, taken.as_ref().err(), &notes), notes.route.get())
-        {
-            self.metrics.route(route).tenure_lost(cause);
-        }
         match &taken {
             Err(refusal) if refusal.retires() => {
                 // The upstream may still be at work under this token, or knows a newer one. Without the word that all
@@ -220,21 +215,6 @@ impl Fencing {
             Ok(_) => {}
         }
         taken
-    }
-
-    /// Why nothing more is dispatched under the tenure, as far as is known when the head of the answer is here.
-    fn lost(&self, hold: &Hold, refusal: Option<&Refusal>, notes: &Notes) -> Option<Lost> {
-        let evidence = hold.tenure.evidence();
-        if evidence.is_taken_away() {
-            return Some(Lost::Removed);
-        }
-        if notes.retires.get() || refusal.is_some_and(|refusal| refusal.reason == Reason::Fenced) {
-            return Some(Lost::Stale);
-        }
-        if !evidence.holds(self.clock.now()) {
-            return Some(Lost::Session);
-        }
-        refusal.is_some_and(Refusal::retires).then_some(Lost::Unknown)
     }
 
     async fn acquire(
@@ -266,6 +246,7 @@ impl Fencing {
             return Ok(held(tenure));
         }
         let (asked, waiting) = (Instant::now(), metrics.waiting());
+        request.notes.asked.set(Some(asked));
         let acquired = tokio::select! {
             acquired = self.keeper.acquire(wish) => acquired,
             () = self.drained(request.plan.listener.timeouts.drain / 2) => {
@@ -281,6 +262,7 @@ impl Fencing {
         drop(waiting);
         request.notes.waited.set(Some(asked.elapsed()));
         let result = match &acquired {
+            Ok(tenure) if tenure.follows_another() => Acquired::HandedOn,
             Ok(tenure) if tenure.was_contended() => Acquired::Waited,
             Ok(_) => Acquired::AtOnce,
             Err(refused) => Acquired::Refused(refused),

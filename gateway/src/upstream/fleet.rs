@@ -88,7 +88,7 @@ impl Fleets {
                     Arc::new(Endpoint::new(name.clone(), addresses, limits, bell.clone()))
                 })
             };
-            Ok(Arc::new(Fleet {
+            Ok::<_, BadTls>(Arc::new(Fleet {
                 secured: upstream.tls.as_ref().map(&open).transpose()?,
                 upstream: upstream.clone(),
                 endpoints: upstream.endpoints.iter().map(made).collect(),

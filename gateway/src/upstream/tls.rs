@@ -1,9 +1,7 @@
 //! TLS with the endpoints of an upstream, out of files that may change while the process runs.
 
 use std::{
-    fs::{File, Metadata},
-    io::{self, Read},
-    os::unix::fs::MetadataExt,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -13,13 +11,11 @@ use std::{
 
 use arc_swap::ArcSwap;
 use fencegate_policies::plan;
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::pem::{self, BadPem, Stamp, stamp_of};
 
 /// How an upstream is spoken with.
 #[derive(Debug)]
@@ -39,19 +35,11 @@ pub struct Generation {
     now: Arc<AtomicU64>,
 }
 
-/// A file that TLS cannot be spoken with. Quotes nothing of it.
+/// Why TLS cannot be spoken with an upstream. Quotes nothing of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTls {
-    #[error("read {path}")]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{path} is no file, or larger than 16 MiB")]
-    Shape { path: PathBuf },
-    #[error("{path} is not PEM, or has nothing of what belongs there: {why}")]
-    Pem { path: PathBuf, why: String },
-    #[error(
-        "{path} has mode {mode:04o}: others can read this key; run `chmod 600 {path}`, and make a new one"
-    )]
-    Readable { path: PathBuf, mode: u32 },
+    #[error(transparent)]
+    File(#[from] BadPem),
     #[error("the client certificate in {path} cannot be used")]
     Client { path: PathBuf, source: rustls::Error },
     #[error("the cryptographic library does not do what TLS needs")]
@@ -67,12 +55,8 @@ pub enum Refreshed {
     Bad(BadTls),
 }
 
-/// Tells one state of a file from another: device and inode, size, times of modification and of change.
-pub(crate) type Stamp = [i128; 4];
-
 /// Where Debian, and all that follow it, keep the certificates that the system believes.
 const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
-const LARGEST: u64 = 16 << 20;
 
 impl Generation {
     /// No other files have taken over since.
@@ -153,82 +137,25 @@ fn config(tls: &plan::Tls) -> Result<ClientConfig, BadTls> {
     let builder = builder.with_safe_default_protocol_versions().map_err(BadTls::Library)?;
     let builder = builder.with_root_certificates(roots(tls)?);
     let Some(client) = &tls.client else { return Ok(builder.with_no_client_auth()) };
-    let chain = certificates(&client.chain)?;
-    let bytes = read(&client.key, Secrecy::Secret)?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|why| not_pem(&client.key, &why))?;
+    let (chain, key) = (pem::certificates(&client.chain)?, pem::private_key(&client.key)?);
     let unfit = |source| BadTls::Client { path: client.chain.clone(), source };
     builder.with_client_auth_cert(chain, key).map_err(unfit)
 }
 
-fn roots(tls: &plan::Tls) -> Result<RootCertStore, BadTls> {
+fn roots(tls: &plan::Tls) -> Result<RootCertStore, BadPem> {
+    if let Some(path) = &tls.ca_file {
+        return pem::roots(path);
+    }
     let mut roots = RootCertStore::empty();
-    match &tls.ca_file {
-        Some(path) => {
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|why| not_pem(path, &why))?;
-            }
-        }
-        // Among those of a system there may be some that nobody understands.
-        None => drop(roots.add_parsable_certificates(certificates(Path::new(SYSTEM_ROOTS))?)),
-    }
+    // Among those of a system there may be some that nobody understands.
+    roots.add_parsable_certificates(pem::certificates(Path::new(SYSTEM_ROOTS))?);
     Ok(roots)
-}
-
-/// At least one.
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadTls> {
-    let bytes = read(path, Secrecy::Public)?;
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    match read.map_err(|why| not_pem(path, &why))? {
-        none if none.is_empty() => Err(not_pem(path, &"it has no certificate")),
-        certificates => Ok(certificates),
-    }
-}
-
-fn not_pem(path: &Path, why: &impl ToString) -> BadTls {
-    BadTls::Pem { path: path.into(), why: why.to_string() }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Secrecy {
-    Public,
-    /// The group may read it: that is how a container is given a secret.
-    Secret,
-}
-
-pub(crate) fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, BadTls> {
-    let failed = |source| BadTls::Read { path: path.into(), source };
-    let file = File::open(path).map_err(failed)?;
-    // Of the open file, not of the name: what is checked is what is read.
-    let seen = file.metadata().map_err(failed)?;
-    let mode = seen.mode() & 0o7777;
-    if secrecy == Secrecy::Secret && mode & 0o027 != 0 {
-        return Err(BadTls::Readable { path: path.into(), mode });
-    }
-    let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if !seen.is_file() || bytes.len() as u64 > LARGEST {
-        return Err(BadTls::Shape { path: path.into() });
-    }
-    Ok(bytes)
 }
 
 fn stamps(tls: &plan::Tls) -> Vec<Option<Stamp>> {
     let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
     let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);
     [roots].into_iter().chain(client).map(stamp_of).collect()
-}
-
-/// `None` while there is no such file.
-pub(crate) fn stamp_of(path: &Path) -> Option<Stamp> {
-    std::fs::metadata(path).ok().map(|seen| stamp(&seen))
-}
-
-fn stamp(seen: &Metadata) -> Stamp {
-    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-    let identity = (i128::from(seen.dev()) << 64) + i128::from(seen.ino());
-    let (modified, changed) =
-        (nanos(seen.mtime(), seen.mtime_nsec()), nanos(seen.ctime(), seen.ctime_nsec()));
-    [identity, seen.size().into(), modified, changed]
 }
 
 #[cfg(test)]

@@ -50,35 +50,12 @@ pub struct RouteMetrics {
     warm: [IntCounter; 2],
     hold: Histogram,
     wait: Histogram,
+    handoffs: IntCounter,
     codes: RefCell<HashMap<StatusCode, IntCounter>>,
 }
 
 /// In the order of their discriminants.
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
-
-/// Why a tenure is not ours any more, or is given up, while something was at work under it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
-    /// Its session ended, or could not be proven.
-    Session,
-    /// Somebody removed its node.
-    Removed,
-    /// A guard or the upstream knows a newer one.
-    Stale,
-    /// What came of a dispatch is not known.
-    Unknown,
-}
-
-impl Lost {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Removed => "removed",
-            Self::Stale => "stale",
-            Self::Unknown => "unknown",
-        }
-    }
-}
 
 /// What came of asking for a lock.
 pub enum Acquired<'a> {
@@ -86,8 +63,36 @@ pub enum Acquired<'a> {
     Warm,
     AtOnce,
     Waited,
+    /// From a request of this gateway that was before.
+    HandedOn,
     ClientGone,
     Refused(&'a Refused),
+}
+
+impl Acquired<'_> {
+    /// What came of it, and whether another holder was before us.
+    fn words(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Warm => ("warm", "no"),
+            Self::AtOnce => ("granted", "no"),
+            Self::Waited | Self::HandedOn => ("granted", "yes"),
+            Self::ClientGone => ("client-gone", "yes"),
+            Self::Refused(Refused::Locked) => ("locked", "yes"),
+            Self::Refused(Refused::QueueFull) => ("queue-full", "yes"),
+            Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
+            Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+        }
+    }
+}
+
+/// All that can be counted of asking for locks: mode, and what came of it.
+pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
+    let refused =
+        [Refused::Locked, Refused::QueueFull, Refused::KeyLimit(""), Refused::Service(String::new())];
+    let refused = refused.map(|refused| Acquired::Refused(&refused).words());
+    let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
+    let words = others.map(|result| result.words()).into_iter().chain(refused);
+    words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
 }
 
 impl WorkerMetrics {
@@ -132,6 +137,12 @@ impl WorkerMetrics {
         self.all.upstream_errors.with_label_values(&[upstream, kind]).inc();
     }
 
+    /// The upstream compares, and knew a newer token.
+    pub fn refused_stale(&self, route: Option<RouteId>) {
+        let route = route.map_or(&self.unrouted, |id| self.route(id));
+        self.all.refused_stale.with_label_values(&[route.name()]).inc();
+    }
+
     pub fn guard_refused(&self, route: Option<RouteId>, reason: Reason) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.guard_refusals.with_label_values(&[route.name(), reason.word()]).inc();
@@ -167,6 +178,7 @@ impl RouteMetrics {
             warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
             hold: all.lock_hold.with_label_values(label),
             wait: all.lock_wait.with_label_values(label),
+            handoffs: all.handoffs.with_label_values(label),
             codes: RefCell::default(),
             all: all.clone(),
             name,
@@ -200,10 +212,6 @@ impl RouteMetrics {
         self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
     }
 
-    pub fn tenure_lost(&self, cause: Lost) {
-        self.all.tenures_lost.with_label_values(&[&*self.name, cause.word()]).inc();
-    }
-
     pub fn outcome_unknown(&self) {
         self.all.outcome_unknown.with_label_values(&[&self.name]).inc();
     }
@@ -234,16 +242,10 @@ impl RouteMetrics {
             self.wait.observe(0.0);
             return self.warm[mode as usize].inc();
         }
-        let (result, contended) = match result {
-            Acquired::Warm => ("warm", "no"),
-            Acquired::AtOnce => ("granted", "no"),
-            Acquired::Waited => ("granted", "yes"),
-            Acquired::ClientGone => ("client-gone", "yes"),
-            Acquired::Refused(Refused::Locked) => ("locked", "yes"),
-            Acquired::Refused(Refused::QueueFull) => ("queue-full", "yes"),
-            Acquired::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
-            Acquired::Refused(Refused::Service(_)) => ("lock-service", "no"),
-        };
+        if let Acquired::HandedOn = result {
+            self.handoffs.inc();
+        }
+        let (result, contended) = result.words();
         if result == "granted" {
             self.wait.observe(waited.as_secs_f64());
         }

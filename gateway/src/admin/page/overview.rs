@@ -248,8 +248,8 @@ const SAFETY: [(&str, Option<&str>, &str, &str); 6] = [
     (
         "tenures_lost_total",
         None,
-        "Tenures lost with work under them",
-        "by session, by a removed node, or by a newer tenure",
+        "Tenures lost before they were given up",
+        "their session ended, or somebody removed the node",
     ),
     (
         "guard_refusals_total",
@@ -258,8 +258,8 @@ const SAFETY: [(&str, Option<&str>, &str, &str); 6] = [
         "a newer tenure was before us: the service is whole",
     ),
     (
-        "tenures_lost_total",
-        Some("stale"),
+        "upstream_stale_refusals_total",
+        None,
         "Stale dispatches refused by a comparing upstream",
         "by 412 with Fencing-Refusal: stale",
     ),

@@ -1,0 +1,94 @@
+//! The answer of an upstream on its way back, and the connection that the rest of it comes from.
+
+use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_policies::plan::Plan;
+use hyper::{
+    HeaderMap, Response, StatusCode, Version,
+    body::{Body as _, Incoming},
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+};
+use tracing::warn;
+
+use super::stamp::FENCING_REFUSAL;
+use crate::{
+    body::{Body, Reply},
+    steps::hygiene::{self, Trailers},
+    upstream::{link::Lend, verdict::Account},
+};
+
+/// Its head is here.
+pub(super) struct Answer<'a> {
+    pub(super) response: Response<Incoming>,
+    pub(super) lend: Lend,
+    pub(super) plan: &'a Arc<Plan>,
+}
+
+const LONGEST_REFUSAL: usize = 64 << 10;
+
+impl Answer<'_> {
+    /// `fenced`: whoever reads it to its end gives the connection back.
+    pub(super) fn reply(self, fenced: bool) -> Reply {
+        let Self { response, mut lend, plan } = self;
+        let (mut head, incoming) = response.into_parts();
+        if head.headers.contains_key(TRANSFER_ENCODING) {
+            // The library took the coding; a length beside it would be believed by the client (RFC 9112, 6.3).
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        if let Some(longest) = keep_alive(&head.headers) {
+            lend.keep_at_most(longest);
+        }
+        hygiene::clean(&mut head.headers, &plan.fields);
+        // Of this hop: an answer of unknown length to HTTP/1.0 would look complete when it breaks.
+        head.version = Version::HTTP_11;
+        let (trailers, idle) = (Trailers::Clean(plan.clone()), lend.upstream().response_body_idle);
+        Response::from_parts(head, Body::from_upstream(incoming, trailers, idle, lend, fenced))
+    }
+
+    /// A refusal of a guard is read to its end, so that the connection can be used again. It is short.
+    pub(super) async fn spent(self) {
+        let mut body = self.reply(true).into_body();
+        let mut left = LONGEST_REFUSAL;
+        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+        body.settled().await;
+    }
+}
+
+/// `Keep-Alive: timeout=N`: how long the upstream keeps an idle connection.
+fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("keep-alive")?.to_str().ok()?;
+    let timeout = text.split(',').find_map(|parameter| parameter.trim().strip_prefix("timeout="))?;
+    timeout.parse().ok().map(Duration::from_secs)
+}
+
+/// The library takes `chunked` off, and nothing else: the client would get bytes in a coding that no field tells of.
+pub(super) fn is_coded(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+}
+
+/// A comparing upstream says that it has refused; of any other 412 it is not known why.
+pub(super) fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
+    match headers.get(FENCING_REFUSAL) {
+        Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
+        Some(word) => {
+            warn!(?word, "unknown refusal of an upstream");
+            false
+        }
+        None => false,
+    }
+}
+
+/// An endpoint that says that it, or what it speaks for, is out of order. A guard's refusal is no such word.
+pub(super) fn judge_endpoint(lend: &Lend, response: &Response<Incoming>) {
+    let sick = matches!(response.status().as_u16(), 502..=504);
+    if sick && !Account::read(response.headers()).is_of_a_guard() { lend.failed() } else { lend.worked() }
+}

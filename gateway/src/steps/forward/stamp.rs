@@ -1,0 +1,55 @@
+//! What every dispatch says of itself. Written last of all, so that nothing can strip it.
+
+use fencegate_policies::{
+    key::{ResourceKey, listed},
+    plan::{Level, Mode, TokenFields, Upstream},
+    token::Token,
+};
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+
+use crate::{
+    guard::present::{self, FENCING_HOPS},
+    lock::tenure::Dispatch,
+    refusal::{Reason, Refusal},
+    stage::Right,
+};
+
+pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
+pub const FENCING_NUMBER: HeaderName = HeaderName::from_static("fencing-number");
+pub const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
+pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
+pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
+
+/// A new connection means a new dispatch, with the next G.
+pub(super) fn stamp(
+    headers: &mut HeaderMap,
+    hold: &impl Right,
+    upstream: &Upstream,
+) -> Result<Dispatch, Refusal> {
+    let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
+    let dispatch = hold.dispatch().ok_or_else(no_token)?;
+    claim(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
+    hold.stamp(dispatch.token, headers);
+    Ok(dispatch)
+}
+
+/// The fields that say under which token, for which keys.
+pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: Mode, upstream: &Upstream) {
+    let value = |text: &str| HeaderValue::from_str(text).expect("tokens and keys are visible ASCII");
+    let named = |name: &str| HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names");
+    // A guard reads the fields by their own names, whatever the service behind it calls them.
+    let fields = match upstream.fencing {
+        Level::Guard => &TokenFields::default(),
+        Level::None | Level::Upstream => &upstream.fields,
+    };
+    headers.insert(named(&fields.token), value(&token.to_string()));
+    headers.insert(named(&fields.number), HeaderValue::from(token.number()));
+    headers.insert(FENCING_KEY, value(&listed(keys)));
+    headers.insert(FENCING_MODE, HeaderValue::from_static(mode.word()));
+    if upstream.fencing == Level::Guard {
+        headers.insert(FENCING_HOPS, HeaderValue::from(present::hops(headers)));
+    }
+}

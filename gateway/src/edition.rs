@@ -1,7 +1,7 @@
 //! A plan in force, and how the next one takes its place: no request sees half of each, and a resource whose key changes
 //! its name is not worked on under both names at once.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use fencegate_policies::plan::{Plan, RouteId, UpstreamId};
 use tokio::sync::watch;
@@ -35,12 +35,13 @@ impl Edition {
     /// requests to the upstreams of such routes wait until those that began before are over, all those of `old` that
     /// still wait for older ones included.
     pub fn after(old: &Arc<Self>, plan: Arc<Plan>, fleets: Arc<Fleets>, rekeyed: &[String]) -> Arc<Self> {
-        let is_rekeyed = |name: &str| rekeyed.iter().any(|rekeyed| rekeyed == name);
+        // A plan may have ten thousand routes.
+        let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
         let of = |plan: &Plan| {
-            let routes = plan.routes.routes().iter().filter(|route| is_rekeyed(&route.name));
-            routes.map(|route| plan.upstream(route.upstream).name.clone()).collect::<Vec<_>>()
+            let routes = plan.routes.routes().iter().filter(|route| rekeyed.contains(&*route.name));
+            routes.map(|route| plan.upstream(route.upstream).name.clone()).collect::<HashSet<_>>()
         };
-        let names = [of(&old.plan), of(&plan)].concat();
+        let names = &of(&old.plan) | &of(&plan);
         let waiting = (0..plan.upstreams.len()).map(UpstreamId);
         let waiting = waiting.filter(|id| names.contains(&plan.upstream(*id).name)).collect();
         Self::begun(plan, fleets, waiting)
@@ -78,7 +79,8 @@ impl Edition {
     pub async fn ended(&self, rekeyed: &[String]) {
         self.opened().await;
         let routes = self.plan.routes.routes().iter().zip(&self.running);
-        for (_, running) in routes.filter(|(route, _)| rekeyed.contains(&route.name.to_string())) {
+        let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
+        for (_, running) in routes.filter(|(route, _)| rekeyed.contains(&*route.name)) {
             running.close();
             running.wait().await;
         }

@@ -1,11 +1,13 @@
 //! A policy file as it lies on the disk, and what is wrong with it, in words.
 
-use std::{fs, io, path::Path};
+use std::{env, fs, io, path::Path};
 
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Place},
-    file::Loaded,
+    file::{Environment, Loaded},
 };
+
+use crate::access::SENDS_SPANS;
 
 /// The text of a file.
 pub struct Written {
@@ -43,11 +45,23 @@ impl Written {
         Ok(Self { name, text })
     }
 
-    pub fn plan<P>(&self, load: fn(&str) -> Loaded<P>) -> Told<P> {
-        let loaded = load(&self.text);
+    /// With the environment of this process.
+    pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Told<P> {
+        let loaded = buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
         let said = loaded.diagnostics.iter().map(|diagnostic| diagnostic.render(&self.name, &self.text));
         Told { said: said.collect(), plan: loaded.plan }
     }
+}
+
+/// What this build cannot do is no plan: starting all the same would look as if it did.
+fn buildable<P>(mut loaded: Loaded<P>, sends_spans: bool) -> Loaded<P> {
+    if let (Some(place), false) = (loaded.traces, sends_spans) {
+        let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
+        let none = Diagnostic::new(Code::NoTraces, "this build sends no traces").at(place).remedy(remedy);
+        loaded.diagnostics.push(none);
+        loaded.plan = None;
+    }
+    loaded
 }
 
 /// `valid`: the bytes that are text; so many stand unchanged in `shown`.
@@ -58,4 +72,25 @@ fn not_text(valid: usize, shown: &str) -> Diagnostic {
     Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
         .at(Place { line, column, width: 1 })
         .remedy("save the file as UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::file::load;
+
+    use super::*;
+
+    #[test]
+    fn traces_are_refused_where_the_build_cannot_send_them_and_only_there() {
+        const POLICY: &str = include_str!("../../policies/examples/minimal.yaml");
+        let traced = format!("{POLICY}\nlog: {{traces: {{endpoint: \"http://127.0.0.1:4318\"}}}}\n");
+        for (text, sends, plan) in
+            [(POLICY, false, true), (POLICY, true, true), (&traced, true, true), (&traced, false, false)]
+        {
+            let loaded = buildable(load(text), sends);
+            assert_eq!(loaded.plan.is_some(), plan, "{:?}", loaded.diagnostics);
+            let told = loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());
+            assert_eq!(told, !plan);
+        }
+    }
 }

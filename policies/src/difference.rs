@@ -1,10 +1,13 @@
 //! Says what another plan changes, and whose locks would mean something else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Gateway, Plan, Route, Unmatched, Upstream, UpstreamId};
+use crate::{
+    path::PathTemplate,
+    plan::{Conditions, Gateway, Plan, Route, Unmatched, Upstream, UpstreamId},
+};
 
 /// From the plan in force to another one. Names are in the order of the plan that has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,10 +30,11 @@ impl Difference {
     pub fn between(old: &Gateway, new: &Gateway) -> Self {
         let (before, after) = (&old.serving, &new.serving);
         let pairs = pairs(before, after);
-        let gone = |route: &&Route| !pairs.iter().any(|(old, _)| old.name == route.name);
-        let fresh = |route: &&Route| !pairs.iter().any(|(_, new)| new.name == route.name);
-        let removed: Vec<&Route> = before.routes.routes().iter().filter(gone).collect();
-        let added: Vec<&Route> = after.routes.routes().iter().filter(fresh).collect();
+        // Routes of one name have it once in each plan.
+        let both: HashSet<&str> = pairs.iter().map(|(old, _)| &*old.name).collect();
+        let lone = |route: &&Route| !both.contains(&*route.name);
+        let removed: Vec<&Route> = before.routes.routes().iter().filter(lone).collect();
+        let added: Vec<&Route> = after.routes.routes().iter().filter(lone).collect();
         let unlike = |(old, new): &&(&Route, &Route)| !alike(before, old, after, new);
         let moved = |(old, new): &&(&Route, &Route)| !locks_alike(before, old, after, new);
         let names = |routes: &[&Route]| routes.iter().map(|route| route.name.to_string()).collect();
@@ -86,7 +90,8 @@ fn settings(before: &Plan, after: &Plan, reordered: bool) -> Vec<String> {
 
 fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     named(before, old.upstream) == named(after, new.upstream)
-        && (&old.methods, &old.path, &old.fence) == (&new.methods, &new.path, &new.fence)
+        && taken(old) == taken(new)
+        && old.fence == new.fence
 }
 
 /// Every request that either of them takes has the same lock with both.
@@ -94,7 +99,12 @@ fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     let lock = |route: &Route| route.fence.as_ref().map(|fence| (fence.keys.clone(), fence.mode));
     (lock(old).is_none() && lock(new).is_none())
         || named(before, old.upstream) == named(after, new.upstream)
-            && (&old.methods, &old.path, lock(old)) == (&new.methods, &new.path, lock(new))
+            && (taken(old), lock(old)) == (taken(new), lock(new))
+}
+
+/// Which requests a route takes, where no other does.
+fn taken(route: &Route) -> (&[String], &PathTemplate, &Conditions) {
+    (&route.methods, &route.path, &route.conditions)
 }
 
 fn named(plan: &Plan, id: UpstreamId) -> &str {

@@ -2,7 +2,7 @@
 
 mod served;
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub use served::{BadServed, Hosts, Served};
 
@@ -54,6 +54,11 @@ impl CanonicalHost {
     /// Without the port: what `{host}` stands for in a key.
     pub fn name(&self) -> &str {
         &self.text[..self.name]
+    }
+
+    /// An IP address, and no name that could lead anywhere.
+    pub fn is_address(&self) -> bool {
+        self.name().starts_with('[') || self.name().parse::<Ipv4Addr>().is_ok()
     }
 
     pub fn port(&self) -> Option<u16> {

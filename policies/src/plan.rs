@@ -1,5 +1,7 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
+mod admin;
+mod conditions;
 mod fence;
 mod guard;
 mod log;
@@ -10,9 +12,11 @@ mod tls;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+pub use admin::Admin;
+pub use conditions::Conditions;
 pub use fence::{Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
-pub use log::{Access, KeysShown, Log};
+pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Once, OnceStore, Operation};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
 pub use sharing::{Dns, Eject, Health, PoolLimits, Sharing};
@@ -153,12 +157,6 @@ pub struct Timeouts {
     pub response_write: Duration,
     /// From the signal to stop to the end of the process. Default 30 s.
     pub drain: Duration,
-}
-
-/// The admin listener: loopback only, until it can ask for credentials.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admin {
-    pub address: SocketAddr,
 }
 
 /// Where the locks live.
@@ -327,6 +325,7 @@ pub struct Route {
     /// Exact, upper case; empty means every method.
     pub methods: Vec<String>,
     pub path: PathTemplate,
+    pub conditions: Conditions,
     pub fence: Option<Fence>,
     /// Protocols that its requests may switch to. Default none.
     pub upgrade: Vec<String>,

@@ -1,19 +1,21 @@
 //! Finds the route of a request: the first one, top to bottom, that takes its method and path.
 
-use std::collections::HashMap;
+pub(crate) mod tree;
 
+use std::cell::RefCell;
+
+use self::tree::{Part, Tree};
 use crate::{
-    path::{Bound, CanonicalPath, PathTemplate, Piece},
+    key::{BadKey, Values},
+    path::{Bound, CanonicalPath},
     plan::{Route, RouteId},
 };
 
-/// All routes of a plan, arranged as a tree of path segments: a request looks at the few routes that share its
-/// segments, not at all of them.
+/// All routes of a plan, arranged so that a request looks at the few that share its segments.
 #[derive(Debug, Clone)]
 pub struct RouteTable {
     routes: Vec<Route>,
-    /// The first node is the root.
-    nodes: Vec<Node>,
+    tree: Tree,
 }
 
 /// A route and what its path template binds in the path it was found for.
@@ -23,35 +25,14 @@ pub struct Found<'a> {
     pub bound: Bound<'a>,
 }
 
-#[derive(Debug, Clone)]
-struct Node {
-    literals: HashMap<Box<str>, usize>,
-    variable: Option<usize>,
-    /// Routes whose template ends here, first to last.
-    ends: Vec<usize>,
-    /// Routes that take whatever follows, first to last.
-    rests: Vec<usize>,
-    /// The first route at or below this node: a search that has found an earlier one need not enter.
-    least: usize,
-}
-
-/// One lookup on its way through the tree.
-struct Search<'a> {
-    table: &'a RouteTable,
-    method: &'a str,
-    segments: Vec<&'a str>,
-    /// The earliest route found so far; `usize::MAX` before the first.
-    best: usize,
-}
-
 impl RouteTable {
     /// Keeps the order of `routes`, which is the order in which they are tried.
     pub fn build(routes: Vec<Route>) -> Self {
-        let mut table = Self { routes: Vec::new(), nodes: vec![Node::starting_with(0)] };
+        let mut tree = Tree::new();
         for (index, route) in routes.iter().enumerate() {
-            table.insert(index, &route.path);
+            tree.insert(index, &route.path);
         }
-        Self { routes, ..table }
+        Self { routes, tree }
     }
 
     pub fn routes(&self) -> &[Route] {
@@ -65,78 +46,37 @@ impl RouteTable {
     }
 
     /// Methods compare exactly: `post` is not `POST`.
-    pub fn find<'a>(&'a self, method: &str, path: &'a CanonicalPath) -> Option<Found<'a>> {
-        let segments: Vec<&str> = path.segments().collect();
+    ///
+    /// # Errors
+    /// Whether a route takes the request cannot be told, and no route above it does.
+    pub fn find<'a>(
+        &'a self,
+        method: &str,
+        path: &'a CanonicalPath,
+        values: &dyn Values,
+    ) -> Result<Option<Found<'a>>, BadKey> {
+        let segments: Vec<Part> = path.segments().map(Part::Segment).collect();
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let mut search = Search { table: self, method, segments, best: usize::MAX };
-        search.visit(0, 0);
-        let route = self.routes.get(search.best)?;
-        Some(Found { route, bound: route.bind(path) })
-    }
-
-    fn insert(&mut self, index: usize, path: &PathTemplate) {
-        let mut at = 0;
-        for piece in path.pieces() {
-            at = match piece {
-                Piece::Literal(literal) => self.child(at, Some(literal), index),
-                Piece::Variable(_) => self.child(at, None, index),
-                Piece::Rest(_) => return self.nodes[at].rests.push(index),
-            };
-        }
-        self.nodes[at].ends.push(index);
-    }
-
-    /// The node below `at` for a literal, or for a variable; made for route `index` where there is none.
-    fn child(&mut self, at: usize, literal: Option<&str>, index: usize) -> usize {
-        let new = self.nodes.len();
-        let node = &mut self.nodes[at];
-        let child = match literal {
-            Some(literal) => *node.literals.entry(literal.into()).or_insert(new),
-            None => *node.variable.get_or_insert(new),
-        };
-        if child == new {
-            self.nodes.push(Node::starting_with(index));
-        }
-        child
-    }
-}
-
-impl Node {
-    /// Routes are inserted first to last, so the one that makes a node stays the least below it.
-    fn starting_with(least: usize) -> Self {
-        Self { literals: HashMap::new(), variable: None, ends: Vec::new(), rests: Vec::new(), least }
-    }
-}
-
-impl Search<'_> {
-    fn visit(&mut self, at: usize, depth: usize) {
-        let table = self.table;
-        let node = &table.nodes[at];
-        if node.least >= self.best {
-            return;
-        }
-        let Some(segment) = self.segments.get(depth).copied() else {
-            return self.offer(&node.ends);
-        };
-        self.offer(&node.rests);
-        if let Some(child) = node.literals.get(segment) {
-            self.visit(*child, depth + 1);
-        }
-        if let Some(child) = node.variable
-            && !segment.is_empty()
-        {
-            self.visit(child, depth + 1);
-        }
-    }
-
-    fn offer(&mut self, routes: &[usize]) {
-        let earlier = routes.iter().copied().take_while(|index| *index < self.best);
-        let takes = |index: &usize| self.table.routes[*index].takes(self.method);
-        if let Some(index) = earlier.into_iter().find(takes) {
-            self.best = index;
+        // The tree does not ask from the first route to the last one.
+        let unclear: RefCell<Option<(usize, BadKey)>> = RefCell::default();
+        let found = self.tree.first(&segments, |index| {
+            let route = &self.routes[index];
+            route.takes(method)
+                && route.conditions.hold(values).unwrap_or_else(|bad| {
+                    let earlier = unclear.take().filter(|(other, _)| *other < index);
+                    unclear.replace(earlier.or(Some((index, bad))));
+                    false
+                })
+        });
+        match (unclear.into_inner(), found) {
+            (Some((index, bad)), found) if found.is_none_or(|found| index < found) => Err(bad),
+            (_, found) => Ok(found.map(|found| {
+                let route = &self.routes[found];
+                Found { route, bound: route.bind(path) }
+            })),
         }
     }
 }
@@ -153,7 +93,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::UpstreamId;
+    use crate::{
+        path::PathTemplate,
+        plan::{Conditions, UpstreamId},
+    };
 
     fn table(routes: &[(&[&str], &str)]) -> RouteTable {
         let route = |(index, (methods, path)): (usize, &(&[&str], &str))| Route {
@@ -162,6 +105,7 @@ mod tests {
             upstream: UpstreamId(0),
             methods: methods.iter().map(|method| (*method).to_owned()).collect(),
             path: PathTemplate::parse(path).expect(path),
+            conditions: Conditions::default(),
             fence: None,
             upgrade: Vec::new(),
         };
@@ -169,7 +113,8 @@ mod tests {
     }
 
     fn found(table: &RouteTable, method: &str, path: &str) -> Option<usize> {
-        table.find(method, &CanonicalPath::parse(path)).map(|found| found.route.id.0)
+        let path = CanonicalPath::parse(path);
+        table.find(method, &path, &()).expect("no conditions").map(|found| found.route.id.0)
     }
 
     #[test]
@@ -208,7 +153,7 @@ mod tests {
     fn the_route_binds_what_its_template_names() {
         let table = table(&[(&[], "/a/{x}"), (&[], "/{y}/{z}")]);
         let path = CanonicalPath::parse("/b/%40");
-        let found = table.find("GET", &path).expect("the second route");
+        let found = table.find("GET", &path, &()).expect("no conditions").expect("the second route");
         assert_eq!((found.bound.get("y"), found.bound.get("z")), (Some("b"), Some("@")));
         assert_eq!(found.bound.get("x"), None);
     }
@@ -251,7 +196,35 @@ mod tests {
             }
         }
 
-        /// The check for unreachable routes rests on this.
+        /// The checks for routes that are never reached, and for those that others go round, rest on this.
+        #[test]
+        fn the_tree_finds_the_template_that_covers_or_meets_another(
+            templates in proptest::collection::vec(any_template(), 0..30),
+            sought in any_template(),
+            skipped in 0..5_usize,
+        ) {
+            let parse = |text: &String| PathTemplate::parse(text).expect("made");
+            let (templates, sought) = (templates.iter().map(parse).collect::<Vec<_>>(), parse(&sought));
+            let mut tree = Tree::new();
+            for (index, template) in templates.iter().enumerate() {
+                tree.insert(index, template);
+            }
+            let parts: Vec<Part> = sought.pieces().iter().map(Part::from).collect();
+            let takes = |index: usize| index % 5 != skipped;
+            let scan = |found: &dyn Fn(&PathTemplate) -> bool| {
+                (0..templates.len()).find(|index| takes(*index) && found(&templates[*index]))
+            };
+            prop_assert_eq!(tree.first(&parts, takes), scan(&|one| one.covers(&sought)));
+            prop_assert_eq!(tree.first_meeting(&parts, takes), scan(&|one| one.meets(&sought)));
+        }
+
+        #[test]
+        fn two_templates_meet_where_one_path_is_of_both(one in any_template(), other in any_template(), path in "(/[abcd]){0,4}/?") {
+            let (one, other) = (PathTemplate::parse(&one).expect("made"), PathTemplate::parse(&other).expect("made"));
+            let path = CanonicalPath::parse(&path);
+            prop_assert!(one.meets(&other) || !one.matches(&path) || !other.matches(&path));
+        }
+
         #[test]
         fn what_a_template_matches_its_cover_matches(one in any_template(), other in any_template(), path in "(/[abcd]){0,4}/?") {
             let (one, other) = (PathTemplate::parse(&one).expect("made"), PathTemplate::parse(&other).expect("made"));

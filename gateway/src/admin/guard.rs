@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
+    body::Bytes,
     extract::{Path, State},
     http::StatusCode,
     routing::{get, post},
@@ -12,9 +13,8 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
 
-use super::{expose, metrics::Metrics};
+use super::{door::Did, expose, metrics::Metrics};
 use crate::guard::{
     Guard, Refusals,
     operation::{Entry, Resolution},
@@ -74,7 +74,12 @@ enum Word {
     NotDone,
 }
 
-type Answer = Result<Json<Value>, (StatusCode, Json<Value>)>;
+type Refusal = (StatusCode, Json<Value>);
+
+type Answer = Result<Json<Value>, Refusal>;
+
+/// Of what changes something, with what it did, for the audit log.
+type Done = Result<(Extension<Did>, Json<Value>), Refusal>;
 
 /// Operations shown at most.
 const MOST: usize = 1000;
@@ -143,38 +148,36 @@ async fn operations(State(seen): State<Seen>) -> Answer {
 }
 
 /// An operator knows what came of it.
-async fn resolve(
-    State(seen): State<Seen>,
-    Path(reference): Path<String>,
-    Json(said): Json<Resolve>,
-) -> Answer {
+async fn resolve(State(seen): State<Seen>, Path(reference): Path<String>, body: Bytes) -> Done {
     let guard = &seen.guard;
+    let Resolve { outcome } = serde_json::from_slice(&body).map_err(|bad| malformed(&bad))?;
+    let did = |what: &str| {
+        let word = if outcome == Word::Done { "done" } else { "not done" };
+        Extension(Did(format!("resolved {what} as {word}")))
+    };
     let taken = guard.take_unfinished(&reference).map_err(|refused| unavailable(&refused))?;
     let Some((reserved, entry)) = taken else {
         let token = Token::parse(&reference).ok().filter(|token| guard.over(*token, "operator"));
         return match token {
-            Some(token) => {
-                info!(%token, ?said, "audit.resolved");
-                Ok(Json(json!({ "resolved": reference })))
-            }
+            Some(token) => Ok((did(&format!("execution {token}")), Json(json!({ "resolved": reference })))),
             None => Err(unknown(&reference)),
         };
     };
-    info!(reference, token = %entry.token, target = entry.target, ?said, "audit.resolved");
     guard.over(entry.token, "operator");
-    let written = match said.outcome {
+    let written = match outcome {
         Word::Done => reserved.resolve_done(&entry, Resolution::Operator).await,
         Word::NotDone => reserved.resolve_not_done().await,
     };
-    written.map(|()| Json(json!({ "resolved": reference }))).map_err(|refused| unavailable(&refused))
+    let what = did(&format!("operation {reference} of token {}", entry.token));
+    written.map(|()| (what, Json(json!({ "resolved": reference })))).map_err(|refused| unavailable(&refused))
 }
 
 /// A finished operation and its kept answer are forgotten at once.
-async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Answer {
+async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Done {
     match seen.guard.forget(&reference).await {
         Ok(true) => {
-            info!(reference, "audit.forgotten");
-            Ok(Json(json!({ "forgotten": reference })))
+            let did = Did(format!("forgot operation {}", reference.escape_debug()));
+            Ok((Extension(did), Json(json!({ "forgotten": reference }))))
         }
         Ok(false) => Err(unknown(&reference)),
         Err(refused) => Err(unavailable(&refused)),
@@ -195,10 +198,14 @@ async fn refusals(State(seen): State<Seen>) -> Json<Refusals> {
     Json(seen.guard.refusals())
 }
 
-fn unknown(what: &str) -> (StatusCode, Json<Value>) {
+fn malformed(bad: &serde_json::Error) -> Refusal {
+    (StatusCode::BAD_REQUEST, Json(json!({ "error": format!("the body: {bad}"), "reason": "malformed" })))
+}
+
+fn unknown(what: &str) -> Refusal {
     (StatusCode::NOT_FOUND, Json(json!({ "error": format!("nothing known of `{what}`, or it is running") })))
 }
 
-fn unavailable(refused: &Refused) -> (StatusCode, Json<Value>) {
+fn unavailable(refused: &Refused) -> Refusal {
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": refused.to_string() })))
 }

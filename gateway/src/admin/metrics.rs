@@ -6,10 +6,14 @@ mod clients;
 mod endpoints;
 mod guard;
 mod session;
+mod spread;
 mod waits;
 mod worker;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use fencegate_policies::plan::Gateway;
 use prometheus::{
@@ -25,6 +29,7 @@ pub use self::{
     endpoints::{EndpointMetrics, Waited},
     guard::GuardMetrics,
     session::SessionMetrics,
+    spread::Spread,
     waits::Waiting,
     worker::{Acquired, Counted, Holding, RouteMetrics, WorkerMetrics},
 };
@@ -45,11 +50,12 @@ pub struct Metrics {
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
     /// By route. One that a reload has removed stays, because requests of it may still run.
-    waits: Mutex<Vec<(Arc<str>, Arc<Waits>)>>,
+    waits: Mutex<HashMap<Arc<str>, Arc<Waits>>>,
     config: IntGaugeVec,
     reloads: IntCounterVec,
     reload_successful: IntGauge,
     access_lost: IntCounter,
+    spans_lost: IntCounter,
     held: IntGaugeVec,
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
@@ -174,6 +180,10 @@ impl Metrics {
                 &registry,
                 IntCounter::new("access_log_lost_total", "Lines of the access log that nobody took in time."),
             ),
+            spans_lost: registered(
+                &registry,
+                IntCounter::new("spans_lost_total", "Spans that no collector took in time."),
+            ),
             reload_successful: registered(
                 &registry,
                 IntGauge::with_opts(Opts::new(
@@ -240,17 +250,17 @@ impl Metrics {
     /// What waits for the locks of a route; one count for all workers.
     fn waits(&self, route: &Arc<str>) -> Arc<Waits> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = waits.iter().find(|(name, _)| name == route) {
-            return known.clone();
-        }
-        let new = Arc::<Waits>::default();
-        waits.push((route.clone(), new.clone()));
-        new
+        waits.entry(route.clone()).or_default().clone()
     }
 
     /// Lines of the access log that nobody took in time.
     pub fn access_lost(&self) -> IntCounter {
         self.access_lost.clone()
+    }
+
+    /// Spans that no collector took in time.
+    pub fn spans_lost(&self) -> IntCounter {
+        self.spans_lost.clone()
     }
 
     /// Of the session with this number.
@@ -264,6 +274,16 @@ impl Metrics {
 
     pub fn clients(&self) -> &ClientMetrics {
         &self.clients
+    }
+
+    /// How long requests waited for their locks, over all routes.
+    pub fn waits_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_wait, SHORT)
+    }
+
+    /// How long they held them.
+    pub fn holds_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_hold, LONG)
     }
 
     pub fn guard(&self) -> GuardMetrics {

@@ -1,54 +1,49 @@
-//! The admin listener: is it alive, can it grant locks, what has it counted.
+//! The admin listener: is it alive, can it grant locks, what has it counted, what does it hold; and what an operator may
+//! have it do. It has a thread of its own, so it answers however busy the workers are, and none of them waits for it.
+//!
+//! [`door`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what people
+//! see. [`told`] is its JSON, described in `gateway/API.md`.
 
+pub mod api;
+pub mod bearer;
+pub mod door;
+pub mod effective;
+pub mod fault;
 pub mod guard;
+pub mod hot;
+pub mod listen;
 pub mod metrics;
+pub mod names;
+pub mod told;
+pub mod trends;
 
-use std::{io, net::TcpListener, sync::Arc, thread};
+use std::sync::Arc;
 
 use axum::{
-    Json, Router,
-    extract::{Query, State},
-    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
-    response::{IntoResponse, Response},
-    routing::{get, post},
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    routing::get,
 };
-use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-use tracing::error;
 
-use crate::{
-    admin::metrics::{Metrics, Reloaded},
-    lock::keeper::Keeper,
-    serve::reload::Asking,
-    session::live::View,
-};
+use self::{effective::InForce, hot::Hot, metrics::Metrics, trends::Trends};
+use crate::{lock::keeper::Keeper, serve::reload::Asking, session::live::View};
 
 /// What the admin listener shows.
 #[derive(Clone)]
 pub struct Seen {
+    /// The gateway's.
+    pub name: Arc<str>,
     pub keeper: Keeper,
     pub metrics: Arc<Metrics>,
+    pub in_force: InForce,
+    pub hot: Hot,
+    pub trends: Trends,
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
     pub asking: Asking,
-}
-
-/// Serves on a thread of its own, for as long as the process lives: it answers also while it drains.
-pub fn start(listener: TcpListener, routes: Router) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::Builder::new().name("admin".into()).spawn(move || {
-        runtime.block_on(async {
-            let served = match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => axum::serve(listener, routes).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = served {
-                error!(%error, "the admin listener ended");
-            }
-        });
-    })?;
-    Ok(())
 }
 
 /// Of a gateway.
@@ -56,8 +51,7 @@ pub fn routes(seen: Seen) -> Router {
     let metrics = seen.metrics.clone();
     Router::new()
         .route("/ready", get(ready))
-        .route("/jwks.json", get(jwks))
-        .route("/api/v1/reload", post(reload))
+        .merge(api::routes())
         .with_state(seen)
         .merge(expose(metrics, || ()))
 }
@@ -71,42 +65,24 @@ fn expose(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'stati
     Router::new().route("/live", get(async || "live\n")).route("/metrics", get(rendered))
 }
 
-async fn jwks(State(seen): State<Seen>) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
-    let jwks = seen.jwks.ok_or(StatusCode::NOT_FOUND)?;
-    Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
-}
-
-#[derive(Deserialize)]
-struct Dry {
-    #[serde(default)]
-    dry_run: bool,
-}
-
-/// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
-async fn reload(
-    State(seen): State<Seen>,
-    Query(Dry { dry_run }): Query<Dry>,
-) -> Result<Response, StatusCode> {
-    let report = seen.asking.reload(dry_run).await.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
-    let status = match report.result {
-        Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
-        Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
-    };
-    Ok((status, Json(report)).into_response())
-}
-
 /// 200 when a lock could be granted now. A gateway that is not ready still serves unfenced routes.
 async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
-    if seen.drain.is_cancelled() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
+    match seen.not_ready() {
+        None => (StatusCode::OK, "ready\n".into()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
-    if seen.keeper.is_ready() {
-        return (StatusCode::OK, "ready\n".into());
+}
+
+impl Seen {
+    /// Why no lock could be granted now.
+    fn not_ready(&self) -> Option<String> {
+        if self.drain.is_cancelled() {
+            return Some("draining".into());
+        }
+        (!self.keeper.is_ready()).then(|| match self.keeper.view() {
+            View::Away(why) => format!("no ZooKeeper session: {why}"),
+            View::Live { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
+            View::Live { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),
+        })
     }
-    let why = match seen.keeper.view() {
-        View::Away(why) => format!("no ZooKeeper session: {why}\n"),
-        View::Live { connected: false, .. } => "the connection to ZooKeeper is lost\n".into(),
-        View::Live { connected: true, .. } => "the ZooKeeper session is not proven yet\n".into(),
-    };
-    (StatusCode::SERVICE_UNAVAILABLE, why)
 }

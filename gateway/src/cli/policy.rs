@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use fencegate_policies::{
-    file::{self, Kind, Loaded},
+    file::{self, Environment, Kind, Loaded},
     plan::{Gateway, Guard},
 };
 
@@ -12,20 +12,20 @@ use crate::written::{Unreadable, Written};
 
 /// The plan; else every error is on stderr, and the exit code is returned. Warnings are shown in both cases.
 pub(super) fn read(path: &Path) -> Result<Gateway, ExitCode> {
-    plan(&open(path)?, file::load)
+    plan(&open(path)?, file::load_in)
 }
 
 /// As [`read`], for a guard.
 pub(super) fn read_guard(path: &Path) -> Result<Guard, ExitCode> {
-    plan(&open(path)?, file::load_guard)
+    plan(&open(path)?, file::load_guard_in)
 }
 
 /// As [`read`], for a file of either kind.
 pub(super) fn check(path: &Path) -> Result<(), ExitCode> {
     let file = open(path)?;
     match file::kind(&file.text) {
-        Kind::Gateway => plan(&file, file::load).map(drop),
-        Kind::Guard => plan(&file, file::load_guard).map(drop),
+        Kind::Gateway => plan(&file, file::load_in).map(drop),
+        Kind::Guard => plan(&file, file::load_guard_in).map(drop),
     }
 }
 
@@ -42,7 +42,7 @@ fn open(path: &Path) -> Result<Written, ExitCode> {
     })
 }
 
-fn plan<P>(file: &Written, load: fn(&str) -> Loaded<P>) -> Result<P, ExitCode> {
+fn plan<P>(file: &Written, load: fn(&str, &Environment) -> Loaded<P>) -> Result<P, ExitCode> {
     let told = file.plan(load);
     for said in told.said {
         eprintln!("{said}");

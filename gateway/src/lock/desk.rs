@@ -8,6 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     attend::attend,
     grant::NotGranted,
+    inquiry::{self, Question},
     order::{self, Order},
     slot::{Slot, Table},
 };
@@ -31,6 +32,8 @@ pub enum Work {
     Attend(Arc<Slot>),
     /// An operation that is to be written down before it is sent.
     Once(Admission),
+    /// Something that an operator wants to know, or to have done.
+    Ask(Question),
 }
 
 /// The desk of one session.
@@ -67,6 +70,9 @@ impl Desk {
                     (Work::Once(admission), _) => {
                         let (current, shelves) = (current.clone(), shelves.clone());
                         drop(tasks.spawn_local(book::serve(current, shelves, admission)));
+                    }
+                    (Work::Ask(question), _) => {
+                        drop(tasks.spawn_local(inquiry::answer(current.clone(), question)));
                     }
                     (Work::Attend(slot), _) => {
                         drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));

@@ -23,6 +23,7 @@ use super::{
     order::{Granted, Order},
     queue::Patience,
     queues::{Full, Place, Queues},
+    roll::{Asking, Roll},
     slot::{Entered, Table},
     tenure::Tenure,
 };
@@ -35,18 +36,20 @@ use crate::{
 #[derive(Clone)]
 pub struct Keeper {
     /// One per session; keys are spread over them.
-    desks: Arc<[Line]>,
-    table: Arc<Table>,
+    pub(super) desks: Arc<[Line]>,
+    pub(super) table: Arc<Table>,
     queues: Arc<Queues>,
+    /// Requests with a node of their own.
+    pub(super) roll: Arc<Roll>,
     /// Operations that run in this gateway.
     underway: Arc<Underway>,
-    clock: SharedClock,
+    pub(super) clock: SharedClock,
 }
 
 /// The way to one session.
-struct Line {
-    work: mpsc::UnboundedSender<Work>,
-    view: watch::Receiver<View>,
+pub(super) struct Line {
+    pub(super) work: mpsc::UnboundedSender<Work>,
+    pub(super) view: watch::Receiver<View>,
 }
 
 /// What a request wants.
@@ -60,6 +63,8 @@ pub struct Wish<'a> {
     pub wait: Duration,
     /// Requests of this gateway that may wait behind the holder.
     pub queue: usize,
+    /// Who asks, for whoever looks.
+    pub route: &'a Arc<str>,
 }
 
 /// Why there is no tenure. Nothing was dispatched.
@@ -85,7 +90,15 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
             (Line { work, view }, Desk::new(asked, seen, table.clone()))
         })
         .unzip();
-    (Keeper { desks: lines.into(), table, queues: Arc::default(), underway: Arc::default(), clock }, desks)
+    let keeper = Keeper {
+        desks: lines.into(),
+        table,
+        queues: Arc::default(),
+        roll: Arc::default(),
+        underway: Arc::default(),
+        clock,
+    };
+    (keeper, desks)
 }
 
 impl Keeper {
@@ -106,7 +119,7 @@ impl Keeper {
     /// The tenure of a key that is held here, free, and proven: no wait and no other thread.
     pub fn at_once(&self, wish: Wish<'_>) -> Option<Tenure> {
         match (wish.hold, wish.keys) {
-            (Hold::Cached(_), [key]) => self.table.take_free(key, wish.mode),
+            (Hold::Cached(_), [key]) => self.table.take_free(key, wish.mode, wish.route),
             _ => None,
         }
     }
@@ -123,7 +136,8 @@ impl Keeper {
         let deadline = wish.deadline();
         let mut view = line.view.clone();
         loop {
-            let (answer, place, attend) = match self.table.enter(key, wish.mode, rules, patience) {
+            let (answer, place, attend) = match self.table.enter(key, wish.mode, rules, patience, wish.route)
+            {
                 Entered::Started(tenure) => return Ok(tenure),
                 Entered::Full => return Err(Refused::QueueFull),
                 Entered::Busy => return Err(Refused::Locked),
@@ -150,12 +164,17 @@ impl Keeper {
         let enter = |key| self.queues.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let behind = Arc::<AtomicBool>::default();
+        let asking = Asking { asked: self.clock.now(), behind: behind.clone() };
+        let enrolled = self.roll.enrol(wish, asking);
         let deadline = wish.deadline();
         let mut view = line.view.clone();
         self.check(&view.borrow())?;
         loop {
             match timeout_at(deadline, order(line, wish, &behind, &places)).await {
-                Ok(Ok(Granted { grant, over })) => return Ok(Tenure::of_node(grant, over)),
+                Ok(Ok(Granted { grant, over })) => {
+                    enrolled.granted(&grant, self.clock.now());
+                    return Ok(Tenure::of_node(grant, over, enrolled));
+                }
                 Ok(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline).await?,
                 Ok(Err(why)) => return Err(why.into()),
                 Err(_elapsed) => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
@@ -195,7 +214,7 @@ impl Keeper {
         self.table.keys() + self.queues.keys()
     }
 
-    fn line(&self, key: &ResourceKey) -> &Line {
+    pub(super) fn line(&self, key: &ResourceKey) -> &Line {
         &self.desks[usize::from(key.shard()) % self.desks.len()]
     }
 

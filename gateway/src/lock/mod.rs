@@ -3,13 +3,14 @@
 //! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, [`slot`]
 //! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`], with one node
 //! ([`attempt`]) or several ([`set`]). [`site`] is what both do at one key, [`layout`] how nodes are named and ordered,
-//! [`rotate`] what happens when the
-//! numbers run out, [`registry`] and [`janitor`] see that none is forgotten, [`desk`] puts it on its thread.
+//! [`rotate`] what happens when the numbers run out, [`registry`] and [`janitor`] see that none is forgotten, [`desk`]
+//! puts it on its thread. For operators: [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod attempt;
 pub mod attend;
 pub mod desk;
 pub mod grant;
+pub mod inquiry;
 pub mod janitor;
 pub mod keeper;
 pub mod layout;
@@ -17,8 +18,10 @@ pub mod order;
 pub mod queue;
 pub mod queues;
 pub mod registry;
+pub mod roll;
 pub mod rotate;
 pub mod set;
 pub mod site;
 pub mod slot;
+pub mod survey;
 pub mod tenure;

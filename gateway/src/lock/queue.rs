@@ -74,6 +74,21 @@ pub enum Patience {
     None,
 }
 
+/// A tenure, for whoever looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glimpse<'a, C> {
+    pub credentials: &'a C,
+    pub mode: Mode,
+    pub granted: Boot,
+    pub in_flight: u32,
+    /// G of the last dispatch.
+    pub dispatched: u32,
+    /// Somebody waits who cannot hold beside us.
+    pub contended: bool,
+    /// Nothing is started under it any more.
+    pub closed: bool,
+}
+
 /// What the tenure's keeper has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
@@ -288,9 +303,21 @@ impl<W, C: Clone> Queue<W, C> {
         self.tenure.as_ref().filter(|tenure| tenure.in_flight == 0).map(|tenure| tenure.idle_since)
     }
 
-    /// Since when the longest waiting request waits.
-    pub fn oldest(&self) -> Option<Boot> {
-        self.waiting.front().map(|first| first.since)
+    /// Those who wait, in their order: how they want the key, and since when.
+    pub fn in_line(&self) -> impl ExactSizeIterator<Item = (Mode, Boot, &W)> {
+        self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
+    }
+
+    pub fn glimpse(&self) -> Option<Glimpse<'_, C>> {
+        self.tenure.as_ref().map(|tenure| Glimpse {
+            credentials: &tenure.credentials,
+            mode: tenure.mode,
+            granted: tenure.granted,
+            in_flight: tenure.in_flight,
+            dispatched: tenure.dispatched,
+            contended: tenure.contended.is_some(),
+            closed: tenure.closed,
+        })
     }
 }
 

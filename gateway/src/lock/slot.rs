@@ -14,11 +14,11 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     grant::{Grant, NotGranted},
-    queue::{Arrival, Due, Patience, Queue, Started},
+    queue::{Arrival, Due, Glimpse, Patience, Queue, Started},
     tenure::Tenure,
 };
 use crate::{
-    session::clock::SharedClock,
+    session::clock::{Boot, SharedClock},
     sync::{AtomicBool, Mutex, MutexGuard},
 };
 
@@ -47,12 +47,15 @@ pub struct Slot {
 
 struct Entry {
     queue: Queue<Caller, Grant>,
+    /// Of the request that was started last, for whoever looks.
+    route: Option<Arc<str>>,
     /// Taken out of the table: whoever still has the slot must ask the table again.
     removed: bool,
 }
 
 struct Caller {
     answer: oneshot::Sender<Answer>,
+    route: Arc<str>,
     rules: Caching,
     patience: Patience,
 }
@@ -76,24 +79,46 @@ impl Table {
     }
 
     /// A request wants `key`. Where the key is held here and free, this is all that it takes.
-    pub fn enter(&self, key: &ResourceKey, mode: Mode, rules: Caching, patience: Patience) -> Entered {
+    pub fn enter(
+        &self,
+        key: &ResourceKey,
+        mode: Mode,
+        rules: Caching,
+        patience: Patience,
+        route: &Arc<str>,
+    ) -> Entered {
         let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         if !shard.contains_key(key) {
             shard.insert(key.clone(), Arc::new(Slot::new(key.clone(), self.clock.clone())));
         }
         let slot = shard.get(key).expect("just made where missing");
-        slot.enter(mode, rules, patience)
+        slot.enter(mode, rules, patience, route)
     }
 
     /// The tenure of a key that is held here and free; nothing is made and nobody waits.
-    pub fn take_free(&self, key: &ResourceKey, mode: Mode) -> Option<Tenure> {
+    pub fn take_free(&self, key: &ResourceKey, mode: Mode, route: &Arc<str>) -> Option<Tenure> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         let slot = shard.get(key)?;
-        let started = slot
-            .entry()
-            .queue
-            .start_free(mode, self.clock.now(), |grant| grant.evidence.holds(self.clock.now()))?;
+        let mut entry = slot.entry();
+        let started =
+            entry.queue.start_free(mode, self.clock.now(), |grant| grant.evidence.holds(self.clock.now()))?;
+        entry.is_of(route);
+        drop(entry);
         Some(slot.tenure(started))
+    }
+
+    /// Every key that comes after `after`, in no order; each shard is held for as long as it takes to count its keys.
+    pub(super) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<Slot>> {
+        let mut slots = Vec::new();
+        for shard in &self.shards {
+            let shard = unpoisoned(shard);
+            slots.extend(shard.values().filter(|slot| after.is_none_or(|after| slot.key > *after)).cloned());
+        }
+        slots
+    }
+
+    pub(super) fn slot(&self, key: &ResourceKey) -> Option<Arc<Slot>> {
+        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]).get(key).cloned()
     }
 
     /// Somebody holds the key, here or elsewhere, as far as is known.
@@ -133,9 +158,28 @@ impl Table {
     }
 }
 
+impl Entry {
+    /// A request of this route was started. Mostly the one before was of the same, and then no count is touched that
+    /// workers share.
+    fn is_of(&mut self, route: &Arc<str>) {
+        if !self.route.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)) {
+            self.route = Some(route.clone());
+        }
+    }
+}
+
 /// Nothing between lock and unlock can leave a queue half changed.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One key as it is at one moment.
+pub(super) struct Looked<'a> {
+    pub(super) held: Option<Glimpse<'a, Grant>>,
+    pub(super) route: Option<&'a Arc<str>>,
+    pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, Boot, &'a Arc<str>)>,
+    /// A holder elsewhere was before us when we last looked.
+    pub(super) elsewhere: bool,
 }
 
 impl fmt::Debug for Slot {
@@ -146,7 +190,7 @@ impl fmt::Debug for Slot {
 
 impl Slot {
     fn new(key: ResourceKey, clock: SharedClock) -> Self {
-        let entry = Entry { queue: Queue::default(), removed: false };
+        let entry = Entry { queue: Queue::default(), route: None, removed: false };
         Self { key, queue: Mutex::new(entry), look: Notify::new(), behind: AtomicBool::new(false), clock }
     }
 
@@ -154,7 +198,7 @@ impl Slot {
         unpoisoned(&self.queue)
     }
 
-    fn enter(self: &Arc<Self>, mode: Mode, rules: Caching, patience: Patience) -> Entered {
+    fn enter(self: &Arc<Self>, mode: Mode, rules: Caching, patience: Patience, route: &Arc<str>) -> Entered {
         let now = self.clock.now();
         let (mut entry, mut answer) = (self.entry(), None);
         debug_assert!(!entry.removed, "removed under the table's lock");
@@ -166,11 +210,14 @@ impl Slot {
             || {
                 let (sender, receiver) = oneshot::channel();
                 answer = Some(receiver);
-                Caller { answer: sender, rules, patience }
+                Caller { answer: sender, route: route.clone(), rules, patience }
             },
         );
         match (arrival, answer) {
-            (Arrival::Start(started), _) => Entered::Started(self.tenure(started)),
+            (Arrival::Start(started), _) => {
+                entry.is_of(route);
+                Entered::Started(self.tenure(started))
+            }
             (Arrival::Wait { attend }, Some(answer)) => {
                 if entry.queue.is_urgent(now) {
                     self.look.notify_one();
@@ -185,6 +232,20 @@ impl Slot {
 
     fn tenure(self: &Arc<Self>, started: Started<Grant>) -> Tenure {
         Tenure::of_slot(started.credentials, started.number, self.clone())
+    }
+
+    // ---- for whoever looks
+
+    /// Shows what is known at this moment; nothing can change meanwhile, so it has to be quick.
+    pub(super) fn look<R>(&self, look: impl FnOnce(Looked<'_>) -> R) -> R {
+        let entry = self.entry();
+        let waiting = entry.queue.in_line().map(|(mode, since, caller)| (mode, since, &caller.route));
+        look(Looked {
+            held: entry.queue.glimpse(),
+            route: entry.route.as_ref(),
+            waiting: &mut { waiting },
+            elsewhere: self.behind.load(Ordering::Relaxed),
+        })
     }
 
     // ---- for a request in flight
@@ -220,6 +281,7 @@ impl Slot {
                 }
                 return;
             };
+            entry.is_of(&caller.route);
             // Not under the lock: a caller that has just gone gives its tenure back in here.
             drop(entry);
             caller.answer.send(Ok(self.tenure(started))).ok();
@@ -301,7 +363,7 @@ impl Slot {
     }
 
     /// `None` while something is in flight or nothing is held.
-    pub(super) fn idle_since(&self) -> Option<crate::session::clock::Boot> {
+    pub(super) fn idle_since(&self) -> Option<Boot> {
         self.entry().queue.idle_since()
     }
 

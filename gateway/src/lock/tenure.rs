@@ -5,7 +5,7 @@ use std::{cell::Cell, sync::Arc};
 use fencegate_policies::token::Token;
 use tokio::sync::oneshot;
 
-use super::{grant::Grant, slot::Slot};
+use super::{grant::Grant, roll::Enrolled, slot::Slot};
 use crate::session::evidence::Evidence;
 
 /// A granted lock. Dropping it ends this request's part in it. Whoever writes bytes under it therefore keeps it until
@@ -24,7 +24,7 @@ pub struct Tenure {
 #[derive(Debug)]
 enum End {
     /// A node for this request only: its task removes it when this is dropped.
-    Node { _over: oneshot::Sender<()> },
+    Node { _over: oneshot::Sender<()>, enrolled: Enrolled },
     /// A cached tenure that others may use after us.
     Slot(Arc<Slot>),
 }
@@ -37,8 +37,8 @@ pub struct Dispatch {
 }
 
 impl Tenure {
-    pub(super) fn of_node(grant: Grant, over: oneshot::Sender<()>) -> Self {
-        Self::new(grant, 1, End::Node { _over: over })
+    pub(super) fn of_node(grant: Grant, over: oneshot::Sender<()>, enrolled: Enrolled) -> Self {
+        Self::new(grant, 1, End::Node { _over: over, enrolled })
     }
 
     /// `number`: G of the first dispatch, already counted.
@@ -54,7 +54,10 @@ impl Tenure {
     pub fn dispatch(&self) -> Option<Dispatch> {
         if self.dispatched.replace(true) {
             let next = match &self.end {
-                End::Node { .. } => self.number.get().checked_add(1),
+                End::Node { enrolled, .. } => {
+                    enrolled.dispatched();
+                    self.number.get().checked_add(1)
+                }
                 End::Slot(slot) => slot.next_number(),
             };
             self.number.set(next?);

@@ -21,8 +21,8 @@ use super::{
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
-    access::AccessLog,
-    admin::{self, metrics::Metrics},
+    access::Tellers,
+    admin::{self, door::Door, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
     edition::Edition,
     front::Role,
     listen::certificates::Certificates,
@@ -68,6 +68,7 @@ pub struct Options {
 struct Gatekeeping {
     keeper: Keeper,
     tickets: Option<Arc<Ticketing>>,
+    hot: Hot,
 }
 
 impl<N: Network> Staffed<N> for Gatekeeping {
@@ -80,6 +81,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             keeper: shared.role.keeper.clone(),
             guards: shared.guards.clone(),
             tickets: shared.role.tickets.clone(),
+            hot: shared.role.hot.clone(),
             shares: shared.shares.clone(),
             clock: shared.clock.clone(),
             running: parts.running.clone(),
@@ -101,7 +103,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
-    let admin = bind_admin(plan.admin.address, options.beside)?;
+    let (admin, door) = (bind_admin(plan.admin.address, options.beside)?, Door::of(&plan.admin)?);
     let installation = Arc::<OnceLock<Meta>>::default();
     let nameplate = Nameplate::of(&gateway);
     let settings = (0..desks.len())
@@ -115,7 +117,8 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let workers = options.workers.max(1);
     let tickets =
         gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &installation)).transpose()?;
-    let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone() };
+    let (hot, in_force) = (Hot::default(), InForce::new(gateway.clone()));
+    let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone(), hot: hot.clone() };
     let guards = Arc::new(Guards::new(installation));
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
@@ -123,9 +126,9 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let edition = Edition::first(plan.clone(), fleets);
     let (known, seen) = (guards.clone(), metrics.clone());
     let certificates = Certificates::open(&plan.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
-    let access = AccessLog::start(metrics.access_lost())?;
+    let tellers = Tellers::start(&metrics)?;
     let shared = Shared {
-        access,
+        tellers: tellers.clone(),
         edition: edition.clone(),
         metrics: seen,
         clock,
@@ -142,21 +145,24 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let workers = process::start_workers(shared)?;
     let (asking, asked) = reload::asking();
     let jwks = tickets.and_then(|tickets| tickets.jwks());
-    admin::start(
-        admin,
-        admin::routes(admin::Seen {
-            keeper: keeper.clone(),
-            metrics: metrics.clone(),
-            jwks,
-            drain: drain.clone(),
-            asking,
-        }),
-    )?;
+    let trends = Trends::default();
+    let seen = admin::Seen {
+        name: gateway.serving.name.clone().unwrap_or_else(host_name).into(),
+        keeper: keeper.clone(),
+        metrics: metrics.clone(),
+        in_force: in_force.clone(),
+        hot,
+        trends: trends.clone(),
+        jwks,
+        drain: drain.clone(),
+        asking,
+    };
+    admin::listen::start(admin, admin::routes(seen), door, trends.follow(metrics.clone()))?;
     let file = options.file.clone();
     let mut watcher = options.watch.then(|| Watcher::of(file.clone()));
     let turns = workers.turns;
     let mut reloader =
-        Reloader { file, gateway, edition, workers: turns, metrics, guards, keeper, nameplate };
+        Reloader { file, gateway, edition, workers: turns, metrics, guards, keeper, nameplate, in_force };
     waiting.block_on(async {
         tokio::select! {
             () = serve_reloads(&mut signals, asked, &mut watcher, &mut reloader) => Ok(()),
@@ -173,6 +179,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         // still be at work.
         return Err(Trouble::NotDrained(left));
     }
+    tellers.finish();
     close.cancel();
     if session.join().is_err() {
         error!("the session's thread panicked; its nodes go by the session timeout");
@@ -181,8 +188,8 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Reads the file again when a signal, the admin listener or the file itself asks for it; returns when a signal asks for
-/// the end.
+/// Reads the file again when a signal, the admin listener or the file itself asks for it; returns when a signal or the
+/// admin listener asks for the end.
 async fn serve_reloads(
     signals: &mut Signals,
     mut asked: mpsc::UnboundedReceiver<Asked>,
@@ -199,7 +206,10 @@ async fn serve_reloads(
                 Wanted::End => return,
                 Wanted::Reload => (false, None),
             },
-            Some(Asked { dry, told }) = asked.recv() => (dry, Some(told)),
+            Some(asked) = asked.recv() => match asked {
+                Asked::Reload { dry, told } => (dry, Some(told)),
+                Asked::Drain => return,
+            },
             () = changed(watcher) => (false, None),
         };
         let report = reloader.reload(dry).await;

@@ -11,8 +11,8 @@ use super::{
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
-    access::AccessLog,
-    admin::{self, metrics::Metrics},
+    access::Tellers,
+    admin::{self, door::Door, metrics::Metrics},
     edition::Edition,
     front::Role,
     guard::{
@@ -96,6 +96,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.serving.admin.address, false)?;
+    let door = Door::of(&plan.serving.admin).map_err(Trouble::AdminToken)?;
     let tickets = plan.tickets.as_ref().map(|from| verifier(from, &waiting)).transpose()?;
     let (guard, store) = open(plan, options, &clock, &metrics)?;
     let drain = CancellationToken::new();
@@ -106,9 +107,9 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     health::start(Tcp, &fleets)?;
     let certificates =
         Certificates::open(&serving.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
-    let access = AccessLog::start(metrics.access_lost())?;
+    let tellers = Tellers::start(&metrics)?;
     let workers = process::start_workers(Shared {
-        access,
+        tellers: tellers.clone(),
         edition: Edition::first(serving, fleets),
         metrics: metrics.clone(),
         clock,
@@ -121,7 +122,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         certificates,
         role,
     })?;
-    start_admin(admin, &guard, &metrics, &drain)?;
+    start_admin((admin, door), &guard, &metrics, &drain)?;
     waiting.block_on(async {
         tokio::select! {
             () = stop(&mut signals) => Ok(()),
@@ -140,6 +141,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     }
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     last.block_on(leaving.leave()).map_err(|refused| GuardTrouble::NotLeft(refused.to_string()))?;
+    tellers.finish();
     if store.join().is_err() {
         error!("the store's thread panicked");
     }
@@ -226,11 +228,11 @@ async fn keep_tidy(guard: &Guard) {
 const SWEEP: Duration = Duration::from_secs(10);
 
 fn start_admin(
-    listener: TcpListener,
+    (listener, door): (TcpListener, Door),
     guard: &Arc<Guard>,
     metrics: &Arc<Metrics>,
     drain: &CancellationToken,
 ) -> io::Result<()> {
     let seen = admin::guard::Seen { guard: guard.clone(), metrics: metrics.clone(), drain: drain.clone() };
-    admin::start(listener, admin::guard::routes(seen))
+    admin::listen::start(listener, admin::guard::routes(seen), door, async {})
 }

@@ -19,6 +19,7 @@ use super::{
     worker::{self, Drained, Shared, Staffed, Started},
 };
 use crate::{
+    admin::bearer::BadBearer,
     listen::certificates::BadCertificate,
     network::{Tcp, shared_socket},
     ticket::BadFile,
@@ -34,6 +35,8 @@ pub enum Trouble {
     Start(#[from] io::Error),
     #[error("FG0510: speak TLS with clients")]
     ListenerTls(#[from] BadCertificate),
+    #[error("read the token of the admin listener")]
+    AdminToken(#[from] BadBearer),
     #[error("read the key that tickets are signed with")]
     Key(#[from] BadFile),
     #[error("prepare TLS with an upstream")]

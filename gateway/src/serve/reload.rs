@@ -9,7 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::{
-    admin::metrics::{Metrics, Reloaded},
+    admin::{
+        effective::InForce,
+        metrics::{Metrics, Reloaded},
+    },
     edition::Edition,
     lock::keeper::Keeper,
     network::Tcp,
@@ -28,16 +31,21 @@ pub struct Report {
     pub said: Vec<String>,
 }
 
-/// Asks the process for another plan, from any thread.
+/// Asks the process for another plan, or to end, from any thread.
 #[derive(Debug, Clone)]
 pub struct Asking(mpsc::UnboundedSender<Asked>);
 
-/// Somebody asks for the file to be read again.
+/// What somebody asks of the process.
 #[derive(Debug)]
-pub struct Asked {
-    /// Only to be told what would change.
-    pub dry: bool,
-    pub told: oneshot::Sender<Report>,
+pub enum Asked {
+    /// The file is to be read again.
+    Reload {
+        /// Only to be told what would change.
+        dry: bool,
+        told: oneshot::Sender<Report>,
+    },
+    /// The process is to end in order.
+    Drain,
 }
 
 /// Tells a worker to take another edition over.
@@ -58,6 +66,7 @@ pub struct Reloader {
     pub guards: Arc<Guards>,
     pub keeper: Keeper,
     pub nameplate: Nameplate,
+    pub in_force: InForce,
 }
 
 pub fn asking() -> (Asking, mpsc::UnboundedReceiver<Asked>) {
@@ -69,8 +78,14 @@ impl Asking {
     /// `None`: the process stops and reads no files any more.
     pub async fn reload(&self, dry: bool) -> Option<Report> {
         let (told, report) = oneshot::channel();
-        self.0.send(Asked { dry, told }).ok()?;
+        self.0.send(Asked::Reload { dry, told }).ok()?;
         report.await.ok()
+    }
+
+    /// As SIGTERM.
+    pub fn drain(&self) {
+        // Nobody listens who is not draining already.
+        self.0.send(Asked::Drain).ok();
     }
 }
 
@@ -91,7 +106,7 @@ impl Reloader {
     async fn read_again(&mut self, dry: bool) -> Report {
         let refused = |said| Report { result: Reloaded::Refused, difference: Difference::default(), said };
         let told = match Written::open(&self.file) {
-            Ok(file) => file.plan(file::load),
+            Ok(file) => file.plan(file::load_in),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
         };
         let said = told.said;
@@ -127,6 +142,7 @@ impl Reloader {
         }
         self.guards.keep(&plan.upstreams);
         self.nameplate.says(&gateway);
+        self.in_force.turn_to(gateway.clone());
         old.fleets.retire();
         let (opening, keeper, rekeyed) = (edition.clone(), self.keeper.clone(), difference.rekeyed.clone());
         tokio::spawn(async move {

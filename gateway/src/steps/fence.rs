@@ -14,7 +14,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use crate::{
-    admin::metrics::{Acquired, WorkerMetrics},
+    admin::{
+        hot::Hot,
+        metrics::{Acquired, WorkerMetrics},
+    },
     body::Reply,
     edition::Edition,
     lock::keeper::{Keeper, Refused, Wish},
@@ -48,6 +51,8 @@ pub struct Fencing {
     pub running: TaskTracker,
     pub drain: CancellationToken,
     pub metrics: Rc<WorkerMetrics>,
+    /// Which keys are waited for.
+    pub hot: Hot,
 }
 
 pub async fn fence<S: Serve<Held<Hold>>>(
@@ -227,7 +232,8 @@ impl Fencing {
     ) -> Result<Hold, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
-        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue };
+        let route = &request.plan.routes.get(fenced.route).name;
+        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, route };
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         let held = |tenure| Hold {
             tenure: Rc::new(tenure),
@@ -245,6 +251,7 @@ impl Fencing {
             return Ok(held(tenure));
         }
         let (asked, waiting) = (Instant::now(), metrics.waiting());
+        request.notes.asked.set(Some(asked));
         let acquired = tokio::select! {
             acquired = self.keeper.acquire(wish) => acquired,
             () = self.drained(request.plan.listener.timeouts.drain / 2) => {
@@ -252,6 +259,7 @@ impl Fencing {
             }
             () = client.gone() => {
                 metrics.acquired(Acquired::ClientGone, fenced.mode, asked.elapsed());
+                self.hot.waited(&fenced.keys, asked.elapsed(), true);
                 // Nobody reads this.
                 return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
             }
@@ -264,6 +272,7 @@ impl Fencing {
             Err(refused) => Acquired::Refused(refused),
         };
         metrics.acquired(result, fenced.mode, asked.elapsed());
+        self.hot.waited(&fenced.keys, asked.elapsed(), acquired.is_err());
         match acquired {
             Ok(tenure) => Ok(held(tenure)),
             Err(refused) => Err(refusal(&refused, fence.locked_status)),

@@ -50,6 +50,14 @@ pub const LONGEST: usize = 32 * 1024;
 /// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
 const TYPE: &str = "fencing-ticket+jwt";
 
+/// The content of a file that is a secret.
+///
+/// # Errors
+/// [`BadFile`] also where others could read it.
+pub fn secret(path: &std::path::Path) -> Result<Vec<u8>, BadFile> {
+    file::read(path, file::Access::Secret)
+}
+
 /// The ticket of a request.
 ///
 /// # Errors

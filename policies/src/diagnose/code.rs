@@ -72,6 +72,9 @@ codes! {
     MixedSchemes      "FG0132" Error "some endpoints of an upstream speak TLS, and others do not"
     BadServerName     "FG0133" Error "the name in a certificate is not one of a server"
     BadUpgrade        "FG0134" Error "a protocol is not one to switch to"
+    SameAddress       "FG0135" Error "two listeners have one address"
+    UnsetVariable     "FG0136" Error "a variable of the environment is not set, and has no default"
+    BadVariable       "FG0137" Error "what stands between `${` and `}` names no variable of the environment"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -96,7 +99,11 @@ codes! {
     OnceStore         "FG0221" Error "operations are to be remembered by somebody who cannot, or need not"
     OnceShared        "FG0222" Error "operations that happen at most once share their key"
     OneOperation      "FG0223" Error "all requests of a route would be one operation"
-    StreamedBody      "FG0224" Error "bodies are to be streamed whose end has to be known before they are sent"
+    BadCondition      "FG0224" Error "no request can meet the condition of a route, or it cannot be told which do"
+    OpenPath          "FG0225" Warning "a route lets requests that write pass without a lock where another one fences them"
+    LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
+    OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to an upstream that has fenced routes"
+    StreamedBody      "FG0228" Error "bodies are to be streamed whose end has to be known before they are sent"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -105,15 +112,18 @@ codes! {
     ShortExecution    "FG0305" Error "an answer may come when its execution already counts as over"
     EarlyEviction     "FG0306" Warning "a guard forgets marks of keys that may still be held or waited for"
     Observed          "FG0307" Warning "what should be refused passes, so nothing is promised"
+    BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"
     OneFieldForTwo    "FG0403" Error "both token fields have one name"
     NoTickets         "FG0404" Warning "a guard asks for no tickets, so whoever reaches it can make up a token"
+    PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     ListenerTls       "FG0510" Error "a listener cannot speak TLS with its files"
     Expired           "FG0511" Warning "a certificate of a listener has expired"
+    NoTraces          "FG0512" Error "this build sends no traces"
 }
 
 impl fmt::Display for Code {

@@ -36,6 +36,7 @@ impl<'n> Block<'n> {
         let entries: &[(Key, Node)] = match node.map(|node| (&node.value, node.place)) {
             None | Some((Value::Nothing, _)) => &[],
             Some((Value::Mapping(entries), _)) => entries,
+            Some((Value::Unset, _)) => return None,
             Some((_, place)) => {
                 let fault =
                     Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields")).at(place);
@@ -62,7 +63,7 @@ impl<'n> Block<'n> {
     pub(super) fn entries(&mut self, name: &'static str) -> &'n [(Key, Node)] {
         asked::how(name, || How::Entries);
         match self.find(name).map(|node| &node.value) {
-            None => &[],
+            None | Some(Value::Unset) => &[],
             Some(Value::Mapping(entries)) => entries,
             Some(_) => {
                 self.fault(
@@ -70,6 +71,39 @@ impl<'n> Block<'n> {
                     Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names")),
                 );
                 &[]
+            }
+        }
+    }
+
+    /// A mapping of the user's own names to single values, each of them read; `None` where one of them is bad.
+    pub(super) fn texts<T>(
+        &mut self,
+        name: &'static str,
+        read: impl Fn(&str, &str) -> Result<T, Diagnostic>,
+    ) -> Option<Vec<T>> {
+        asked::how(name, || How::Texts);
+        let one = |(key, node): &(Key, Node)| {
+            let read = match &node.value {
+                Value::Scalar(scalar) => read(&key.text, &scalar.text),
+                Value::Unset => return None,
+                _ => Err(Diagnostic::new(
+                    Code::WrongShape,
+                    format!("`{name}` is a mapping of names to values"),
+                )),
+            };
+            read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
+        };
+        match self.find(name).map(|node| &node.value) {
+            None => Some(Vec::new()),
+            Some(Value::Mapping(entries)) => {
+                let read: Vec<Option<T>> = entries.iter().map(one).collect();
+                read.into_iter().collect()
+            }
+            Some(Value::Unset) => None,
+            Some(_) => {
+                let message = format!("`{name}` is a mapping of names to values");
+                self.fault(name, Diagnostic::new(Code::WrongShape, message));
+                None
             }
         }
     }
@@ -83,6 +117,7 @@ impl<'n> Block<'n> {
     fn items(&mut self, name: &'static str) -> Option<&'n [Node]> {
         match &self.find(name)?.value {
             Value::List(items) => Some(items),
+            Value::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
                 let fault = match other {
@@ -110,6 +145,7 @@ impl<'n> Block<'n> {
         let one = |node: &Node| {
             let parsed = match &node.value {
                 Value::Scalar(scalar) => parse(&scalar.text),
+                Value::Unset => return None,
                 _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))),
             };
             parsed.map_err(|fault| self.faults.push(fault.at(node.place))).ok()
@@ -127,6 +163,7 @@ impl<'n> Block<'n> {
     fn single(&mut self, name: &'static str) -> Option<&'n Scalar> {
         match &self.find(name)?.value {
             Value::Scalar(scalar) => Some(scalar),
+            Value::Unset => None,
             _ => {
                 self.fault(name, Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value")));
                 None

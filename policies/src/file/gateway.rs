@@ -1,7 +1,7 @@
 //! Reads the policy of a gateway.
 
 use super::{
-    Faults,
+    Faults, admin,
     block::Block,
     fence, listener, log,
     route::{self, Written},
@@ -21,7 +21,10 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     super::version(block);
     let name = block.value("name", scalar::name);
     let listener = listener::listener(block);
-    let admin = listener::admin(block, 9901);
+    let admin = admin::admin(block, 9901);
+    if let Some(listener) = &listener {
+        admin.clash(block, "listeners", listener.address);
+    }
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
     let defaults = block.inner("defaults", fence::Terms::defaults).unwrap_or_default();
@@ -32,6 +35,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let log = log::log(block);
 
     upstreams.mark_fenced(&routes);
+    open_unmatched(block, unmatched, &upstreams);
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());
     }
@@ -47,7 +51,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
         serving: Plan {
             name,
             listener: listener?,
-            admin,
+            admin: admin.admin,
             unmatched,
             log,
             fields: ReservedFields::with(renamed.cloned()),
@@ -68,6 +72,16 @@ fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {
             .remedy("write `reject`, or `{pass: <an upstream>}`")),
     });
     word.unwrap_or(Unmatched::Reject)
+}
+
+/// What is forgotten in the list of routes then passes without a lock.
+fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams) {
+    let Unmatched::Pass(id) = unmatched else { return };
+    if upstreams.is_fenced(id) {
+        let message = "what no route takes passes without a lock, to an upstream that has fenced routes";
+        let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
+        block.fault("unmatched", Diagnostic::new(Code::OpenUnmatched, message).remedy(remedy));
+    }
 }
 
 /// Where nobody compares tokens, the lock is all there is: it should not end before the answer is given up.
@@ -92,7 +106,7 @@ fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes {
         let fence = route.fence.as_ref().map_or("none".to_owned(), locks);
-        text.push_str(&format!("{} {} {fence}\n", route.methods.join(","), route.path));
+        text.push_str(&format!("{} {}{} {fence}\n", route.methods.join(","), route.path, route.conditions));
     }
     fnv1a(text.as_bytes())
 }

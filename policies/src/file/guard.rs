@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{
+    admin,
     block::Block,
     fence::ENFORCE,
     journal, listener, log, route, scalar, tickets,
@@ -24,7 +25,10 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     let name = block.value("name", scalar::name);
     let listener = listener::unnamed(block, "guard");
     // Beside a gateway's on one machine.
-    let admin = listener::admin(block, 9902);
+    let admin = admin::admin(block, 9902);
+    if let Some(listener) = &listener {
+        admin.clash(block, "listener", listener.address);
+    }
     let upstream = upstream::beside(block);
     let store = store(block);
     let times = Times::read(block);
@@ -45,7 +49,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
         serving: Plan {
             name,
             listener: listener?,
-            admin,
+            admin: admin.admin,
             routes: RouteTable::build(Vec::new()),
             unmatched: Unmatched::Pass(UpstreamId(0)),
             log,

@@ -101,6 +101,7 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
     }
     let read = |node: &Node| match &node.value {
         Value::Scalar(scalar) => key(scalar, naming, faults),
+        Value::Unset => None,
         _ => {
             let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
             faults.push(fault.at(node.place));

@@ -1,9 +1,6 @@
-//! Reads the listeners: the public one, its limits and time limits, and the admin one.
+//! Reads the public listener, its limits and time limits.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::time::Duration;
 
 use ipnet::IpNet;
 
@@ -11,7 +8,7 @@ use super::{block::Block, scalar, served_tls};
 use crate::{
     diagnose::{Code, Diagnostic},
     host::{Hosts, Served},
-    plan::{Admin, Limits, Listener, Protocols, ProxyProtocol, Timeouts},
+    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts},
     trust::{self, Trust},
 };
 
@@ -73,14 +70,14 @@ fn network(text: &str) -> Result<IpNet, Diagnostic> {
     })
 }
 
-fn served(text: &str) -> Result<Served, Diagnostic> {
+pub(super) fn served(text: &str) -> Result<Served, Diagnostic> {
     Served::parse(text).map_err(|bad| {
         let remedy = "write `pay.example`, or `*.pay.example` for all below it; ports do not count";
         Diagnostic::new(Code::BadHosts, format!("`{text}` is {bad}")).remedy(remedy)
     })
 }
 
-fn hosts(block: &mut Block) -> Hosts {
+pub(super) fn hosts(block: &mut Block) -> Hosts {
     let served = block.values("hosts", served);
     if served.as_ref().is_some_and(Vec::is_empty) {
         let fault = Diagnostic::new(Code::BadHosts, "an empty list of hosts refuses everything");
@@ -154,18 +151,4 @@ fn timeouts(block: &mut Block) -> Timeouts {
         // No time to drain is a way to stop at once.
         drain: block.value("drain", scalar::duration).unwrap_or(Duration::from_secs(30)),
     }
-}
-
-pub(super) fn admin(policy: &mut Block, port: u16) -> Admin {
-    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let read = policy.inner("admin", |block| {
-        let address = block.value("address", scalar::address)?;
-        if !address.ip().is_loopback() {
-            let message = "the admin listener is open to the network without authentication";
-            let fault = Diagnostic::new(Code::OpenAdmin, message);
-            block.fault("address", fault.remedy(format!("write `127.0.0.1:{}`", address.port())));
-        }
-        Some(address)
-    });
-    Admin { address: read.flatten().unwrap_or(default) }
 }

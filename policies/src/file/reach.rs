@@ -6,6 +6,8 @@ use super::Faults;
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     path::PathTemplate,
+    plan::Conditions,
+    route::tree::{Part, Tree},
 };
 
 /// What a route takes.
@@ -14,6 +16,7 @@ pub(super) struct Pattern<'r> {
     /// Empty for all.
     pub(super) methods: &'r [String],
     pub(super) path: &'r PathTemplate,
+    pub(super) conditions: &'r Conditions,
     pub(super) place: Place,
 }
 
@@ -22,19 +25,27 @@ pub(super) struct Pattern<'r> {
 /// A route counts as unreachable when, for each of its methods, one route above has as wide a path. Routes that are
 /// as wide only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`, are not found.
 pub(super) fn check(routes: &[Pattern], faults: &Faults) {
+    let mut earlier = Tree::new();
     for (index, route) in routes.iter().enumerate() {
-        let Some(takers) = takers(&routes[..index], route) else { continue };
-        let takers: Vec<String> = takers.iter().map(|taker| format!("`{}`", taker.name)).collect();
-        let message = format!("no request can reach route `{}`", route.name);
-        let remedy = format!("all are taken by {} above: move this route up", takers.join(" and "));
-        faults.push(Diagnostic::new(Code::Unreachable, message).at(route.place).remedy(remedy));
+        if let Some(takers) = takers(&earlier, routes, route) {
+            let takers: Vec<String> = takers.iter().map(|taker| format!("`{}`", taker.name)).collect();
+            let message = format!("no request can reach route `{}`", route.name);
+            let remedy = format!("all are taken by {} above: move this route up", takers.join(" and "));
+            faults.push(Diagnostic::new(Code::Unreachable, message).at(route.place).remedy(remedy));
+        }
+        earlier.insert(index, route.path);
     }
 }
 
 /// The earlier routes that leave nothing for `late`; `None` where something is left.
-fn takers<'a, 'r>(earlier: &'a [Pattern<'r>], late: &Pattern) -> Option<Vec<&'a Pattern<'r>>> {
+fn takers<'a, 'r>(earlier: &Tree, routes: &'a [Pattern<'r>], late: &Pattern) -> Option<Vec<&'a Pattern<'r>>> {
+    let path: Vec<Part> = late.path.pieces().iter().map(Part::from).collect();
     let covering = |takes: &dyn Fn(&[String]) -> bool| {
-        earlier.iter().find(|route| takes(route.methods) && route.path.covers(late.path))
+        let covers = |index: usize| {
+            let route: &Pattern = &routes[index];
+            takes(route.methods) && route.conditions.cover(late.conditions)
+        };
+        earlier.first(&path, covers).map(|index| &routes[index])
     };
     if late.methods.is_empty() {
         return Some(vec![covering(&|methods| methods.is_empty())?]);

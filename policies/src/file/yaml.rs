@@ -1,6 +1,6 @@
 //! The text as a tree of mappings, lists and scalars, each of which knows its place.
 
-use std::{collections::HashSet, fmt, ops::Range};
+use std::{borrow::Cow, collections::HashSet, fmt, ops::Range};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{
@@ -8,7 +8,10 @@ use serde_saphyr::{
     options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy},
 };
 
-use super::Faults;
+use super::{
+    Faults,
+    environment::{Environment, Filling},
+};
 use crate::diagnose::{Code, Diagnostic, Place};
 
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(super) struct Node {
 pub(super) enum Value {
     /// Nothing after the colon, or `null`: the same as not writing the field.
     Nothing,
+    /// What should stand here could not be told; a fault has said why.
+    Unset,
     Scalar(Scalar),
     List(Vec<Node>),
     Mapping(Vec<(Key, Node)>),
@@ -53,19 +58,20 @@ enum Raw {
 /// Reads the tree of one file.
 struct Reader<'t> {
     text: &'t str,
+    filling: Filling<'t>,
     faults: &'t Faults,
 }
 
 const LARGEST: usize = 8 << 20;
 
 /// `None` where the text is not one YAML document of a sane size; a fault then says so.
-pub(super) fn parse(text: &str, faults: &Faults) -> Option<Node> {
+pub(super) fn parse(text: &str, environment: &Environment, faults: &Faults) -> Option<Node> {
     if text.len() > LARGEST {
         faults.push(Diagnostic::new(Code::TooMuch, "the file is larger than 8 MiB"));
         return None;
     }
     match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
-        Ok(raw) => Some(Reader { text, faults }.node(raw)),
+        Ok(raw) => Some(Reader { text, filling: Filling::of(environment), faults }.node(raw)),
         Err(error) => {
             faults.push(refused(&error));
             None
@@ -122,8 +128,7 @@ fn place(location: &Location, width: usize) -> Place {
 impl Reader<'_> {
     fn node(&self, raw: Spanned<Raw>) -> Node {
         let source = self.source(&raw.defined);
-        let first_line = source.lines().next().unwrap_or_default();
-        let place = place(&raw.referenced, first_line.chars().count().max(1));
+        let place = self.place(&raw);
         let value = match raw.value {
             Raw::Nothing => Value::Nothing,
             Raw::Scalar(text) => {
@@ -131,7 +136,7 @@ impl Reader<'_> {
                 // The places inside an alias are those of another line.
                 let here = raw.defined == raw.referenced;
                 let verbatim = here.then(|| quotes(source, &text)).flatten();
-                Value::Scalar(Scalar { text, place, verbatim })
+                self.filled(Scalar { text, place, verbatim })
             }
             Raw::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
             Raw::Mapping(entries) => Value::Mapping(self.entries(entries)),
@@ -139,13 +144,39 @@ impl Reader<'_> {
         Node { place, value }
     }
 
+    /// The name of a field, in which no variable of the environment counts; `None` where it is none.
+    fn word(&self, key: Spanned<Raw>) -> Option<String> {
+        let source = self.source(&key.defined);
+        match key.value {
+            Raw::Scalar(text) => Some(text.unwrap_or_else(|| source.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn place(&self, raw: &Spanned<Raw>) -> Place {
+        let first_line = self.source(&raw.defined).lines().next().unwrap_or_default();
+        place(&raw.referenced, first_line.chars().count().max(1))
+    }
+
+    fn filled(&self, scalar: Scalar) -> Value {
+        match self.filling.filled(&scalar.text) {
+            Ok(Cow::Borrowed(_)) => Value::Scalar(scalar),
+            // Parts of it stand nowhere in the file.
+            Ok(Cow::Owned(text)) => Value::Scalar(Scalar { text, verbatim: None, ..scalar }),
+            Err(fault) => {
+                self.faults.push(fault.at(scalar.place));
+                Value::Unset
+            }
+        }
+    }
+
     fn entries(&self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Vec<(Key, Node)> {
         let (mut seen, mut entries) = (HashSet::new(), Vec::new());
         for (key, value) in raw {
-            let (key, value) = (self.node(key), self.node(value));
-            let Value::Scalar(Scalar { text, place, .. }) = key.value else {
+            let (place, value) = (self.place(&key), self.node(value));
+            let Some(text) = self.word(key) else {
                 let message = "the name of a field is a single word";
-                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(key.place));
+                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place));
                 continue;
             };
             if seen.insert(text.clone()) {

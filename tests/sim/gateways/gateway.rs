@@ -156,7 +156,8 @@ impl Door {
             Keeping::Strict => Hold::Strict,
             Keeping::Cached => Hold::Cached(Caching::default()),
         };
-        let wish = Wish { keys: &want.keys, mode: want.mode, hold, wait: want.wait, queue: QUEUE };
+        let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
+        let wish = Wish { keys, mode, hold, wait, queue: QUEUE, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,

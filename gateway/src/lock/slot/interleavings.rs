@@ -50,7 +50,7 @@ fn grant(epoch: u64) -> (Grant, Arc<Proof>) {
 
 /// Waits for its turn, works alone, ends.
 fn request(table: &Table, key: &ResourceKey, at_work: &AtomicU32, last: &Plain) {
-    let tenure = match table.enter(key, Mode::Exclusive, RULES, Patience::Behind(100)) {
+    let tenure = match table.enter(key, Mode::Exclusive, RULES, Patience::Behind(100), &"pay".into()) {
         Entered::Started(tenure) => tenure,
         Entered::Waiting { mut answer, place, .. } => {
             let tenure = loop {

@@ -62,6 +62,9 @@ fn single(reader: &str) -> Value {
         }
         "route::protocol" => json!({"type": "string"}),
         "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
+        "log::collector" => {
+            json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
+        }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
         "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
@@ -104,6 +107,10 @@ impl Schema<'_> {
                 // Written without a value, it counts as absent.
                 shapes.push(json!({"type": "null"}));
             }
+            let filled = |how: &How| matches!(how, How::Value(_) | How::Word(_));
+            if how.iter().any(filled) {
+                shapes.push(variable());
+            }
             let shape = if shapes.len() == 1 { shapes.remove(0) } else { json!({"anyOf": shapes}) };
             properties.insert((*name).to_owned(), shape);
         }
@@ -125,11 +132,14 @@ impl Schema<'_> {
             How::Word(words) => {
                 json!({"enum": words.iter().flat_map(|word| spellings(word)).collect::<Vec<_>>()})
             }
-            How::Values(name) => json!({"type": "array", "items": single(reader(name))}),
+            How::Values(name) => {
+                json!({"type": "array", "items": {"anyOf": [single(reader(name)), variable()]}})
+            }
             How::List => json!({"type": "array", "items": self.item(path)}),
             How::Entries => {
                 json!({"type": "object", "additionalProperties": self.mapping(&format!("{path}/*"))})
             }
+            How::Texts => json!({"type": "object", "additionalProperties": single("text")}),
             How::Mapping => self.mapping(path),
         };
         how.iter().map(each).collect()
@@ -140,6 +150,11 @@ impl Schema<'_> {
         let item = format!("{path}/*");
         if self.asked.contains_key(&item) { self.mapping(&item) } else { single("text") }
     }
+}
+
+/// What a variable of the environment will say is not known to a schema.
+fn variable() -> Value {
+    json!({"$ref": "#/$defs/variable"})
 }
 
 /// In YAML, `true` is no string.
@@ -161,6 +176,7 @@ fn schema(title: &str, texts: &[&str], kind: Kind) -> String {
     let mut schema = Schema { asked: &asked }.mapping("");
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!(title);
+    schema["$defs"] = json!({"variable": {"type": "string", "pattern": r"\$\{[A-Za-z_][^}]*\}"}});
     format!("{schema:#}\n")
 }
 

@@ -1,0 +1,333 @@
+//! The admin API of a gateway. Every answer is made on the admin listener's own thread, from memory or from ZooKeeper;
+//! no worker is asked.
+
+use axum::{
+    Extension, Json, Router,
+    body::Bytes,
+    extract::{Path, Query, State},
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use fencegate_policies::plan::Level;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    Seen,
+    door::Did,
+    effective::Effective,
+    fault::{Fault, Word},
+    metrics::Reloaded,
+    names::Names,
+    told::{self, Contention, HotKey, Locks, One, millis},
+};
+use crate::lock::{
+    inquiry::{Broken, Resolution, Resolved, Standing},
+    survey::{self, Order, Select},
+};
+
+type Told<T> = Result<Json<T>, Fault>;
+
+/// Locks and keys that are told at once, at most.
+const MOST: usize = 1000;
+const USUAL: usize = 100;
+
+pub(super) fn routes() -> Router<Seen> {
+    Router::new()
+        .route("/jwks.json", get(jwks))
+        .route("/api/v1/locks", get(locks))
+        .route("/api/v1/locks/{key}", get(one))
+        .route("/api/v1/locks/{key}/break", post(break_lock))
+        .route("/api/v1/contention", get(contention))
+        .route("/api/v1/config", get(config))
+        .route("/api/v1/members", get(members))
+        .route("/api/v1/operations", get(operations))
+        .route("/api/v1/operations/{reference}/resolve", post(resolve))
+        .route("/api/v1/reload", post(reload))
+        .route("/api/v1/drain", post(drain))
+}
+
+async fn jwks(State(seen): State<Seen>) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
+    let jwks = seen.jwks.ok_or(StatusCode::NOT_FOUND)?;
+    Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
+}
+
+#[derive(Deserialize)]
+struct Page {
+    limit: Option<usize>,
+    /// The key of the last one that is known.
+    after: Option<String>,
+    /// Only keys that somebody waits for.
+    #[serde(default)]
+    wanted: bool,
+    /// Instead of in the order of keys.
+    #[serde(default)]
+    by_interest: bool,
+}
+
+async fn locks(State(seen): State<Seen>, Query(page): Query<Page>) -> Told<Locks> {
+    let names = seen.names();
+    let after = page.after.map(|after| names.meant(&after, &seen.keeper)).transpose()?;
+    let survey = seen.keeper.survey(Select {
+        after: after.as_ref(),
+        wanted: page.wanted,
+        limit: page.limit.unwrap_or(USUAL).min(MOST),
+        order: if page.by_interest { Order::Interest } else { Order::Key },
+    });
+    Ok(Json(told::locks(&seen.name, survey, names)))
+}
+
+async fn one(State(seen): State<Seen>, Path(key): Path<String>) -> Told<One> {
+    seen.one(&key).await.map(Json)
+}
+
+impl Seen {
+    pub(super) fn names(&self) -> Names {
+        Names(self.in_force.plan().serving.log.keys)
+    }
+
+    pub(super) async fn one(&self, text: &str) -> Result<One, Fault> {
+        let names = self.names();
+        let key = names.meant(text, &self.keeper)?;
+        let line = self.keeper.line_of(&key).await;
+        let here = self.keeper.look_at(&key);
+        if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
+            let said = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
+            return Err(Fault::new(Word::NotFound, said));
+        }
+        let (line, line_error) = match line {
+            Ok(line) => (Some(line), None),
+            Err(untold) => (None, Some(untold.to_string())),
+        };
+        Ok(One {
+            gateway: self.name.to_string(),
+            says: told::says(&self.name, here.as_ref(), line.as_deref()),
+            key: names.of(&key),
+            here: here.map(|here| told::lock(&here, names)),
+            line,
+            line_error,
+        })
+    }
+}
+
+/// What an operator has to say to break a lock.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Breaking {
+    /// The key once more: nobody breaks the wrong one by a slip of a script.
+    pub(super) confirm: String,
+    /// Name of the node that is meant. Without it: whoever holds now.
+    pub(super) holder: Option<String>,
+    /// Also where nobody compares tokens.
+    #[serde(default)]
+    pub(super) force: bool,
+}
+
+async fn break_lock(
+    State(seen): State<Seen>,
+    Path(key): Path<String>,
+    body: Bytes,
+) -> Result<(Extension<Did>, Json<Value>), Fault> {
+    let breaking: Breaking = parsed(&body)?;
+    let (did, broken) = seen.break_lock(&key, breaking).await?;
+    Ok((Extension(did), Json(json!({ "broken": broken, "key": key }))))
+}
+
+impl Seen {
+    /// The nodes that were removed.
+    pub(super) async fn break_lock(
+        &self,
+        text: &str,
+        breaking: Breaking,
+    ) -> Result<(Did, Vec<Standing>), Fault> {
+        let Breaking { confirm, holder, force } = breaking;
+        let names = self.names();
+        let key = names.meant(text, &self.keeper)?;
+        if confirm != text {
+            return Err(Fault::new(Word::Confirm, "say the key once more in `confirm`"));
+        }
+        let here = self.keeper.look_at(&key);
+        if !force && !self.all_compare(here.as_ref()) {
+            return Err(Fault::new(
+                Word::Force,
+                "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
+                 once; say `force` if that is better than waiting",
+            ));
+        }
+        let line = self.keeper.line_of(&key).await?;
+        let holders = line.into_iter().filter(|one| one.holds);
+        let meant: Vec<Standing> =
+            holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
+        if meant.is_empty() {
+            let said = "nobody holds it, or not the one that was meant any more; look again";
+            return Err(Fault::new(Word::Changed, said));
+        }
+        let mut broken = Vec::new();
+        for one in meant {
+            match self.keeper.break_lock(&key, one.node.clone()).await? {
+                Broken::Gone => broken.push(one),
+                Broken::NotHolding => {}
+                Broken::Unknown => {
+                    let said = "the answer of ZooKeeper was lost: it may be broken; look again";
+                    return Err(Fault::new(Word::Unknown, said));
+                }
+            }
+        }
+        let nodes =
+            broken.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
+        let did = Did(format!("broke {}: {}", names.of(&key), nodes.collect::<Vec<_>>().join(", ")));
+        if broken.is_empty() {
+            return Err(Fault::new(Word::Changed, "it was given back in the meantime"));
+        }
+        Ok((did, broken))
+    }
+
+    /// Does everybody compare tokens to whom requests under this key may go? Where its holder is another gateway, its
+    /// route is not known here, and it is asked of all routes.
+    fn all_compare(&self, here: Option<&survey::Lock>) -> bool {
+        let plan = self.in_force.plan();
+        let serving = &plan.serving;
+        let ours: Vec<&str> = here
+            .filter(|lock| !lock.held.is_empty())
+            .map(|lock| {
+                let held = lock.held.iter().filter_map(|held| held.route.as_deref());
+                held.chain(lock.line.iter().map(|waiter| &*waiter.route)).collect()
+            })
+            .unwrap_or_default();
+        let mut fenced = serving
+            .routes
+            .routes()
+            .iter()
+            .filter(|route| route.fence.is_some() && (ours.is_empty() || ours.contains(&&*route.name)));
+        fenced.all(|route| serving.upstream(route.upstream).fencing != Level::None)
+    }
+}
+
+#[derive(Deserialize)]
+struct Top {
+    top: Option<usize>,
+}
+
+async fn contention(State(seen): State<Seen>, Query(Top { top }): Query<Top>) -> Json<Contention> {
+    Json(seen.contention(top.unwrap_or(20).min(MOST)))
+}
+
+impl Seen {
+    pub(super) fn contention(&self, top: usize) -> Contention {
+        let names = self.names();
+        let (hot, since) = self.hot.top(top);
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of a few minutes")]
+        let millis_of = |micros: u64| micros as f64 / 1000.0;
+        let hot = hot.into_iter().map(|(key, count)| HotKey {
+            key: names.of(&key),
+            requests: count.requests,
+            refused: count.refused,
+            waited_ms: millis_of(count.waited),
+            over_ms: millis_of(count.over),
+        });
+        Contention { gateway: self.name.to_string(), over_ms: millis(since), hot: hot.collect() }
+    }
+}
+
+async fn config(State(seen): State<Seen>) -> Json<Effective> {
+    Json(Effective::of(&seen.in_force.plan()))
+}
+
+async fn members(State(seen): State<Seen>) -> Told<Value> {
+    let members = seen.keeper.members().await?;
+    Ok(Json(json!({ "gateway": *seen.name, "sessions": seen.keeper.sessions(), "members": members })))
+}
+
+async fn operations(State(seen): State<Seen>) -> Told<Value> {
+    let names = seen.names();
+    let open = seen.keeper.operations().await?;
+    let operations: Vec<Value> = open
+        .iter()
+        .map(|open| {
+            let record = &open.record;
+            let target = names.shows_targets().then_some(&record.target);
+            json!({
+                "reference": open.reference,
+                "keys": record.keys.iter().map(|key| names.of(key)).collect::<Vec<_>>(),
+                "token": record.token,
+                "method": record.method,
+                "target": target,
+                "idempotency_key": record.name,
+                "admitted": record.admitted,
+                "may_run": open.may_run,
+            })
+        })
+        .collect();
+    Ok(Json(json!({ "operations": operations })))
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Outcome {
+    Done,
+    NotDone,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Resolve {
+    outcome: Outcome,
+    #[serde(default)]
+    force: bool,
+}
+
+async fn resolve(
+    State(seen): State<Seen>,
+    Path(reference): Path<String>,
+    body: Bytes,
+) -> Result<(Extension<Did>, Json<Value>), Fault> {
+    let Resolve { outcome, force } = parsed(&body)?;
+    let did = seen.resolve(&reference, outcome, force).await?;
+    Ok((Extension(did), Json(json!({ "resolved": reference }))))
+}
+
+impl Seen {
+    pub(super) async fn resolve(&self, reference: &str, outcome: Outcome, force: bool) -> Result<Did, Fault> {
+        let done = outcome == Outcome::Done;
+        let resolution = Resolution { reference: reference.to_owned(), done, force };
+        match self.keeper.resolve(resolution).await? {
+            Resolved::Written => Ok(Did(format!(
+                "resolved operation {} as {}",
+                reference.escape_debug(),
+                if done { "done" } else { "not done" }
+            ))),
+            Resolved::NotFound(said) => Err(Fault::new(Word::NotFound, said)),
+            Resolved::MayRun(said) => Err(Fault::new(Word::Force, said)),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Dry {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
+async fn reload(State(seen): State<Seen>, Query(Dry { dry_run }): Query<Dry>) -> Result<Response, Fault> {
+    let stopping = || Fault::new(Word::Away, "the gateway is stopping");
+    let report = seen.asking.reload(dry_run).await.ok_or_else(stopping)?;
+    let status = match report.result {
+        Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
+    };
+    let did = Did(format!("reload: {}", report.result.word()));
+    Ok((status, Extension(did), Json(report)).into_response())
+}
+
+/// As SIGTERM: the process ends when everything that runs has ended.
+async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Value>) {
+    seen.asking.drain();
+    (StatusCode::ACCEPTED, Extension(Did("drain".into())), Json(json!({ "draining": true })))
+}
+
+/// The type of a body is not asked: who may send it is what the door has asked.
+fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|bad| Fault::new(Word::Malformed, format!("the body: {bad}")))
+}

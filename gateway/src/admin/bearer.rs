@@ -1,0 +1,101 @@
+//! The token that the admin listener asks for, out of a file that may change while the process runs.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use aws_lc_rs::{
+    constant_time::verify_slices_are_equal,
+    digest::{SHA256, digest},
+};
+use tracing::{error, info};
+
+use crate::ticket::{BadFile, secret};
+
+/// What callers have to show. Clones see the same token.
+#[derive(Clone)]
+pub struct Bearer {
+    file: PathBuf,
+    /// Digests are of one length, so that comparing tells nothing of the token's.
+    digest: Arc<RwLock<Digest>>,
+}
+
+type Digest = [u8; 32];
+
+/// Bytes of a token that nobody guesses.
+pub const LEAST: usize = 16;
+
+/// Why there is no token. Quotes nothing of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum BadBearer {
+    #[error(transparent)]
+    File(#[from] BadFile),
+    #[error(
+        "FG0512: the admin token in {path} has fewer than {LEAST} bytes, or is no single line of visible ASCII; write one with `openssl rand -hex 32`"
+    )]
+    Token { path: PathBuf },
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bearer").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Bearer {
+    pub fn open(file: &Path) -> Result<Self, BadBearer> {
+        let digest = Arc::new(RwLock::new(read(file)?));
+        Ok(Self { file: file.to_owned(), digest })
+    }
+
+    /// Takes as long for a wrong token as for the right one.
+    pub fn is(&self, shown: &[u8]) -> bool {
+        let known = *self.digest.read().unwrap_or_else(PoisonError::into_inner);
+        verify_slices_are_equal(&known, &of(shown)).is_ok()
+    }
+
+    /// Takes a changed file over. A file that cannot be used keeps the old token in force.
+    pub async fn follow(self) {
+        let mut told = false;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let file = self.file.clone();
+            // A disk that hangs must not hang the listener.
+            let Ok(found) = tokio::task::spawn_blocking(move || read(&file)).await else { continue };
+            match found {
+                Ok(found) => {
+                    told = false;
+                    let mut known = self.digest.write().unwrap_or_else(PoisonError::into_inner);
+                    if *known != found {
+                        *known = found;
+                        info!(file = %self.file.display(), "admin.token_changed");
+                    }
+                }
+                Err(bad) if !told => {
+                    told = true;
+                    error!(error = %bad, "admin.token_unusable: the old one stays in force");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+fn read(file: &Path) -> Result<Digest, BadBearer> {
+    let text = secret(file)?;
+    let token = text.trim_ascii();
+    let good = token.len() >= LEAST && token.iter().all(u8::is_ascii_graphic);
+    if good { Ok(of(token)) } else { Err(BadBearer::Token { path: file.to_owned() }) }
+}
+
+fn of(token: &[u8]) -> Digest {
+    let mut known = Digest::default();
+    known.copy_from_slice(digest(&SHA256, token).as_ref());
+    known
+}

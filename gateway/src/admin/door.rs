@@ -1,0 +1,330 @@
+//! Who gets in at the admin listener: whoever names it by its own name, shows the credentials that are asked for, and
+//! does not change anything from another site's page.
+//!
+//! A browser on an operator's machine reaches loopback addresses too, with whatever page it shows. So a name that
+//! somebody else's name server could point here is refused (DNS rebinding), nothing is allowed to pages of other origins
+//! (no CORS), and what changes something has to come from our own page or from no page at all.
+
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    extract::{Request, State},
+    http::{
+        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
+        header::{
+            AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, REFERRER_POLICY,
+            WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+        },
+    },
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use fencegate_policies::plan;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::{
+    bearer::{BadBearer, Bearer},
+    fault::{Fault, Word},
+};
+
+/// What is asked of everybody.
+#[derive(Debug, Clone)]
+pub struct Door {
+    /// Names by which the listener may be called, beside addresses and `localhost`.
+    pub hosts: Arc<[String]>,
+    /// `None`: whoever reaches it may use it.
+    pub bearer: Option<Bearer>,
+}
+
+/// Over which connection a request came.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub address: IpAddr,
+    /// What its verified certificate says.
+    pub certificate: Option<Arc<str>>,
+    pub secured: bool,
+}
+
+/// In whose name something is done, for the audit log.
+#[derive(Debug, Clone)]
+pub struct Principal(pub Arc<str>);
+
+/// A request and its answer, all in all. Nothing that it asks for is undone when that is over.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Open to probes and to guards, which have no credentials: they tell nothing that is not public.
+const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Nothing is loaded from elsewhere, nothing inline runs, nobody frames us, and forms go to us only.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Lets a request in, or says why not. What changes something leaves one line in the log, whatever comes of it.
+pub async fn pass(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>().cloned().expect("set with the connection");
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let changes = !matches!(method, Method::GET | Method::HEAD);
+    let admitted = door.admit(&request, &caller, changes);
+    let principal = admitted.as_ref().map_or_else(|_| "nobody".into(), |principal| principal.0.clone());
+    let run = async move {
+        let answer = match admitted {
+            Ok(admitted) => {
+                request.extensions_mut().insert(admitted);
+                timeout(LONGEST, next.run(request)).await.unwrap_or_else(|_| late())
+            }
+            Err(fault) => fault.into_response(),
+        };
+        if changes {
+            audit(&principal, &caller, &method, &path, &answer);
+        }
+        answer
+    };
+    // Whoever has something done and hangs up does not get away without a line in the log.
+    let answer = if changes { tokio::spawn(run).await.unwrap_or_else(|_| late()) } else { run.await };
+    secured(answer)
+}
+
+fn late() -> Response {
+    Fault::new(Word::Late, "no answer in time; what was asked for may go on").into_response()
+}
+
+/// What a handler did, in its own words, for the audit line.
+#[derive(Debug, Clone)]
+pub struct Did(pub String);
+
+fn audit(principal: &str, caller: &Caller, method: &Method, path: &str, answer: &Response) {
+    let did = answer.extensions().get::<Did>().map(|did| did.0.as_str());
+    let (status, peer) = (answer.status().as_u16(), caller.address);
+    // A path can name a key; what the handler says names it as the policy allows.
+    let asked = did.map_or_else(|| action(path), str::to_owned);
+    if answer.status().is_success() || answer.status().is_redirection() {
+        info!(principal, %peer, %method, asked, status, "audit");
+    } else {
+        warn!(principal, %peer, %method, asked, status, "audit");
+    }
+}
+
+/// A path without what it is about.
+fn action(path: &str) -> String {
+    let mut parts: Vec<&str> =
+        path.trim_start_matches("/api/v1").split('/').filter(|part| !part.is_empty()).collect();
+    if parts.len() > 2 {
+        parts.remove(1);
+    }
+    parts
+        .iter()
+        .map(|part| part.escape_debug().to_string())
+        .collect::<Vec<_>>()
+        .join(".")
+        .chars()
+        .take(80)
+        .collect()
+}
+
+impl Door {
+    /// # Errors
+    /// The token cannot be read.
+    pub fn of(_admin: &plan::Admin) -> Result<Self, BadBearer> {
+        Ok(Self { hosts: [].into(), bearer: None })
+    }
+
+    fn admit(&self, request: &Request, caller: &Caller, changes: bool) -> Result<Principal, Fault> {
+        let host = host(request).ok_or_else(|| Fault::new(Word::Host, "one Host field, and only one"))?;
+        if !self.serves(name_of(host)) {
+            let said = format!(
+                "this listener is not called `{}`; its names are addresses, `localhost`, and `admin.hosts`",
+                host.escape_debug()
+            );
+            return Err(Fault::new(Word::Host, said));
+        }
+        let principal = self.principal(request, caller)?;
+        if changes && !is_from_here(request.headers(), host, caller.secured) {
+            return Err(Fault::new(Word::CrossOrigin, "a page of another origin may change nothing here"));
+        }
+        Ok(principal)
+    }
+
+    /// An address cannot be pointed elsewhere by a name server.
+    fn serves(&self, name: &str) -> bool {
+        let literal = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let address =
+            literal.map_or_else(|| name.parse::<IpAddr>().is_ok(), |inner| inner.parse::<Ipv6Addr>().is_ok());
+        address
+            || name.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    fn principal(&self, request: &Request, caller: &Caller) -> Result<Principal, Fault> {
+        if let Some(bearer) = &self.bearer {
+            let shown = presented(request.headers());
+            match shown {
+                Some(shown) if bearer.is(&shown) => return Ok(Principal("bearer".into())),
+                _ if OPEN.contains(&request.uri().path()) => {}
+                Some(_) => return Err(Fault::new(Word::Credentials, "not the token that is asked for")),
+                None => return Err(Fault::new(Word::Credentials, "a bearer token is asked for")),
+            }
+        }
+        Ok(Principal(match &caller.certificate {
+            Some(subject) => subject.clone(),
+            None if caller.address.is_loopback() => "local".into(),
+            None => "nobody".into(),
+        }))
+    }
+}
+
+/// The one host that a request names.
+fn host(request: &Request) -> Option<&str> {
+    let mut fields = request.headers().get_all(HOST).iter();
+    let (field, more) = (fields.next(), fields.next());
+    match (request.uri().authority(), field, more) {
+        (None, Some(field), None) => field.to_str().ok(),
+        // HTTP/2 has it in the place of the field.
+        (Some(authority), None, None) if request.version() == Version::HTTP_2 => Some(authority.as_str()),
+        _ => None,
+    }
+}
+
+/// Without the port.
+fn name_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// A token, also as the password of a browser's own dialogue, whatever the name beside it.
+fn presented(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let mut fields = headers.get_all(AUTHORIZATION).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else { return None };
+    let (scheme, rest) = field.to_str().ok()?.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.trim().as_bytes().to_vec());
+    }
+    let decoded =
+        scheme.eq_ignore_ascii_case("basic").then(|| BASE64_STANDARD.decode(rest.trim()).ok())??;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    Some(decoded[colon + 1..].to_vec())
+}
+
+/// From our own page, or from no page: programs say neither of the two.
+fn is_from_here(headers: &HeaderMap, host: &str, secured: bool) -> bool {
+    let site = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
+    let scheme = if secured { "https" } else { "http" };
+    let origin = headers.get_all(ORIGIN).iter().all(|origin| {
+        origin.to_str().is_ok_and(|origin| origin.eq_ignore_ascii_case(&format!("{scheme}://{host}")))
+    });
+    site && origin
+}
+
+fn secured(mut answer: Response) -> Response {
+    let unauthorised = answer.status() == StatusCode::UNAUTHORIZED;
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        // Not `no-referrer`: forms of our own page would then come from the origin `null`.
+        (REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if unauthorised {
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"fencegate\""));
+        headers.append(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"fencegate\", charset=\"UTF-8\""),
+        );
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door() -> Door {
+        Door { hosts: ["admin.example".to_owned()].into(), bearer: None }
+    }
+
+    #[test]
+    fn a_name_that_somebody_could_point_here_is_refused() {
+        for (host, served) in [
+            ("127.0.0.1:9901", true),
+            ("127.0.0.1", true),
+            ("[::1]:9901", true),
+            ("localhost:9901", true),
+            ("LOCALHOST", true),
+            ("Admin.Example:1", true),
+            ("10.1.2.3:9901", true),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("[::1", false),
+            ("::1.evil", false),
+            ("", false),
+            ("admin.example.", false),
+        ] {
+            assert_eq!(door().serves(name_of(host)), served, "{host}");
+        }
+    }
+
+    #[test]
+    fn only_our_own_page_or_no_page_changes_anything() {
+        let from = |fields: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(*name, value.parse().expect("a value"));
+            }
+            is_from_here(&headers, "127.0.0.1:9901", false)
+        };
+        assert!(from(&[]));
+        assert!(from(&[("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "same-origin")]));
+        for fields in [
+            &[("origin", "http://evil.example")][..],
+            &[("origin", "null")],
+            &[("origin", "http://127.0.0.1:9902")],
+            &[("origin", "https://127.0.0.1:9901")],
+            &[("sec-fetch-site", "cross-site")],
+            &[("sec-fetch-site", "same-site")],
+            &[("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "cross-site")],
+            &[("origin", "http://127.0.0.1:9901"), ("origin", "http://evil.example")],
+        ] {
+            assert!(!from(fields), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn an_audit_line_does_not_name_what_a_path_names() {
+        assert_eq!(action("/api/v1/reload"), "reload");
+        assert_eq!(action("/api/v1/locks/account%2F7/break"), "locks.break");
+        assert_eq!(action("/api/v1/operations/abc/resolve"), "operations.resolve");
+    }
+
+    #[test]
+    fn a_token_comes_as_a_bearer_or_as_a_password() {
+        let shown = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.append(AUTHORIZATION, value.parse().expect("a value"));
+            presented(&headers)
+        };
+        assert_eq!(shown("Bearer secret").as_deref(), Some(&b"secret"[..]));
+        assert_eq!(
+            shown(&format!("basic {}", BASE64_STANDARD.encode("me:se:cret"))).as_deref(),
+            Some(&b"se:cret"[..])
+        );
+        for value in ["Bearer", "Digest x", "Basic !", &format!("Basic {}", BASE64_STANDARD.encode("none"))] {
+            assert_eq!(shown(value), None, "{value}");
+        }
+    }
+}

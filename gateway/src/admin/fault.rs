@@ -1,0 +1,90 @@
+//! Why the admin listener does not do what it was asked: a word for programs, a sentence for people.
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+use crate::lock::inquiry::Untold;
+
+/// An answer that is none. Told as `{"error": ..., "reason": ...}`.
+#[derive(Debug)]
+pub struct Fault {
+    pub word: Word,
+    pub said: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    Host,
+    CrossOrigin,
+    Credentials,
+    Confirm,
+    Malformed,
+    NotFound,
+    /// It is not as the operator saw it any more.
+    Changed,
+    /// It would be unsafe, and was not said to be meant.
+    Force,
+    /// Nobody who could do it answers.
+    Away,
+    Late,
+    /// It may have been done.
+    Unknown,
+}
+
+impl Word {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::CrossOrigin => "cross-origin",
+            Self::Credentials => "credentials",
+            Self::Confirm => "confirm",
+            Self::Malformed => "malformed",
+            Self::NotFound => "not-found",
+            Self::Changed => "changed",
+            Self::Force => "force",
+            Self::Away => "away",
+            Self::Late => "late",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Self::Host => StatusCode::MISDIRECTED_REQUEST,
+            Self::CrossOrigin => StatusCode::FORBIDDEN,
+            Self::Credentials => StatusCode::UNAUTHORIZED,
+            Self::Confirm | Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Changed | Self::Force => StatusCode::CONFLICT,
+            Self::Away => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Late | Self::Unknown => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+impl Fault {
+    pub fn new(word: Word, said: impl Into<String>) -> Self {
+        Self { word, said: said.into() }
+    }
+}
+
+impl From<Untold> for Fault {
+    fn from(untold: Untold) -> Self {
+        let word = match untold {
+            Untold::Away | Untold::Fault(_) => Word::Away,
+            Untold::Late(_) => Word::Late,
+        };
+        Self::new(word, untold.to_string())
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let told = Json(json!({ "error": self.said, "reason": self.word.text() }));
+        (self.word.status(), told).into_response()
+    }
+}

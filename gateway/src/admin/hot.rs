@@ -1,0 +1,155 @@
+//! Which keys are waited for most, in bounded memory: a top-k sketch, because a label per key would be one series per
+//! account.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use fencegate_policies::key::ResourceKey;
+
+/// The keys of the last minutes, over all workers. Fed only by requests that had to ask somebody for their lock.
+#[derive(Debug, Clone)]
+pub struct Hot(Arc<Mutex<Windows>>);
+
+#[derive(Debug)]
+struct Windows {
+    current: Sketch,
+    last: Sketch,
+    since: Instant,
+}
+
+/// What is shown is of between one and two of these.
+const WINDOW: Duration = Duration::from_secs(150);
+
+/// Keys that are counted at a time. What is not among them waited for less than this part of all waiting.
+const MOST: usize = 512;
+
+/// Space-saving (Metwally, Agrawal and El Abbadi, 2005): when all places are taken, a new key takes the place of the
+/// smallest and inherits its count as an error.
+#[derive(Debug, Default)]
+struct Sketch {
+    counts: HashMap<ResourceKey, Count>,
+}
+
+/// What is known of one key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Microseconds that its requests waited, together; the truth is at most `over` less.
+    pub waited: u64,
+    pub over: u64,
+    pub requests: u64,
+    /// Those that waited in vain.
+    pub refused: u64,
+}
+
+impl Default for Hot {
+    fn default() -> Self {
+        let windows = Windows { current: Sketch::default(), last: Sketch::default(), since: Instant::now() };
+        Self(Arc::new(Mutex::new(windows)))
+    }
+}
+
+impl Hot {
+    /// A request has its keys, or has them not, after so long.
+    pub fn waited(&self, keys: &[ResourceKey], waited: Duration, refused: bool) {
+        let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).max(1);
+        let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.turn();
+        for key in keys {
+            windows.current.add(key, waited, refused);
+        }
+    }
+
+    /// The keys that were waited for longest, and how long ago counting began.
+    pub fn top(&self, most: usize) -> (Vec<(ResourceKey, Count)>, Duration) {
+        let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.turn();
+        let mut all = windows.last.counts.clone();
+        for (key, count) in &windows.current.counts {
+            let sum = all.entry(key.clone()).or_default();
+            sum.waited = sum.waited.saturating_add(count.waited);
+            sum.over = sum.over.saturating_add(count.over);
+            sum.requests += count.requests;
+            sum.refused += count.refused;
+        }
+        let since =
+            windows.since.elapsed() + if windows.last.counts.is_empty() { Duration::ZERO } else { WINDOW };
+        drop(windows);
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_by(|(one, a), (other, b)| b.waited.cmp(&a.waited).then_with(|| one.cmp(other)));
+        all.truncate(most);
+        (all, since)
+    }
+}
+
+impl Windows {
+    fn turn(&mut self) {
+        let passed = self.since.elapsed();
+        if passed < WINDOW {
+            return;
+        }
+        let current = std::mem::take(&mut self.current);
+        // Nobody came for longer than a window: there is nothing of the last one.
+        self.last = if passed < 2 * WINDOW { current } else { Sketch::default() };
+        self.since = Instant::now();
+    }
+}
+
+impl Sketch {
+    fn add(&mut self, key: &ResourceKey, waited: u64, refused: bool) {
+        if !self.counts.contains_key(key) && self.counts.len() >= MOST {
+            self.make_place(key);
+        }
+        let count = self.counts.entry(key.clone()).or_default();
+        count.waited = count.waited.saturating_add(waited);
+        count.requests += 1;
+        count.refused += u64::from(refused);
+    }
+
+    fn make_place(&mut self, key: &ResourceKey) {
+        let least = self.counts.iter().min_by_key(|(_, count)| count.waited);
+        if let Some((least, Count { waited, .. })) = least.map(|(key, count)| (key.clone(), *count)) {
+            self.counts.remove(&least);
+            self.counts.insert(key.clone(), Count { waited, over: waited, requests: 0, refused: 0 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: usize) -> ResourceKey {
+        ResourceKey::parse(&format!("k/{n}")).expect("a key")
+    }
+
+    #[test]
+    fn a_hot_key_is_found_among_very_many_cold_ones() {
+        let hot = Hot::default();
+        for n in 0..20 * MOST {
+            hot.waited(&[key(n)], Duration::from_millis(1), false);
+            if n % 10 == 0 {
+                hot.waited(&[key(usize::MAX)], Duration::from_millis(50), n % 20 == 0);
+            }
+        }
+        let (top, _) = hot.top(3);
+        assert_eq!(top[0].0, key(usize::MAX));
+        let truth = (20 * MOST / 10) as u64 * 50_000;
+        assert!(top[0].1.waited >= truth && top[0].1.waited - top[0].1.over <= truth, "{top:?}");
+        let windows = hot.0.lock().expect("no panic");
+        assert!(windows.current.counts.len() <= MOST);
+    }
+
+    #[test]
+    fn what_comes_first_is_what_was_waited_for_longest() {
+        let hot = Hot::default();
+        hot.waited(&[key(1), key(2)], Duration::from_millis(5), false);
+        hot.waited(&[key(2)], Duration::from_millis(5), true);
+        let (top, _) = hot.top(9);
+        let named: Vec<_> =
+            top.iter().map(|(key, count)| (key.as_str(), count.requests, count.refused)).collect();
+        assert_eq!(named, [("k/2", 2, 1), ("k/1", 1, 0)]);
+    }
+}

@@ -1,0 +1,99 @@
+//! Takes connections to the admin listener and bounds what each may ask of us.
+
+use std::{convert::Infallible, future::Future, io, net::TcpListener, sync::Arc, thread, time::Duration};
+
+use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
+};
+use tower::ServiceExt as _;
+use tracing::warn;
+
+use super::{
+    bearer::Bearer,
+    door::{self, Caller, Door},
+};
+
+/// Connections at once: operators, probes, a few that scrape.
+const CONNECTIONS: usize = 64;
+/// Whoever asks again after this long connects again.
+const LONGEST: Duration = Duration::from_secs(600);
+/// From the end of an answer to the head of the next request, too.
+const HEAD: Duration = Duration::from_secs(30);
+const HEAD_BYTES: usize = 16 * 1024;
+const HEAD_FIELDS: usize = 64;
+const BODY_BYTES: usize = 16 * 1024;
+
+/// Serves on a thread of its own, for as long as the process lives: it answers also while it drains, and however busy
+/// the workers are. `meanwhile` runs beside it.
+pub fn start(
+    listener: TcpListener,
+    routes: Router,
+    door: Door,
+    meanwhile: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let bearer = door.bearer.clone();
+    let routes = routes
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn_with_state(door, door::pass));
+    thread::Builder::new().name("admin".into()).spawn(move || {
+        runtime.block_on(async {
+            drop(tokio::spawn(meanwhile));
+            if let Some(bearer) = bearer {
+                drop(tokio::spawn(Bearer::follow(bearer)));
+            }
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => accept(&listener, &routes).await,
+                Err(error) => warn!(%error, "the admin listener ended"),
+            }
+        });
+    })?;
+    Ok(())
+}
+
+async fn accept(listener: &tokio::net::TcpListener, routes: &Router) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let place = places.clone().acquire_owned().await.expect("nobody closes it");
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let caller = Caller { address: peer.ip().to_canonical(), certificate: None, secured: false };
+                drop(tokio::spawn(serve(stream, caller, routes.clone(), place)));
+            }
+            Err(error) => {
+                // No more descriptors, or a connection that ended before it began.
+                warn!(%error, "admin: accept");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Caller,
+    routes: Router,
+    place: OwnedSemaphorePermit,
+) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller.clone());
+        let answered = routes.clone().oneshot(request.map(Body::new));
+        async move { Ok::<_, Infallible>(answered.await.unwrap_or_else(|never| match never {})) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEAD_FIELDS)
+        .serve_connection(TokioIo::new(stream), service);
+    // However it ended: whoever was there has been told, or has gone.
+    drop(timeout(LONGEST, connection).await);
+    drop(place);
+}

@@ -1,0 +1,204 @@
+//! What the admin API tells of locks, waits and members: the JSON that `gateway/API.md` describes.
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use serde::{Deserialize, Serialize};
+
+use super::names::Names;
+use crate::lock::{
+    inquiry::Standing,
+    survey::{self, Keeping, Survey, Why},
+};
+
+/// `GET /api/v1/locks`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Locks {
+    pub gateway: String,
+    /// Keys that are held here, of all.
+    pub held: usize,
+    /// Requests that wait here.
+    pub waiting: usize,
+    /// Keys that they wait for.
+    pub wanted: usize,
+    pub locks: Vec<Lock>,
+    /// There are more: ask again with `after`, the key of the last one.
+    pub more: bool,
+}
+
+/// One key at this gateway.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Lock {
+    pub key: String,
+    pub held: Vec<Held>,
+    pub waiting: usize,
+    /// The first of those who wait.
+    pub line: Vec<Waiter>,
+    pub why: Option<String>,
+}
+
+/// A tenure of this gateway.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Held {
+    pub route: Option<String>,
+    pub mode: Mode,
+    pub token: Option<Token>,
+    /// `Fencing-Number`.
+    pub number: Option<u64>,
+    /// `cached` or `strict`.
+    pub keeping: String,
+    pub age_ms: u64,
+    pub in_flight: u32,
+    /// Somebody waits who cannot hold beside it.
+    pub contended: bool,
+    /// It may write now.
+    pub proven: bool,
+    /// Nothing is started under it any more.
+    pub ending: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Waiter {
+    pub route: String,
+    pub mode: Mode,
+    pub waits_ms: u64,
+}
+
+/// `GET /api/v1/locks/KEY`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct One {
+    pub gateway: String,
+    pub key: String,
+    /// At this gateway; none where nobody here wants it.
+    pub here: Option<Lock>,
+    /// Everybody who stands in line for it in ZooKeeper, whatever their gateway; none where ZooKeeper does not answer.
+    pub line: Option<Vec<Standing>>,
+    pub line_error: Option<String>,
+    /// Why it is waited for, in a sentence.
+    pub says: String,
+}
+
+/// `GET /api/v1/contention`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Contention {
+    pub gateway: String,
+    /// How long ago counting began.
+    pub over_ms: u64,
+    pub hot: Vec<HotKey>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HotKey {
+    pub key: String,
+    /// Requests that had to ask for the lock.
+    pub requests: u64,
+    pub refused: u64,
+    /// Together; the truth is at most `over_ms` less.
+    pub waited_ms: f64,
+    pub over_ms: f64,
+}
+
+pub fn locks(gateway: &str, survey: Survey, names: Names) -> Locks {
+    Locks {
+        gateway: gateway.to_owned(),
+        held: survey.held,
+        waiting: survey.waiting,
+        wanted: survey.wanted,
+        locks: survey.locks.iter().map(|one| lock(one, names)).collect(),
+        more: survey.more,
+    }
+}
+
+pub fn lock(lock: &survey::Lock, names: Names) -> Lock {
+    let held = lock.held.iter().map(|held| Held {
+        route: held.route.as_ref().map(ToString::to_string),
+        mode: held.mode,
+        token: held.token,
+        number: held.token.map(|token| token.number()),
+        keeping: match held.keeping {
+            Keeping::Cached => "cached".into(),
+            Keeping::Strict => "strict".into(),
+        },
+        age_ms: millis(held.since),
+        in_flight: held.in_flight,
+        contended: held.contended,
+        proven: held.proven,
+        ending: held.ending,
+    });
+    let line = lock.line.iter().map(|waiter| Waiter {
+        route: waiter.route.to_string(),
+        mode: waiter.mode,
+        waits_ms: millis(waiter.since),
+    });
+    Lock {
+        key: names.of(&lock.key),
+        held: held.collect(),
+        waiting: lock.waiting,
+        line: line.collect(),
+        why: lock.why.map(|why| word(why).to_owned()),
+    }
+}
+
+pub fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn word(why: Why) -> &'static str {
+    match why {
+        Why::HeldHere => "held-here",
+        Why::HandingOver => "handing-over",
+        Why::HeldElsewhere => "held-elsewhere",
+        Why::Asking => "asking",
+    }
+}
+
+/// Why a key is waited for, as far as ZooKeeper and this gateway together can tell.
+pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[Standing]>) -> String {
+    let waiting = here.map_or(0, |lock| lock.waiting);
+    let by_us = here.and_then(|lock| lock.held.first());
+    let others = |line: &[Standing]| line.iter().filter(|one| !one.holds).count();
+    if let Some(held) = by_us.filter(|held| held.in_flight > 0) {
+        let route = held.route.as_deref().unwrap_or("an earlier plan");
+        let work = plural(held.in_flight as usize, "request");
+        return format!("{gateway} holds it: {work} of route {route} at work for {:.1?}.", held.since);
+    }
+    if by_us.is_some() && waiting > 0 {
+        return format!(
+            "{gateway} holds it with nothing at work: it is being handed over, or its session is not proven."
+        );
+    }
+    if by_us.is_some() {
+        return format!("{gateway} keeps it for its next request; nobody waits here.");
+    }
+    match line {
+        Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),
+        Some([first, ..]) => {
+            let who = first.gateway.as_deref().unwrap_or("a session that no gateway has registered");
+            let behind = others(line.unwrap_or_default());
+            format!("{who} holds it, by its node in ZooKeeper; {} behind it there.", plural(behind, "node"))
+        }
+        Some([]) => "Nobody holds it, and nobody waits.".into(),
+        None => "ZooKeeper does not say who holds it.".into(),
+    }
+}
+
+fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// One key and its number, for a link.
+pub fn segment(key: &ResourceKey, names: Names) -> String {
+    encoded(&names.of(key))
+}
+
+/// As one segment of a path: the slashes of a key mean nothing there.
+pub fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            byte => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}

@@ -1,0 +1,112 @@
+//! How long requests waited and locks were held over the last minutes, for the plots of the page. Prometheus knows more,
+//! where there is one.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::metrics::{Metrics, Spread};
+
+/// The last minutes. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Trends(Arc<Mutex<VecDeque<Sample>>>);
+
+/// Between two samples.
+pub const EVERY: Duration = Duration::from_secs(5);
+
+/// Fifteen minutes.
+pub const MOST: usize = 180;
+
+/// What was counted up to one moment.
+#[derive(Debug, Clone)]
+struct Sample {
+    wait: Spread,
+    hold: Spread,
+}
+
+/// One interval; `None` where nothing happened in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    pub wait: Option<Typical>,
+    pub hold: Option<Typical>,
+}
+
+/// Seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Typical {
+    pub half: f64,
+    pub most: f64,
+    pub count: u64,
+}
+
+impl Trends {
+    /// Looks at the counters, again and again.
+    pub async fn follow(self, metrics: Arc<Metrics>) {
+        loop {
+            self.take(Sample { wait: metrics.waits_so_far(), hold: metrics.holds_so_far() });
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    fn take(&self, sample: Sample) {
+        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() > MOST {
+            samples.pop_front();
+        }
+        samples.push_back(sample);
+    }
+
+    /// The newest last.
+    pub fn points(&self) -> Vec<Point> {
+        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pairs = samples.iter().zip(samples.iter().skip(1));
+        pairs
+            .map(|(before, after)| Point {
+                wait: after.wait.since(&before.wait).typical(),
+                hold: after.hold.since(&before.hold).typical(),
+            })
+            .collect()
+    }
+}
+
+impl Spread {
+    fn typical(&self) -> Option<Typical> {
+        let (half, most) = (self.quantile(0.5)?, self.quantile(0.99)?);
+        Some(Typical { half, most, count: self.count() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(counts: &[u64]) -> Sample {
+        let spread = Spread::of(&[0.1, 1.0], counts);
+        Sample { wait: spread.clone(), hold: spread }
+    }
+
+    #[test]
+    fn a_point_is_what_came_between_two_samples() {
+        let trends = Trends::default();
+        for counts in [[0, 0, 0], [10, 10, 10], [10, 20, 20]] {
+            trends.take(sample(&counts));
+        }
+        let points = trends.points();
+        assert_eq!(points.len(), 2);
+        let halves: Vec<_> =
+            points.iter().map(|point| point.wait.map(|wait| (wait.count, wait.half))).collect();
+        assert_eq!(halves, [Some((10, 0.05)), Some((10, 0.55))]);
+    }
+
+    #[test]
+    fn old_samples_go() {
+        let trends = Trends::default();
+        for _ in 0..3 * MOST {
+            trends.take(sample(&[0, 0, 0]));
+        }
+        assert_eq!(trends.points().len(), MOST);
+        assert_eq!(trends.points()[0], Point { wait: None, hold: None });
+    }
+}

@@ -1,0 +1,136 @@
+//! Puts what the environment says in the place of `${NAME}` and `${NAME:-default}`.
+//!
+//! This happens to single values after the YAML has been read, so whatever a variable holds stays one value: it cannot
+//! add a field, a route or a line.
+
+use std::{borrow::Cow, cell::Cell};
+
+use crate::{
+    diagnose::{Code, Diagnostic},
+    path::is_name,
+};
+
+/// What the variables of the environment are set to.
+pub type Environment<'e> = dyn Fn(&str) -> Option<String> + 'e;
+
+/// Fills the values of one file.
+pub(super) struct Filling<'e> {
+    environment: &'e Environment<'e>,
+    /// Bytes that may still be put in: a short file with many references must not become a large one.
+    left: Cell<usize>,
+}
+
+/// All that variables put into one file.
+const MOST: usize = 1 << 20;
+
+impl<'e> Filling<'e> {
+    pub(super) fn of(environment: &'e Environment<'e>) -> Self {
+        Self { environment, left: Cell::new(MOST) }
+    }
+
+    /// The text as it stands, where it names no variable. `$${` stands for `${`.
+    pub(super) fn filled<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, Diagnostic> {
+        if !text.contains("${") {
+            return Ok(Cow::Borrowed(text));
+        }
+        let (mut filled, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once("${") {
+            if let Some(escaped) = before.strip_suffix('$') {
+                filled.push_str(escaped);
+                filled.push_str("${");
+                rest = after;
+                continue;
+            }
+            let (reference, after) = after.split_once('}').ok_or_else(|| malformed(after))?;
+            filled.push_str(before);
+            filled.push_str(&self.value(reference)?);
+            rest = after;
+        }
+        filled.push_str(rest);
+        Ok(Cow::Owned(filled))
+    }
+
+    fn value(&self, reference: &str) -> Result<String, Diagnostic> {
+        let (name, default) = match reference.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (reference, None),
+        };
+        if !is_name(name) {
+            return Err(malformed(&format!("{reference}}}")));
+        }
+        // As for a shell: one that is set to nothing is not set.
+        let set = (self.environment)(name).filter(|value| !value.is_empty());
+        let value = set.or(default.map(str::to_owned)).ok_or_else(|| unset(name))?;
+        let left = self.left.get().checked_sub(value.len());
+        self.left.set(left.ok_or_else(|| {
+            Diagnostic::new(Code::TooMuch, "variables of the environment put more than 1 MiB into the file")
+        })?);
+        Ok(value)
+    }
+}
+
+fn malformed(rest: &str) -> Diagnostic {
+    let message = format!("`${{{rest}` names no variable of the environment");
+    let remedy = "write `${NAME}` or `${NAME:-default}`; to write a `${` itself, write `$${`";
+    Diagnostic::new(Code::BadVariable, message).remedy(remedy)
+}
+
+fn unset(name: &str) -> Diagnostic {
+    let message = format!("the environment has no `{name}`, and no default is written");
+    let remedy = format!("set it where the process is started, or write `${{{name}:-default}}`");
+    Diagnostic::new(Code::UnsetVariable, message).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(name: &str) -> Option<String> {
+        match name {
+            "ZONE" => Some("eu".into()),
+            "PORT_1" => Some("8080".into()),
+            "EMPTY" => Some(String::new()),
+            "SLY" => Some("${ZONE}, evil: true\n- x".into()),
+            "LARGE" => Some("x".repeat(MOST / 2 + 1)),
+            _ => None,
+        }
+    }
+
+    fn filled(text: &str) -> Result<String, Code> {
+        let filled = Filling::of(&environment).filled(text).map(Cow::into_owned);
+        filled.map_err(|diagnostic| diagnostic.code)
+    }
+
+    #[test]
+    fn a_variable_stands_for_its_value_or_its_default() {
+        for (text, value) in [
+            ("plain {path.x} $5", "plain {path.x} $5"),
+            ("${ZONE}", "eu"),
+            ("a-${ZONE}-${PORT_1}", "a-eu-8080"),
+            ("${NONE:-}", ""),
+            ("${NONE:-a:-b}", "a:-b"),
+            ("${EMPTY:-full}", "full"),
+            ("$${ZONE}", "${ZONE}"),
+            ("$${ZONE} ${ZONE}", "${ZONE} eu"),
+            // What is put in is not read again.
+            ("${SLY}", "${ZONE}, evil: true\n- x"),
+        ] {
+            assert_eq!(filled(text).as_deref(), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_set_or_no_name_is_told() {
+        assert_eq!(filled("${NONE}"), Err(Code::UnsetVariable));
+        assert_eq!(filled("${EMPTY}"), Err(Code::UnsetVariable));
+        for text in ["${", "${ZONE", "${}", "${path.x}", "${1}", "${ZONE-x}", "${A B}", "${:-x}"] {
+            assert_eq!(filled(text), Err(Code::BadVariable), "{text}");
+        }
+    }
+
+    #[test]
+    fn variables_do_not_make_a_small_file_a_large_one() {
+        assert_eq!(filled("${LARGE}").map(|text| text.len()), Ok(MOST / 2 + 1));
+        assert_eq!(filled("${LARGE}${LARGE}"), Err(Code::TooMuch));
+    }
+}

@@ -1,0 +1,179 @@
+//! Path templates as a tree of segments, so that a lookup sees the few that share its segments and not all of them.
+
+use std::collections::HashMap;
+
+use crate::path::{PathTemplate, Piece};
+
+/// Templates by the number that they were inserted under.
+#[derive(Debug, Clone)]
+pub(crate) struct Tree {
+    /// The first node is the root.
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    literals: HashMap<Box<str>, usize>,
+    variable: Option<usize>,
+    /// Templates that end here, first to last.
+    ends: Vec<usize>,
+    /// Templates that take whatever follows, first to last.
+    rests: Vec<usize>,
+    /// The first template at or below this node: a search that has found an earlier one need not enter.
+    least: usize,
+}
+
+/// A part of what is looked up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part<'a> {
+    /// Of a path.
+    Segment(&'a str),
+    /// Of a template: any segment that is not empty.
+    Any,
+    /// Of a template, the last one: whatever follows.
+    Rest,
+}
+
+impl<'a> From<&'a Piece> for Part<'a> {
+    fn from(piece: &'a Piece) -> Self {
+        match piece {
+            Piece::Literal(literal) => Self::Segment(literal),
+            Piece::Variable(_) => Self::Any,
+            Piece::Rest(_) => Self::Rest,
+        }
+    }
+}
+
+/// What counts as found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sought {
+    /// A template that matches everything that is looked up.
+    Covering,
+    /// A template with which it has a path in common.
+    Meeting,
+}
+
+/// One lookup on its way through the tree.
+struct Search<'a, T> {
+    tree: &'a Tree,
+    parts: &'a [Part<'a>],
+    takes: T,
+    sought: Sought,
+    /// The earliest template found so far; `usize::MAX` before the first.
+    best: usize,
+}
+
+impl Tree {
+    pub(crate) fn new() -> Self {
+        Self { nodes: vec![Node::starting_with(0)] }
+    }
+
+    /// `index` is larger than all before.
+    pub(crate) fn insert(&mut self, index: usize, path: &PathTemplate) {
+        let mut at = 0;
+        for piece in path.pieces() {
+            at = match piece {
+                Piece::Literal(literal) => self.child(at, Some(literal), index),
+                Piece::Variable(_) => self.child(at, None, index),
+                Piece::Rest(_) => return self.nodes[at].rests.push(index),
+            };
+        }
+        self.nodes[at].ends.push(index);
+    }
+
+    /// The first template that matches all of `parts`, of those that `takes` allows. For the parts of a path it is one
+    /// that matches the path; for those of a template, one that covers it.
+    pub(crate) fn first(&self, parts: &[Part], takes: impl Fn(usize) -> bool) -> Option<usize> {
+        self.search(parts, takes, Sought::Covering)
+    }
+
+    /// The first template that matches some path which `parts` match, too, of those that `takes` allows.
+    pub(crate) fn first_meeting(&self, parts: &[Part], takes: impl Fn(usize) -> bool) -> Option<usize> {
+        self.search(parts, takes, Sought::Meeting)
+    }
+
+    fn search(&self, parts: &[Part], takes: impl Fn(usize) -> bool, sought: Sought) -> Option<usize> {
+        let mut search = Search { tree: self, parts, takes, sought, best: usize::MAX };
+        search.visit(0, 0);
+        (search.best != usize::MAX).then_some(search.best)
+    }
+
+    /// The node below `at` for a literal, or for a variable; made for template `index` where there is none.
+    fn child(&mut self, at: usize, literal: Option<&str>, index: usize) -> usize {
+        let new = self.nodes.len();
+        let node = &mut self.nodes[at];
+        let child = match literal {
+            Some(literal) => *node.literals.entry(literal.into()).or_insert(new),
+            None => *node.variable.get_or_insert(new),
+        };
+        if child == new {
+            self.nodes.push(Node::starting_with(index));
+        }
+        child
+    }
+}
+
+impl Node {
+    /// Templates are inserted first to last, so the one that makes a node stays the least below it.
+    fn starting_with(least: usize) -> Self {
+        Self { literals: HashMap::new(), variable: None, ends: Vec::new(), rests: Vec::new(), least }
+    }
+
+    fn children(&self) -> impl Iterator<Item = usize> {
+        self.literals.values().copied().chain(self.variable)
+    }
+}
+
+impl<T: Fn(usize) -> bool> Search<'_, T> {
+    fn visit(&mut self, at: usize, depth: usize) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        if node.least >= self.best {
+            return;
+        }
+        let Some(part) = self.parts.get(depth) else {
+            return self.offer(&node.ends);
+        };
+        self.offer(&node.rests);
+        match part {
+            Part::Segment(segment) => {
+                if let Some(child) = node.literals.get(*segment) {
+                    self.visit(*child, depth + 1);
+                }
+                if let Some(child) = node.variable.filter(|_| !segment.is_empty()) {
+                    self.visit(child, depth + 1);
+                }
+            }
+            Part::Any => {
+                if self.sought == Sought::Meeting {
+                    let named = node.literals.iter().filter(|(literal, _)| !literal.is_empty());
+                    named.for_each(|(_, child)| self.visit(*child, depth + 1));
+                }
+                if let Some(child) = node.variable {
+                    self.visit(child, depth + 1);
+                }
+            }
+            Part::Rest if self.sought == Sought::Meeting => node.children().for_each(|child| self.all(child)),
+            Part::Rest => {}
+        }
+    }
+
+    /// Whatever stands at or below a node.
+    fn all(&mut self, at: usize) {
+        let tree = self.tree;
+        let node = &tree.nodes[at];
+        if node.least >= self.best {
+            return;
+        }
+        self.offer(&node.ends);
+        self.offer(&node.rests);
+        node.children().for_each(|child| self.all(child));
+    }
+
+    fn offer(&mut self, templates: &[usize]) {
+        let earlier = templates.iter().copied().take_while(|index| *index < self.best);
+        if let Some(index) = earlier.into_iter().find(|index| (self.takes)(*index)) {
+            self.best = index;
+        }
+    }
+}

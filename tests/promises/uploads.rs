@@ -73,7 +73,7 @@ async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
     assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
     let mut chunked = Upload::begin(&gateway, Framing::Chunked, "/pay/7", 0).await;
     chunked.send(&body(MIB)).await;
-    assert_eq!(chunked.answered().await, (413, "not-dispatched".to_owned()));
+    assert_eq!(chunked.answer().await, (413, "not-dispatched".to_owned()));
     assert_eq!(site.origin.log().records.len(), 0);
 }
 

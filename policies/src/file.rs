@@ -19,6 +19,7 @@ mod large_bodies;
 mod listener;
 mod log;
 mod once;
+mod places;
 mod probe;
 mod reach;
 mod route;
@@ -37,7 +38,7 @@ mod tests;
 use std::cell::{Cell, RefCell};
 
 use self::{block::Block, kind::refuse_the_other};
-pub use self::{environment::Environment, kind::Kind};
+pub use self::{environment::Environment, kind::Kind, places::Places};
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     plan::{Gateway, Guard},

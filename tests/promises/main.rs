@@ -2,8 +2,12 @@
 
 mod abuse;
 mod access;
+mod admin_door;
+mod admin_locks;
 mod alerts;
 mod cached;
+mod cached_queue;
+mod check_online;
 mod clients;
 mod clients_share;
 mod differential;
@@ -38,6 +42,7 @@ mod interrupted;
 mod keys;
 mod killed;
 mod link;
+mod link_sessions;
 mod lock_service;
 mod metrics;
 mod names;

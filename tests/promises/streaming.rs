@@ -182,13 +182,19 @@ pub(crate) async fn warm(gateway: &Gateway) -> usize {
     gateway.resident()
 }
 
+/// A gateway before the service, what it has in use before anything is streamed, and a client.
+async fn measured(site: &Site, service: &Gibibyte) -> (Gateway, usize, BufReader<TcpStream>) {
+    let gateway = gateway(site, service).await;
+    let before = warm(&gateway).await;
+    let client = connect(&gateway).await;
+    (gateway, before, client)
+}
+
 #[tokio::test]
 async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
     let site = Site::fresh().await;
     let service = Gibibyte::start().await;
-    let gateway = gateway(&site, &service).await;
-    let before = warm(&gateway).await;
-    let mut client = connect(&gateway).await;
+    let (gateway, before, mut client) = measured(&site, &service).await;
     let request = format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
     client.write_all(request.as_bytes()).await.expect("connected");
     tokio::time::timeout(Duration::from_secs(120), say(&mut client, GIB, |_| ()))
@@ -205,9 +211,7 @@ async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
 async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
     let site = Site::fresh().await;
     let service = Gibibyte::start().await;
-    let gateway = gateway(&site, &service).await;
-    let before = warm(&gateway).await;
-    let mut client = connect(&gateway).await;
+    let (gateway, before, mut client) = measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     let answer = head(&mut client).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -223,9 +227,7 @@ async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
 async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
     let site = Site::fresh().await;
     let service = Gibibyte::start().await;
-    let gateway = gateway(&site, &service).await;
-    let before = warm(&gateway).await;
-    let mut client = connect(&gateway).await;
+    let (gateway, before, mut client) = measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
     hear(&mut client, MIB, |_| ()).await.expect("the first of it");

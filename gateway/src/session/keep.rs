@@ -12,6 +12,7 @@ use super::{
     heartbeat::{Beats, Rhythm},
     link::{Failed, Fault, Kind, Link, State, Step},
     live::{Live, View},
+    others,
     supervise::Settings,
 };
 use crate::{lock::janitor, once::sweep};
@@ -47,12 +48,14 @@ pub(super) async fn keep<L: Link>(
     view: &watch::Sender<View>,
     stop: &CancellationToken,
 ) -> Ended {
-    let janitor = janitor::sweep_every(live, registration.rhythm.timeout);
+    let every = registration.rhythm.timeout;
+    let janitor = janitor::sweep_every(live, every);
     tokio::select! {
         ended = beat(live, &mut registration, settings) => ended,
         ended = report(live, settings, view) => ended,
         never = janitor => match never {},
         never = sweep::sweep_every(live) => match never {},
+        never = others::watch(live, settings, every) => match never {},
         // Whoever found a node of another owner.
         () = live.over.cancelled() => Ended::Swapped,
         () = stop.cancelled() => Ended::Stopped,
@@ -71,6 +74,9 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
         debug!(connected, "session.state");
         view.send_replace(View::Live { connected, proof: live.proof.clone() });
         live.link.state_changed().await;
+        if live.link.state() == State::Connected {
+            settings.metrics.reconnected();
+        }
     }
 }
 
@@ -87,7 +93,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         let late = live.clock.now().since(scheduled);
         if late > settings.policy.tick / 2 {
             warn!(?late, "process.paused");
-            settings.metrics.paused(late);
+            settings.metrics.paused(late, rhythm.timeout);
         }
         let connection = live.link.reconnects();
         if connection != ours {
@@ -105,7 +111,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         let steps =
             [Step::Check { path: &meta, version: era.version }, Step::Set { path: member, data: &says }];
         let answer = live.link.commit(&steps).await;
-        settings.metrics.beat(live.clock.now().since(sent), answer.is_ok());
+        settings.metrics.beat(live.clock.now().since(sent));
         match answer {
             Ok(_) => {
                 // Only over a connection that was known to be ours before and still is: the write may have waited and

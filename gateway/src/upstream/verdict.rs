@@ -57,9 +57,11 @@ impl Account {
             (_, Some(refusal)) => Err(self.refused(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
-                // Neither is the guard's fault, and neither ends by asking again.
+                // None is the guard's fault, and none ends by asking again. The client that a guard counts is ours, as we
+                // have named it.
                 let passed_on = self.reason.filter(|reason| {
-                    matches!(reason, Reason::UpstreamConnect | Reason::BodyTooLarge | Reason::SlowRequest)
+                    use Reason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
+                    matches!(reason, UpstreamConnect | BodyTooLarge | SlowRequest | ClientLimit)
                 });
                 Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
             }
@@ -187,6 +189,7 @@ mod tests {
         for (word, reason) in [
             ("not-dispatched; reason=body-too-large", Reason::BodyTooLarge),
             ("not-dispatched; reason=slow-request", Reason::SlowRequest),
+            ("not-dispatched; reason=client-limit", Reason::ClientLimit),
             ("not-dispatched; reason=overloaded", Reason::Guard),
         ] {
             assert_eq!(judged(word, "", true), (reason, false));

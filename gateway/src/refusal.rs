@@ -65,6 +65,30 @@ macro_rules! reasons {
                 Self::ALL.iter().copied().find(|reason| reason.word() == word)
             }
 
+            /// Words in which a guard tells that it let nothing through, or what came of an operation before.
+            pub fn is_of_a_guard(self) -> bool {
+                matches!(
+                    self,
+                    Self::Stale
+                        | Self::Floor
+                        | Self::Duplicate
+                        | Self::TokenFuture
+                        | Self::TokenMalformed
+                        | Self::TokenMissing
+                        | Self::TicketMissing
+                        | Self::TicketInvalid
+                        | Self::TicketExpired
+                        | Self::TicketKey
+                        | Self::Busy
+                        | Self::InDoubt
+                        | Self::Quarantine
+                        | Self::Store
+                        | Self::InProgress
+                        | Self::IdempotencyMismatch
+                        | Self::OutcomeRecordedUnknown
+                )
+            }
+
             fn status(self) -> StatusCode {
                 let code: u16 = match self { $(Self::$name => $status,)* };
                 StatusCode::from_u16(code).expect("every status of the table is one")
@@ -199,26 +223,7 @@ impl Refusal {
     /// `Fencing-Refusal`: the words in which a guard tells a gateway that it let nothing through, or told before what
     /// came of it. `None` for what ends a request before the guard's own question.
     pub fn word_of_guard(&self) -> Option<&'static str> {
-        match self.reason {
-            Reason::Stale
-            | Reason::Floor
-            | Reason::Duplicate
-            | Reason::TokenFuture
-            | Reason::TokenMalformed
-            | Reason::TokenMissing
-            | Reason::TicketMissing
-            | Reason::TicketInvalid
-            | Reason::TicketExpired
-            | Reason::TicketKey
-            | Reason::Busy
-            | Reason::InDoubt
-            | Reason::Quarantine
-            | Reason::Store
-            | Reason::InProgress
-            | Reason::IdempotencyMismatch
-            | Reason::OutcomeRecordedUnknown => Some(self.reason.word()),
-            _ => None,
-        }
+        self.reason.is_of_a_guard().then(|| self.reason.word())
     }
 
     /// When it may help to ask again: seconds, for a refusal that time can change. Never where the outcome is unknown:

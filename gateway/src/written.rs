@@ -21,9 +21,9 @@ pub struct Written {
 pub enum Unreadable {
     #[error("read {name}: {source}")]
     Io { name: String, source: io::Error },
-    /// As it is shown to the user.
-    #[error("{0}")]
-    NotText(String),
+    /// The second one is what it says, as it is shown to the user.
+    #[error("{1}")]
+    NotText(Box<Diagnostic>, String),
 }
 
 /// A plan, where there is one, and everything that is to be said of the file.
@@ -40,16 +40,27 @@ impl Written {
         let bytes = fs::read(path).map_err(|source| Unreadable::Io { name: name.clone(), source })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let shown = String::from_utf8_lossy(error.as_bytes());
-            Unreadable::NotText(not_text(error.utf8_error().valid_up_to(), &shown).render(&name, &shown))
+            let diagnostic = not_text(error.utf8_error().valid_up_to(), &shown);
+            let rendered = diagnostic.render(&name, &shown);
+            Unreadable::NotText(Box::new(diagnostic), rendered)
         })?;
         Ok(Self { name, text })
     }
 
     /// With the environment of this process.
+    pub fn load<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Loaded<P> {
+        buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS)
+    }
+
     pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Told<P> {
-        let loaded = buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
-        let said = loaded.diagnostics.iter().map(|diagnostic| diagnostic.render(&self.name, &self.text));
+        let loaded = self.load(load);
+        let said = loaded.diagnostics.iter().map(|diagnostic| self.shown(diagnostic));
         Told { said: said.collect(), plan: loaded.plan }
+    }
+
+    /// As people are shown it.
+    pub fn shown(&self, diagnostic: &Diagnostic) -> String {
+        diagnostic.render(&self.name, &self.text)
     }
 }
 

@@ -18,6 +18,7 @@ mod kind;
 mod listener;
 mod log;
 mod once;
+mod places;
 mod probe;
 mod reach;
 mod route;
@@ -36,7 +37,7 @@ mod tests;
 use std::cell::{Cell, RefCell};
 
 use self::{block::Block, kind::refuse_the_other};
-pub use self::{environment::Environment, kind::Kind};
+pub use self::{environment::Environment, kind::Kind, places::Places};
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     plan::{Gateway, Guard},

@@ -16,13 +16,13 @@ fn promtool(arguments: &[&str]) {
 
 #[test]
 fn the_rules_are_sound_and_fire_when_they_should() {
-    promtool(&["check", "rules", "guard.rules.yml"]);
-    promtool(&["test", "rules", "guard.rules.test.yml"]);
+    promtool(&["check", "config", "prometheus.yml"]);
+    promtool(&["test", "rules", "rules.test.yml"]);
 }
 
 #[test]
 fn every_alert_leads_to_a_section_of_the_runbook() {
-    let rules = std::fs::read_to_string(deploy().join("prometheus/guard.rules.yml")).expect("shipped");
+    let rules = std::fs::read_to_string(deploy().join("prometheus/alerts.rules.yml")).expect("shipped");
     let runbook = std::fs::read_to_string(deploy().join("RUNBOOK.md")).expect("shipped");
     let sections: Vec<String> = runbook
         .lines()

@@ -2,6 +2,8 @@
 
 mod abuse;
 mod access;
+mod admin_door;
+mod admin_locks;
 mod alerts;
 mod cached;
 mod cached_queue;

@@ -4,7 +4,9 @@
 
 mod clients;
 mod endpoints;
+mod families;
 mod guard;
+mod process;
 mod session;
 mod spread;
 mod waits;
@@ -12,31 +14,31 @@ mod worker;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use fencegate_policies::plan::Gateway;
+use fencegate_policies::plan::{Gateway, Level};
 use prometheus::{
-    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
-
 use serde::{Deserialize, Serialize};
 
-use self::waits::Waits;
 pub use self::{
     clients::ClientMetrics,
     endpoints::{EndpointMetrics, Waited},
+    families::Family,
     guard::GuardMetrics,
     session::SessionMetrics,
     spread::Spread,
     waits::Waiting,
     worker::{Acquired, Counted, Holding, RouteMetrics, WorkerMetrics},
 };
+use self::{families::Families, waits::Waits};
+use crate::refusal::Reason;
 
 /// Every family of this process.
 pub struct Metrics {
-    registry: Registry,
+    families: Families,
     requests: IntCounterVec,
     request_seconds: HistogramVec,
     in_flight: IntGaugeVec,
@@ -46,6 +48,10 @@ pub struct Metrics {
     lock_wait: HistogramVec,
     lock_hold: HistogramVec,
     waiters: IntGaugeVec,
+    handoffs: IntCounterVec,
+    keys: IntGauge,
+    /// How many there are, where anybody counts.
+    counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     tunnels: IntGaugeVec,
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
@@ -95,34 +101,36 @@ const SHORT: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 /// Seconds; holds last as long as what is done under them.
 const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
+/// Why an exchange with an upstream had no answer.
+const UPSTREAM_ERRORS: [&str; 7] = ["connect", "full", "timeout", "proof", "protocol", "unsent", "broken"];
+
 impl Metrics {
     pub fn of_gateway(gateway: &Gateway) -> Arc<Self> {
-        let registry = registry();
-        let (session, guard) = (SessionMetrics::register(&registry), GuardMetrics::register(&nobodys()));
-        let metrics = Self::new(session, guard, registry);
+        let families = Families::new().with_process();
+        let (session, guard) = (SessionMetrics::register(&families), GuardMetrics::register(&nobodys()));
+        let metrics = Self::new(session, guard, families);
         metrics.describe_build();
         metrics.turn_to(gateway);
         Arc::new(metrics)
     }
 
     pub fn of_guard() -> Arc<Self> {
-        let registry = registry();
-        let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&registry));
-        let metrics = Self::new(session, own, registry);
+        let families = Families::new().with_process();
+        let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&families));
+        let metrics = Self::new(session, own, families);
         metrics.describe_build();
         Arc::new(metrics)
     }
 
-    fn new(session: SessionMetrics, guard: GuardMetrics, registry: Registry) -> Self {
+    fn new(session: SessionMetrics, guard: GuardMetrics, families: Families) -> Self {
         let counters = |name, help, labels: &[&str]| {
-            registered(&registry, IntCounterVec::new(Opts::new(name, help), labels))
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };
-        let gauges = |name, help, labels: &[&str]| {
-            registered(&registry, IntGaugeVec::new(Opts::new(name, help), labels))
-        };
+        let gauges =
+            |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
         let seconds = |name, help, buckets: &[f64], labels: &[&str]| {
             let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            registered(&registry, HistogramVec::new(opts, labels))
+            families.register(HistogramVec::new(opts, labels))
         };
         Self {
             requests: counters("requests_total", "Answers, by route and status.", &["route", "code"]),
@@ -151,20 +159,14 @@ impl Metrics {
                 &["route"],
             ),
             lock_hold: seconds("lock_hold_seconds", "From grant to the end of the tenure.", LONG, &["route"]),
-            oldest_waiter: registered(
-                &registry,
-                GaugeVec::new(
-                    Opts::new("oldest_waiter_seconds", "How long the oldest waiting request has waited."),
-                    &["route"],
-                ),
-            ),
-            wait_limit: registered(
-                &registry,
-                GaugeVec::new(
-                    Opts::new("route_wait_limit_seconds", "How long a request waits for a lock at most."),
-                    &["route"],
-                ),
-            ),
+            oldest_waiter: families.register(GaugeVec::new(
+                Opts::new("oldest_waiter_seconds", "How long the oldest waiting request has waited."),
+                &["route"],
+            )),
+            wait_limit: families.register(GaugeVec::new(
+                Opts::new("route_wait_limit_seconds", "How long a request waits for a lock at most."),
+                &["route"],
+            )),
             waits: Mutex::default(),
             config: gauges(
                 "config_info",
@@ -176,16 +178,13 @@ impl Metrics {
                 "Readings of the file, by what came of them.",
                 &["result"],
             ),
-            access_lost: registered(
-                &registry,
-                IntCounter::new("access_log_lost_total", "Lines of the access log that nobody took in time."),
-            ),
-            spans_lost: registered(
-                &registry,
-                IntCounter::new("spans_lost_total", "Spans that no collector took in time."),
-            ),
-            reload_successful: registered(
-                &registry,
+            access_lost: families.register(IntCounter::new(
+                "access_log_lost_total",
+                "Lines of the access log that nobody took in time.",
+            )),
+            spans_lost: families
+                .register(IntCounter::new("spans_lost_total", "Spans that no collector took in time.")),
+            reload_successful: families.register(
                 IntGauge::with_opts(Opts::new(
                     "config_last_reload_successful",
                     "1 while the file as last read is in force.",
@@ -194,6 +193,16 @@ impl Metrics {
             ),
             tunnels: gauges("tunnels", "Connections that have switched protocols.", &["route"]),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
+            handoffs: counters(
+                "handoffs_total",
+                "Locks handed on to a request that waited in the same gateway, without ZooKeeper.",
+                &["route"],
+            ),
+            keys: families.register(IntGauge::new(
+                "keys_tracked",
+                "Keys that somebody in this gateway wants or holds.",
+            )),
+            counted_keys: OnceLock::new(),
             held: gauges("locks_held", "Locks held.", &["route", "mode"]),
             upstream_seconds: seconds(
                 "upstream_seconds",
@@ -213,21 +222,22 @@ impl Metrics {
             ),
             guard_refusals: counters(
                 "guard_refusals_total",
-                "Dispatches that a guard did not let in, or whose outcome it does not know, by its word.",
+                "Dispatches that a guard, or an upstream that compares, did not let in, or whose outcome a guard does \
+                 not know, by its word.",
                 &["route", "reason"],
             ),
-            endpoints: EndpointMetrics::register(&registry),
-            clients: ClientMetrics::register(&registry),
+            endpoints: EndpointMetrics::register(&families),
+            clients: ClientMetrics::register(&families),
             session,
             guard,
-            registry,
+            families,
         }
     }
 
     fn describe_build(&self) {
         let build =
             Opts::new("build_info", "The running build.").const_label("version", env!("CARGO_PKG_VERSION"));
-        registered(&self.registry, IntGauge::with_opts(build)).set(1);
+        self.families.register(IntGauge::with_opts(build)).set(1);
     }
 
     /// Another plan is in force.
@@ -235,10 +245,34 @@ impl Metrics {
         self.config.reset();
         self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
         self.wait_limit.reset();
+        for upstream in &gateway.serving.upstreams {
+            self.retries.with_label_values(&[&*upstream.name]);
+            for kind in UPSTREAM_ERRORS {
+                self.upstream_errors.with_label_values(&[&*upstream.name, kind]);
+            }
+        }
         for route in gateway.serving.routes.routes() {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
+                self.begin(&route.name, gateway.serving.upstream(route.upstream).fencing);
             }
+        }
+    }
+
+    /// A series that is there before it counts is one that an alert can compare with: the first stale token is one
+    /// too many.
+    fn begin(&self, route: &str, level: Level) {
+        self.outcome_unknown.with_label_values(&[route]);
+        for (mode, (result, contended)) in worker::acquisitions() {
+            self.acquisitions.with_label_values(&[route, mode, result, contended]);
+        }
+        let words: &[Reason] = match level {
+            Level::None => &[],
+            Level::Upstream => &[Reason::Stale],
+            Level::Guard => Reason::ALL,
+        };
+        for reason in words.iter().filter(|reason| reason.is_of_a_guard()) {
+            self.guard_refusals.with_label_values(&[route, reason.word()]);
         }
     }
 
@@ -261,6 +295,12 @@ impl Metrics {
     /// Spans that no collector took in time.
     pub fn spans_lost(&self) -> IntCounter {
         self.spans_lost.clone()
+    }
+
+    /// Who knows how many keys somebody wants or holds; asked when somebody scrapes.
+    pub fn count_keys(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
+        // The first one stays: a process has one keeper.
+        drop(self.counted_keys.set(Box::new(count)));
     }
 
     /// Of the session with this number.
@@ -296,28 +336,19 @@ impl Metrics {
             self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest().as_secs_f64());
         }
         self.endpoints.refresh();
-        let mut text = Vec::new();
-        TextEncoder::new()
-            .encode(&self.registry.gather(), &mut text)
-            .expect("writing to memory does not fail");
-        text
+        if let Some(count) = self.counted_keys.get() {
+            self.keys.set(count().try_into().unwrap_or(i64::MAX));
+        }
+        self.families.text()
+    }
+
+    /// What is exposed, sorted by name.
+    pub fn families(&self) -> Vec<Family> {
+        self.families.described()
     }
 }
 
-fn registry() -> Registry {
-    Registry::new_custom(Some("fencegate".into()), None).expect("the prefix is a name")
-}
-
 /// Of the other role's families: nobody scrapes it.
-fn nobodys() -> Registry {
-    registry()
-}
-
-fn registered<C: prometheus::core::Collector + Clone + 'static>(
-    registry: &Registry,
-    made: prometheus::Result<C>,
-) -> C {
-    let collector = made.expect("names and labels are well-formed");
-    registry.register(Box::new(collector.clone())).expect("every name is registered once");
-    collector
+fn nobodys() -> Families {
+    Families::new()
 }

@@ -74,7 +74,17 @@ impl Certificates {
         metrics: &ClientMetrics,
     ) -> Result<Option<Arc<Self>>, BadCertificate> {
         let Some(tls) = listener.tls.clone() else { return Ok(None) };
-        let alpn: &[&str] = match listener.protocols {
+        Self::shown(tls, listener.protocols, metrics).map(Some)
+    }
+
+    /// # Errors
+    /// The files cannot be used.
+    pub fn shown(
+        tls: ServedTls,
+        protocols: Protocols,
+        metrics: &ClientMetrics,
+    ) -> Result<Arc<Self>, BadCertificate> {
+        let alpn: &[&str] = match protocols {
             Protocols::Both => &["h2", "http/1.1"],
             Protocols::Http1 => &["http/1.1"],
             Protocols::Http2 => &["h2"],
@@ -95,7 +105,7 @@ impl Certificates {
             .name("certificates".into())
             .spawn(move || watch(&watched))
             .map_err(|source| BadPem::Read { path: "/proc/self/task".into(), source })?;
-        Ok(Some(opened))
+        Ok(opened)
     }
 
     /// Reads the files now, whether they look changed or not. Handshakes that have begun go on with the old ones, and
@@ -155,14 +165,14 @@ impl Certificates {
 
 /// What came of a client's first bytes where TLS is spoken.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
-pub(super) enum Shaken<I> {
+pub(crate) enum Shaken<I> {
     Secured(TlsStream<Rewound<I>>, Secured, Option<Spoken>),
     /// Something else than TLS.
     Plain(Rewound<I>),
     Gone,
 }
 
-pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     certificates: &Certificates,
     stream: I,
 ) -> io::Result<Shaken<I>> {
@@ -217,6 +227,21 @@ fn config(
     // What comes before the handshake is complete can be sent again by anybody who has seen it.
     config.max_early_data_size = 0;
     Ok(config)
+}
+
+/// Reads everything as it is read at start. Each certificate, and until when it is valid, in seconds since 1970.
+///
+/// # Errors
+/// What would keep the process from starting.
+pub fn examine(tls: &ServedTls) -> Result<Vec<(PathBuf, Option<u64>)>, BadCertificate> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let examined = tls.certificates.iter().map(|pair| {
+        let key = certified(pair, &provider)?;
+        Ok((pair.certificate.clone(), key.cert.first().and_then(|first| not_after(first))))
+    });
+    let examined = examined.collect::<Result<_, BadCertificate>>()?;
+    verifier(tls, provider.clone())?;
+    Ok(examined)
 }
 
 fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, BadCertificate> {

@@ -72,6 +72,7 @@ impl<L: Link> Attempt<L> {
             return Err(NotGranted::Lost.into());
         }
         let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);
+        live.metrics.sequence(sequence);
         if sequence > live.sequence_limit {
             let full = Full::mark(&self.site).await?;
             self.clear().await;

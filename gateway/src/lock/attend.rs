@@ -8,6 +8,7 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
+    ended::Cause,
     grant::{Caller, Grant, NotGranted, Stop},
     layout::{self, Place},
     queue::Due,
@@ -76,6 +77,7 @@ async fn acquire<L: Link>(
         }
     };
     let mut waiting = Waiting { slot: slot.clone() };
+    let asked = live.clock.now();
     let granted = match &old {
         Some(old) if Rc::ptr_eq(&old.site.live, live) => attempt.acquire_instead_of(old, &mut waiting).await,
         Some(old) => {
@@ -89,6 +91,7 @@ async fn acquire<L: Link>(
     }
     match granted {
         Ok(grant) => {
+            live.metrics.lock_granted(live.clock.now().since(asked));
             live.registry.cached(attempt.site.guid, slot);
             Ok((attempt, grant))
         }
@@ -130,8 +133,9 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
     let mut watching = true;
     let mut over = false;
     loop {
-        if slot.take_if_due() {
-            return;
+        if let Some(ended) = slot.take_if_due() {
+            live.metrics.tenure_used(ended.dispatches);
+            return live.metrics.tenure_ended(ended.cause);
         }
         let rest = match slot.due() {
             Due::Keep(rest) => rest,
@@ -142,7 +146,7 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
             () = slot.changed() => {}
             () = live.over.cancelled(), if !over => {
                 over = true;
-                slot.close();
+                slot.close(Cause::Session);
             }
             () = sleep(rest) => slot.start_waiting(),
         }

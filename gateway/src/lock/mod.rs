@@ -4,11 +4,13 @@
 //! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`], with one node
 //! ([`attempt`]) or several ([`set`]). [`site`] is what both do at one key, [`layout`] how nodes are named and ordered,
 //! [`rotate`] what happens when the numbers run out, [`registry`] and [`janitor`] see that none is forgotten, [`desk`]
-//! puts it on its thread. For operators: [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
+//! puts it on its thread, [`ended`] tells why a tenure is over. For operators: [`survey`] shows what is held here, with
+//! [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod attempt;
 pub mod attend;
 pub mod desk;
+pub mod ended;
 pub mod grant;
 pub mod inquiry;
 pub mod janitor;

@@ -1,6 +1,7 @@
 //! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
 
 use std::{
+    cell::Cell,
     rc::Rc,
     sync::{
         Arc,
@@ -16,6 +17,7 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
+    ended::Cause,
     grant::{Caller, Grant, NotGranted, Stop},
     queues::Place,
     set::SetAttempt,
@@ -36,11 +38,11 @@ pub struct Order {
     pub places: Arc<[Place]>,
 }
 
-/// The nodes are removed when `over` is sent or dropped.
+/// The nodes are removed when `over` is sent or dropped. It says whether what came of everything sent is known.
 #[derive(Debug)]
 pub struct Granted {
     pub grant: Grant,
-    pub over: oneshot::Sender<()>,
+    pub over: oneshot::Sender<bool>,
 }
 
 /// Runs one order to its end; returns when no node of it is left, or the session is over.
@@ -55,24 +57,33 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, order: Order) {
         Ok(nodes) => nodes,
         Err(why) => return drop(caller.answer.send(Err(why))),
     };
+    let asked = live.clock.now();
     let acquired = match &nodes {
         Nodes::One(attempt) => attempt.acquire(&mut caller).await,
         Nodes::Set(attempt) => attempt.acquire(&mut caller).await,
     };
     match acquired {
         Ok(grant) => {
+            live.metrics.lock_granted(live.clock.now().since(asked));
             let (over, ended) = oneshot::channel();
-            let evidence = grant.evidence.clone();
+            let (evidence, taken) = (grant.evidence.clone(), Cell::new(false));
             if caller.answer.send(Ok(Granted { grant, over })).is_ok() {
                 // Not cut short when the session ends: while the holder works, closing a session that might still
                 // live would hand the key on.
-                tokio::select! {
-                    _ = ended => {}
+                let known = tokio::select! {
+                    known = ended => known.unwrap_or(false),
                     never = nodes.watch_own(|path| {
                         warn!(path, "lock node removed by somebody else");
+                        taken.set(true);
                         evidence.revoke();
                     }) => match never {},
-                }
+                };
+                live.metrics.tenure_ended(match known {
+                    _ if taken.get() => Cause::TakenAway,
+                    _ if live.over.is_cancelled() => Cause::Session,
+                    true => Cause::Request,
+                    false => Cause::Retired,
+                });
             }
         }
         Err(Stop::CallerGone) => debug!("caller gone while waiting for its lock"),

@@ -8,6 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use fencegate_policies::plan::{Caching, Mode};
 
+use super::ended::{Cause, Ended};
 use crate::session::clock::Boot;
 
 /// The requests and the tenure of one key. `W` is how a waiting request is told, `C` what its dispatches need to know
@@ -40,8 +41,8 @@ struct Tenured<C> {
     /// Somebody waits who cannot hold beside us: since when, and after how many dispatches.
     contended: Option<(Boot, u32)>,
     idle_since: Boot,
-    /// Nothing is started under it any more.
-    closed: bool,
+    /// Nothing is started under it any more; why.
+    closed: Option<Cause>,
 }
 
 /// A request was started.
@@ -151,7 +152,7 @@ impl<W, C: Clone> Queue<W, C> {
             dispatched: 0,
             contended: None,
             idle_since: now,
-            closed: false,
+            closed: None,
         });
     }
 
@@ -176,8 +177,10 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// G for one more dispatch of a request in flight. `None`: the tenure is closed.
     pub fn next_number(&mut self) -> Option<u32> {
-        let tenure =
-            self.tenure.as_mut().filter(|tenure| !tenure.closed && tenure.dispatched < LAST_DISPATCH)?;
+        let tenure = self
+            .tenure
+            .as_mut()
+            .filter(|tenure| tenure.closed.is_none() && tenure.dispatched < LAST_DISPATCH)?;
         tenure.dispatched += 1;
         Some(tenure.dispatched)
     }
@@ -192,9 +195,10 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// Nothing is started under the tenure any more: what came of a request is unknown, or the session is over.
-    pub fn close(&mut self) {
+    /// The first cause is told.
+    pub fn close(&mut self, cause: Cause) {
         if let Some(tenure) = &mut self.tenure {
-            tenure.closed = true;
+            tenure.closed.get_or_insert(cause);
         }
     }
 
@@ -202,7 +206,7 @@ impl<W, C: Clone> Queue<W, C> {
     pub fn evict(&mut self) -> bool {
         let idle = self.waiting.is_empty() && self.idle_since().is_some();
         if idle {
-            self.close();
+            self.close(Cause::Evicted);
         }
         idle
     }
@@ -253,10 +257,11 @@ impl<W, C: Clone> Queue<W, C> {
         })
     }
 
-    /// The tenure is given up: requests wait from here on.
-    pub fn take(&mut self) {
+    /// The tenure is given up: requests wait from here on. Why it ended, if there was one.
+    pub fn take(&mut self, now: Boot) -> Option<Ended> {
         debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
-        self.tenure = None;
+        let tenure = self.tenure.take()?;
+        Some(Ended { cause: tenure.cause(now), dispatches: tenure.dispatched })
     }
 
     /// Takes those out whose caller has gone; whether anybody is left.
@@ -316,7 +321,7 @@ impl<W, C: Clone> Queue<W, C> {
             in_flight: tenure.in_flight,
             dispatched: tenure.dispatched,
             contended: tenure.contended.is_some(),
-            closed: tenure.closed,
+            closed: tenure.closed.is_some(),
         })
     }
 }
@@ -330,10 +335,21 @@ impl<C> Tenured<C> {
         let used_up = self.contended.is_some_and(|(since, dispatched)| {
             self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
         });
-        self.closed
-            || used_up
-            || now.since(self.granted) >= self.rules.max_tenure
-            || self.dispatched >= LAST_DISPATCH
+        self.closed.is_some() || used_up || self.is_old(now)
+    }
+
+    fn is_old(&self, now: Boot) -> bool {
+        now.since(self.granted) >= self.rules.max_tenure || self.dispatched >= LAST_DISPATCH
+    }
+
+    /// Why it ends now.
+    fn cause(&self, now: Boot) -> Cause {
+        match self.closed {
+            Some(cause) => cause,
+            None if self.contended.is_some() => Cause::Contended,
+            None if self.is_old(now) => Cause::Limit,
+            None => Cause::Idle,
+        }
     }
 }
 

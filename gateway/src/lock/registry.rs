@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; 1.4 MB of paths was survived.
-const MOST_BYTES: usize = 512 * 1024;
+pub const MOST_BYTES: usize = 512 * 1024;
 
 /// Name, mark, and number of a lock node below its parent, with the slash.
 const NAME_BYTES: usize = 46;

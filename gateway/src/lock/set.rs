@@ -77,6 +77,8 @@ impl<L: Link> SetAttempt<L> {
             }
             return Err(NotGranted::Lost.into());
         }
+        let numbers = nodes.iter().filter_map(|node| layout::Contender::parse(&node.name));
+        numbers.for_each(|ours| self.live.metrics.sequence(ours.sequence));
         let epoch = epoch(self.live.base, first.czxid)?;
         let mut contended = false;
         for (site, node) in self.sites.iter().zip(&nodes) {

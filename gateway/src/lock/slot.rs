@@ -13,6 +13,7 @@ use fencegate_policies::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
+    ended::{Cause, Ended},
     grant::{Grant, NotGranted},
     queue::{Arrival, Due, Glimpse, Patience, Queue, Started},
     tenure::Tenure,
@@ -146,7 +147,7 @@ impl Table {
     pub fn close_all(&self) {
         for shard in &self.shards {
             for slot in unpoisoned(shard).values() {
-                slot.close();
+                slot.close(Cause::Reloaded);
                 slot.look.notify_one();
             }
         }
@@ -261,7 +262,7 @@ impl Slot {
         {
             let mut entry = self.entry();
             if !known {
-                entry.queue.close();
+                entry.queue.close(Cause::Retired);
             }
             entry.queue.ended(now);
         }
@@ -313,14 +314,14 @@ impl Slot {
     }
 
     /// Nothing is started under the tenure any more.
-    pub(super) fn close(&self) {
-        self.entry().queue.close();
+    pub(super) fn close(&self, cause: Cause) {
+        self.entry().queue.close(cause);
     }
 
     /// The lock node was taken away by somebody else.
     pub(super) fn taken_away(&self) {
         let mut entry = self.entry();
-        entry.queue.close();
+        entry.queue.close(Cause::TakenAway);
         if let Some(grant) = entry.queue.credentials() {
             grant.evidence.revoke();
         }
@@ -331,13 +332,10 @@ impl Slot {
     }
 
     /// Gives the tenure up if it is due, in one step: nothing can be started in between.
-    pub(super) fn take_if_due(&self) -> bool {
+    pub(super) fn take_if_due(&self) -> Option<Ended> {
+        let now = self.clock.now();
         let mut entry = self.entry();
-        let ends = entry.queue.due(self.clock.now()) == Due::End;
-        if ends {
-            entry.queue.take();
-        }
-        ends
+        if entry.queue.due(now) == Due::End { entry.queue.take(now) } else { None }
     }
 
     /// Another holder is before us: those who do not wait leave. An error when nobody is left.

@@ -24,7 +24,7 @@ pub struct Tenure {
 #[derive(Debug)]
 enum End {
     /// A node for this request only: its task removes it when this is dropped.
-    Node { _over: oneshot::Sender<()>, enrolled: Enrolled },
+    Node { over: Option<oneshot::Sender<bool>>, enrolled: Enrolled },
     /// A cached tenure that others may use after us.
     Slot(Arc<Slot>),
 }
@@ -37,8 +37,8 @@ pub struct Dispatch {
 }
 
 impl Tenure {
-    pub(super) fn of_node(grant: Grant, over: oneshot::Sender<()>, enrolled: Enrolled) -> Self {
-        Self::new(grant, 1, End::Node { _over: over, enrolled })
+    pub(super) fn of_node(grant: Grant, over: oneshot::Sender<bool>, enrolled: Enrolled) -> Self {
+        Self::new(grant, 1, End::Node { over: Some(over), enrolled })
     }
 
     /// `number`: G of the first dispatch, already counted.
@@ -89,6 +89,11 @@ impl Tenure {
         &self.grant.evidence
     }
 
+    /// Another request of this gateway had it before us.
+    pub fn follows_another(&self) -> bool {
+        matches!(self.end, End::Slot(_)) && self.number.get() > 1
+    }
+
     /// Another holder was before us.
     pub fn was_contended(&self) -> bool {
         self.grant.contended
@@ -97,8 +102,13 @@ impl Tenure {
 
 impl Drop for Tenure {
     fn drop(&mut self) {
-        if let End::Slot(slot) = &self.end {
-            slot.ended(self.known.get() || !self.dispatched.get());
+        let known = self.known.get() || !self.dispatched.get();
+        match &mut self.end {
+            End::Slot(slot) => slot.ended(known),
+            End::Node { over, .. } => {
+                // Its task has gone only when the session's thread has.
+                over.take().map(|over| over.send(known));
+            }
         }
     }
 }

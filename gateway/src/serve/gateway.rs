@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
-    process::{self, Signals, Trouble, Wanted, bind_admin, host_name, left_behind},
+    process::{self, Signals, Trouble, Wanted, bind_admin, guarded, host_name, left_behind},
     reload::{self, Asked, Reloader, Watcher},
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
     access::Tellers,
-    admin::{self, door::Door, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
+    admin::{self, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
     edition::Edition,
     front::Role,
     listen::certificates::Certificates,
@@ -36,6 +36,7 @@ use crate::{
     session::{
         clock::{MachineClock, SharedClock},
         era::Meta,
+        metered::Metered,
         nameplate::Nameplate,
         supervise::Settings,
         zookeeper::Servers,
@@ -100,10 +101,13 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::of_gateway(&gateway);
     let (keeper, desks) = keeper(clock.clone(), gateway.zookeeper.sessions);
+    let counted = keeper.clone();
+    metrics.count_keys(move || counted.keys());
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
-    let (admin, door) = (bind_admin(plan.admin.address, options.beside)?, Door::of(&plan.admin)?);
+    let door = guarded(&plan.admin, &metrics)?;
+    let admin = bind_admin(plan.admin.address, options.beside)?;
     let installation = Arc::<OnceLock<Meta>>::default();
     let nameplate = Nameplate::of(&gateway);
     let settings = (0..desks.len())
@@ -263,7 +267,11 @@ fn start_sessions(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime needs an epoll instance, and the process has just started");
         let all = desks.into_iter().zip(settings).map(|(desk, settings)| {
-            desk.run(Servers::of(&settings.policy), Rc::new(settings), close.clone())
+            desk.run(
+                Metered::new(Servers::of(&settings.policy), &settings.metrics),
+                Rc::new(settings),
+                close.clone(),
+            )
         });
         LocalSet::new().block_on(&runtime, join_all(all));
     })

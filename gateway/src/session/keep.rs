@@ -71,6 +71,9 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
         debug!(connected, "session.state");
         view.send_replace(View::Live { connected, proof: live.proof.clone() });
         live.link.state_changed().await;
+        if live.link.state() == State::Connected {
+            settings.metrics.reconnected();
+        }
     }
 }
 
@@ -87,7 +90,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         let late = live.clock.now().since(scheduled);
         if late > settings.policy.tick / 2 {
             warn!(?late, "process.paused");
-            settings.metrics.paused(late);
+            settings.metrics.paused(late, rhythm.timeout);
         }
         let connection = live.link.reconnects();
         if connection != ours {
@@ -105,7 +108,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         let steps =
             [Step::Check { path: &meta, version: era.version }, Step::Set { path: member, data: &says }];
         let answer = live.link.commit(&steps).await;
-        settings.metrics.beat(live.clock.now().since(sent), answer.is_ok());
+        settings.metrics.beat(live.clock.now().since(sent));
         match answer {
             Ok(_) => {
                 // Only over a connection that was known to be ours before and still is: the write may have waited and

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{clock::SharedClock, link::Link, paths::Paths, proof::Proof};
-use crate::{lock::registry::Registry, randomness::Randomness};
+use crate::{admin::metrics::SessionMetrics, lock::registry::Registry, randomness::Randomness};
 
 /// A registered session, shared by all that act under it on its thread.
 pub struct Live<L> {
@@ -21,6 +21,7 @@ pub struct Live<L> {
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub sequence_limit: u32,
+    pub metrics: SessionMetrics,
     pub(super) beaten: Notify,
 }
 

@@ -1,6 +1,6 @@
 //! The ZooKeeper session: kept alive by one thread, and never believed without proof.
 //!
-//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one. [`heartbeat`] turns committed writes into
+//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, [`metered`] times either. [`heartbeat`] turns committed writes into
 //! the deadline of a [`proof`], [`evidence`] is that of one tenure; [`supervise`] makes a session, has it kept, and begins anew when it is over; [`live`] is the one of the moment.
 
 pub mod clock;
@@ -10,6 +10,7 @@ pub mod heartbeat;
 mod keep;
 pub mod link;
 pub mod live;
+pub mod metered;
 pub mod nameplate;
 pub mod paths;
 pub mod proof;

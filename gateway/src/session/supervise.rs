@@ -170,6 +170,7 @@ async fn establish<C: Connect>(
         clock: settings.clock.clone(),
         randomness: settings.randomness.clone(),
         sequence_limit: settings.sequence_limit,
+        metrics: settings.metrics.clone(),
         beaten: Notify::new(),
     };
     Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting) }))

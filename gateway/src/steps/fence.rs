@@ -262,6 +262,7 @@ impl Fencing {
         drop(waiting);
         request.notes.waited.set(Some(asked.elapsed()));
         let result = match &acquired {
+            Ok(tenure) if tenure.follows_another() => Acquired::HandedOn,
             Ok(tenure) if tenure.was_contended() => Acquired::Waited,
             Ok(_) => Acquired::AtOnce,
             Err(refused) => Acquired::Refused(refused),

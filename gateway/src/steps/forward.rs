@@ -166,6 +166,7 @@ impl<N: Network> Forward<N> {
             Level::Upstream => {
                 if refused_stale(answer.response.status(), headers) {
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
+                    self.metrics.guard_refused(notes.route.get(), Reason::Stale);
                     notes.retires.set(true);
                 }
                 return Ok(answer.reply(true));

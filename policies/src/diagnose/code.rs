@@ -120,9 +120,22 @@ codes! {
     PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
+    RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"
+    OtherEnsemble     "FG0503" Error "ZooKeeper was wiped or rolled back, or is another one than before"
+    GuardImpatient    "FG0504" Error "a gateway gives up an answer before its guard would have to give it"
+    NoEnsemble        "FG0505" Error "ZooKeeper does not answer"
+    NoInstallation    "FG0506" Error "the installation was not made yet below the root"
+    NoEndpoint        "FG0507" Error "an endpoint cannot be reached"
+    EndpointTls       "FG0508" Error "TLS with an endpoint fails"
+    NoGuard           "FG0509" Error "there is no guard where one should be, or not the right one"
     ListenerTls       "FG0510" Error "a listener cannot speak TLS with its files"
-    Expired           "FG0511" Warning "a certificate of a listener has expired"
-    NoTraces          "FG0512" Error "this build sends no traces"
+    Expired           "FG0511" Warning "a certificate has expired"
+    FileUnusable      "FG0512" Error "a file that is named cannot be used"
+    ExpiresSoon       "FG0513" Warning "a certificate expires within two weeks"
+    FolderUnusable    "FG0514" Error "a folder cannot be written"
+    PlansDiffer       "FG0515" Warning "gateways of one installation lock other keys"
+    NoTraces          "FG0516" Error "this build sends no traces"
+    AdminToken        "FG0517" Error "the token of the admin listener is no token"
 }
 
 impl fmt::Display for Code {

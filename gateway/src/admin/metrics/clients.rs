@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-use super::registered;
+use super::families::Families;
 use crate::listen::limit::Limit;
 
 /// The families of the connections of clients; clones count into the same ones.
@@ -18,9 +18,9 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
-    pub(super) fn register(registry: &Registry) -> Self {
+    pub(super) fn register(families: &Families) -> Self {
         let counters =
-            |name, help, label| registered(registry, IntCounterVec::new(Opts::new(name, help), &[label]));
+            |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
         let not_after = Opts::new(
             "tls_certificate_not_after_timestamp_seconds",
             "When a certificate that is shown to clients expires, by its file.",
@@ -38,7 +38,7 @@ impl ClientMetrics {
                 "result",
             ),
             reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
-            not_after: registered(registry, IntGaugeVec::new(not_after, &["certificate"])),
+            not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),
         };
         for limit in Limit::ALL {
             // A series that is there before it counts is one that an alert can compare with.

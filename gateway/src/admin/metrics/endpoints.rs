@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-use super::{Counted, registered};
+use super::{Counted, families::Families};
 use crate::upstream::{endpoint::State, fleet::Fleets};
 
 /// The families of the endpoints; clones count into the same ones.
@@ -30,13 +30,12 @@ pub enum Waited {
 }
 
 impl EndpointMetrics {
-    pub(super) fn register(registry: &Registry) -> Self {
+    pub(super) fn register(families: &Families) -> Self {
         let counters = |name, help, labels: &[&str]| {
-            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };
-        let gauges = |name, help, labels: &[&str]| {
-            registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
-        };
+        let gauges =
+            |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
         Self {
             endpoints: gauges(
                 "upstream_endpoints",

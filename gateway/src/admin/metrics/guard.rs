@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
 
-use super::{SHORT, registered};
+use super::{SHORT, families::Families};
+use crate::refusal::Reason;
 
 /// The series of a guard.
 #[derive(Clone)]
@@ -21,24 +22,24 @@ pub struct GuardMetrics {
 }
 
 impl GuardMetrics {
-    pub(super) fn register(registry: &Registry) -> Self {
+    pub(super) fn register(families: &Families) -> Self {
         let counters =
-            |name, help, label| registered(registry, IntCounterVec::new(Opts::new(name, help), &[label]));
-        let gauge = |name, help| registered(registry, IntGauge::new(name, help));
+            |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
+        let gauge = |name, help| families.register(IntGauge::new(name, help));
         let seconds = |name, help| HistogramOpts::new(name, help).buckets(SHORT.to_vec());
-        Self {
+        let metrics = Self {
             decisions: counters("guard_decisions_total", "What became of claims.", "decision"),
             in_flight: gauge("guard_in_flight", "Dispatches let in and not ended."),
-            settle: registered(
-                registry,
-                Histogram::with_opts(seconds("guard_settle_seconds", "From a claim to its admission.")),
-            ),
+            settle: families.register(Histogram::with_opts(seconds(
+                "guard_settle_seconds",
+                "From a claim to its admission.",
+            ))),
             in_doubt: gauge("guard_in_doubt", "Executions whose end was not seen."),
             resolved: counters("guard_in_doubt_resolved_total", "Doubts that somebody ended.", "how"),
-            store_seconds: registered(
-                registry,
-                HistogramVec::new(seconds("guard_store_seconds", "Time that the store took."), &["op"]),
-            ),
+            store_seconds: families.register(HistogramVec::new(
+                seconds("guard_store_seconds", "Time that the store took."),
+                &["op"],
+            )),
             store_errors: counters("guard_store_errors_total", "Failures of the store.", "op"),
             store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
             operations: counters(
@@ -46,6 +47,22 @@ impl GuardMetrics {
                 "Operations that happen at most once, by what was written down.",
                 "state",
             ),
+        };
+        metrics.begin();
+        metrics
+    }
+
+    /// A series that is there before it counts is one that an alert can compare with.
+    fn begin(&self) {
+        let words = Reason::ALL.iter().filter(|reason| reason.is_of_a_guard()).map(|reason| reason.word());
+        for decision in ["admit", "admit_new_tenure", "recovered", "bypass"].into_iter().chain(words) {
+            self.decisions.with_label_values(&[decision]);
+        }
+        for op in ["read", "commit"] {
+            self.store_errors.with_label_values(&[op]);
+        }
+        for state in ["admitted", "done", "unknown", "forgotten", "resolved-done", "resolved-not-done"] {
+            self.operations.with_label_values(&[state]);
         }
     }
 

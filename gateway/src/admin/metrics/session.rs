@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts,
 };
 
-use super::{SHORT, registered};
-use crate::session::link::State;
+use super::{SHORT, families::Families};
+use crate::{
+    lock::{ended::Cause, registry::MOST_BYTES},
+    session::link::State,
+};
 
 /// The series of one ZooKeeper session.
 #[derive(Clone)]
@@ -16,57 +20,125 @@ pub struct SessionMetrics {
     label: String,
     state: IntGaugeVec,
     expirations: IntCounter,
+    reconnects: IntCounter,
     timeout: Gauge,
     proof: GaugeVec,
     ephemerals: IntGaugeVec,
     bytes: IntGaugeVec,
+    highest: IntGauge,
     heartbeat: Histogram,
+    seconds: HistogramVec,
     errors: IntCounterVec,
     pause: Histogram,
+    pauses: IntCounterVec,
+    granted: Histogram,
+    dispatches: Histogram,
+    tenures: IntCounterVec,
+    lost: IntCounterVec,
 }
 
+/// Dispatches under one tenure.
+const MANY: &[f64] = &[1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0];
+
 impl SessionMetrics {
-    pub(super) fn register(registry: &Registry) -> Self {
-        let histogram = |name, help| {
-            registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SHORT.to_vec())))
+    pub(super) fn register(families: &Families) -> Self {
+        let histogram = |name, help, buckets: &[f64]| {
+            families.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
         };
-        let gauge = |name, help| registered(registry, Gauge::new(name, help));
-        let gauges = |name, help| registered(registry, IntGaugeVec::new(Opts::new(name, help), &["session"]));
-        Self {
-            state: registered(
-                registry,
-                IntGaugeVec::new(
-                    Opts::new("zk_session_state", "1 for the state that the session is in."),
-                    &["session", "state"],
-                ),
-            ),
-            expirations: registered(
-                registry,
-                IntCounter::new("zk_session_expirations_total", "Sessions that ended unasked."),
-            ),
-            timeout: gauge("zk_session_timeout_seconds", "Negotiated session timeout."),
-            proof: registered(
-                registry,
-                GaugeVec::new(
-                    Opts::new(
-                        "zk_proof_remaining_seconds",
-                        "How long a session was proven for at its last heartbeat.",
-                    ),
-                    &["session"],
-                ),
-            ),
-            ephemerals: gauges("zk_ephemerals", "Lock nodes that a session has or may have."),
-            bytes: gauges("zk_ephemeral_bytes", "Bytes of the paths of a session's lock nodes."),
+        let gauges =
+            |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
+        let counters = |name, help, labels: &[&str]| {
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let limit = families.register(IntGauge::new(
+            "zk_ephemeral_bytes_limit",
+            "Bytes of paths that one session may have; then keys are refused.",
+        ));
+        limit.set(MOST_BYTES.try_into().unwrap_or(i64::MAX));
+        let metrics = Self {
             label: "0".into(),
-            heartbeat: histogram("zk_heartbeat_seconds", "From sending a heartbeat to its answer."),
-            errors: registered(
-                registry,
-                IntCounterVec::new(Opts::new("zk_errors_total", "Failed operations."), &["op"]),
+            state: gauges(
+                "zk_session_state",
+                "1 for the state that the session is in.",
+                &["session", "state"],
+            ),
+            expirations: families
+                .register(IntCounter::new("zk_session_expirations_total", "Sessions that ended unasked.")),
+            reconnects: families.register(IntCounter::new(
+                "zk_reconnects_total",
+                "Connections to ZooKeeper that came back while their session lived.",
+            )),
+            timeout: families
+                .register(Gauge::new("zk_session_timeout_seconds", "Negotiated session timeout.")),
+            proof: families.register(GaugeVec::new(
+                Opts::new(
+                    "zk_proof_remaining_seconds",
+                    "How long a session was proven for at its last heartbeat.",
+                ),
+                &["session"],
+            )),
+            ephemerals: gauges("zk_ephemerals", "Lock nodes that a session has or may have.", &["session"]),
+            bytes: gauges(
+                "zk_ephemeral_bytes",
+                "Bytes of the paths of a session's lock nodes.",
+                &["session"],
+            ),
+            highest: families.register(IntGauge::new(
+                "zk_sequence_max",
+                "Highest number of a lock node so far; above 2^30 its parent is replaced.",
+            )),
+            heartbeat: histogram("zk_heartbeat_seconds", "From sending a heartbeat to its answer.", SHORT),
+            seconds: families.register(HistogramVec::new(
+                HistogramOpts::new("zk_request_seconds", "From sending an operation to its answer.")
+                    .buckets(SHORT.to_vec()),
+                &["op"],
+            )),
+            errors: counters(
+                "zk_errors_total",
+                "Operations that failed: refused by the server, without an answer, or without a session.",
+                &["op", "error"],
             ),
             pause: histogram(
                 "process_pause_seconds",
                 "Heartbeats sent late by more than half a tick, by how much.",
+                SHORT,
             ),
+            pauses: counters(
+                "process_pauses_total",
+                "The same, counted once under each length that they passed.",
+                &["over"],
+            ),
+            granted: histogram(
+                "zk_lock_wait_seconds",
+                "From asking ZooKeeper for a lock to its grant.",
+                SHORT,
+            ),
+            dispatches: histogram(
+                "tenure_dispatches",
+                "How many dispatches a cached tenure was used for.",
+                MANY,
+            ),
+            tenures: counters("tenures_ended_total", "Tenures that were given up, by why.", &["cause"]),
+            lost: counters(
+                "tenures_lost_total",
+                "Tenures whose lock went before they were given up.",
+                &["cause"],
+            ),
+        };
+        metrics.begin();
+        metrics
+    }
+
+    /// A series that is there before it counts is one that an alert can compare with.
+    fn begin(&self) {
+        for cause in Cause::ALL {
+            self.ends(cause).with_label_values(&[cause.word()]);
+        }
+        for op in OPERATIONS {
+            self.seconds.with_label_values(&[op]);
+        }
+        for (over, _) in THRESHOLDS {
+            self.pauses.with_label_values(&[over]);
         }
     }
 
@@ -97,15 +169,55 @@ impl SessionMetrics {
         self.in_state("none");
     }
 
-    pub fn paused(&self, late: Duration) {
-        self.pause.observe(late.as_secs_f64());
+    /// The connection is back.
+    pub fn reconnected(&self) {
+        self.reconnects.inc();
     }
 
-    pub fn beat(&self, took: Duration, acknowledged: bool) {
-        self.heartbeat.observe(took.as_secs_f64());
-        if !acknowledged {
-            self.errors.with_label_values(&["heartbeat"]).inc();
+    /// `timeout`: of the session.
+    pub fn paused(&self, late: Duration, timeout: Duration) {
+        self.pause.observe(late.as_secs_f64());
+        for (over, parts) in THRESHOLDS {
+            if late * parts >= timeout {
+                self.pauses.with_label_values(&[over]).inc();
+            }
         }
+    }
+
+    pub fn beat(&self, took: Duration) {
+        self.heartbeat.observe(took.as_secs_f64());
+    }
+
+    /// An operation has ended; `error`: a word of ours.
+    pub fn answered(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
+        self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
+        if let Some(error) = error {
+            self.errors.with_label_values(&[op, error]).inc();
+        }
+    }
+
+    /// `waited`: for ZooKeeper and for those before us.
+    pub fn lock_granted(&self, waited: Duration) {
+        self.granted.observe(waited.as_secs_f64());
+    }
+
+    /// Of a lock node of ours.
+    pub fn sequence(&self, number: u32) {
+        // All sessions live on one thread: nobody sets it in between.
+        self.highest.set(self.highest.get().max(number.into()));
+    }
+
+    pub fn tenure_ended(&self, cause: Cause) {
+        self.ends(cause).with_label_values(&[cause.word()]).inc();
+    }
+
+    /// Of a cached tenure, at its end.
+    pub fn tenure_used(&self, dispatches: u32) {
+        self.dispatches.observe(dispatches.into());
+    }
+
+    fn ends(&self, cause: Cause) -> &IntCounterVec {
+        if cause.is_loss() { &self.lost } else { &self.tenures }
     }
 
     pub fn proof(&self, remaining: Duration) {
@@ -126,3 +238,21 @@ impl SessionMetrics {
         }
     }
 }
+
+/// Names of lengths of a pause, and the part of the session timeout that each is.
+const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
+
+/// Of a session, as [`crate::session::metered`] calls them.
+const OPERATIONS: [&str; 11] = [
+    "connect",
+    "create",
+    "delete",
+    "list",
+    "stat",
+    "read",
+    "watch",
+    "watch-list",
+    "sync",
+    "commit",
+    "ephemerals",
+];

@@ -50,6 +50,7 @@ pub struct RouteMetrics {
     warm: [IntCounter; 2],
     hold: Histogram,
     wait: Histogram,
+    handoffs: IntCounter,
     codes: RefCell<HashMap<StatusCode, IntCounter>>,
 }
 
@@ -62,8 +63,36 @@ pub enum Acquired<'a> {
     Warm,
     AtOnce,
     Waited,
+    /// From a request of this gateway that was before.
+    HandedOn,
     ClientGone,
     Refused(&'a Refused),
+}
+
+impl Acquired<'_> {
+    /// What came of it, and whether another holder was before us.
+    fn words(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Warm => ("warm", "no"),
+            Self::AtOnce => ("granted", "no"),
+            Self::Waited | Self::HandedOn => ("granted", "yes"),
+            Self::ClientGone => ("client-gone", "yes"),
+            Self::Refused(Refused::Locked) => ("locked", "yes"),
+            Self::Refused(Refused::QueueFull) => ("queue-full", "yes"),
+            Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
+            Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+        }
+    }
+}
+
+/// All that can be counted of asking for locks: mode, and what came of it.
+pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
+    let refused =
+        [Refused::Locked, Refused::QueueFull, Refused::KeyLimit(""), Refused::Service(String::new())];
+    let refused = refused.map(|refused| Acquired::Refused(&refused).words());
+    let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
+    let words = others.map(|result| result.words()).into_iter().chain(refused);
+    words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
 }
 
 impl WorkerMetrics {
@@ -143,6 +172,7 @@ impl RouteMetrics {
             warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
             hold: all.lock_hold.with_label_values(label),
             wait: all.lock_wait.with_label_values(label),
+            handoffs: all.handoffs.with_label_values(label),
             codes: RefCell::default(),
             all: all.clone(),
             name,
@@ -206,16 +236,10 @@ impl RouteMetrics {
             self.wait.observe(0.0);
             return self.warm[mode as usize].inc();
         }
-        let (result, contended) = match result {
-            Acquired::Warm => ("warm", "no"),
-            Acquired::AtOnce => ("granted", "no"),
-            Acquired::Waited => ("granted", "yes"),
-            Acquired::ClientGone => ("client-gone", "yes"),
-            Acquired::Refused(Refused::Locked) => ("locked", "yes"),
-            Acquired::Refused(Refused::QueueFull) => ("queue-full", "yes"),
-            Acquired::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
-            Acquired::Refused(Refused::Service(_)) => ("lock-service", "no"),
-        };
+        if let Acquired::HandedOn = result {
+            self.handoffs.inc();
+        }
+        let (result, contended) = result.words();
         if result == "granted" {
             self.wait.observe(waited.as_secs_f64());
         }

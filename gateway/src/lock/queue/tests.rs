@@ -141,7 +141,7 @@ impl Observed {
     fn end(&mut self, known: bool) {
         let Some(_) = self.in_flight.pop_front() else { return };
         if !known {
-            self.queue.close();
+            self.queue.close(Cause::Retired);
             self.closed = true;
         }
         self.queue.ended(self.now());
@@ -170,7 +170,8 @@ impl Observed {
         }
         if before && due == Due::End {
             assert!(self.in_flight.is_empty(), "a tenure stays while something is in flight under it");
-            self.queue.take();
+            let ended = self.queue.take(self.now()).expect("there was one");
+            assert!(!self.closed || matches!(ended.cause, Cause::Retired | Cause::Evicted), "{ended:?}");
         }
         if self.queue.credentials().is_none()
             && let Some((mode, _)) = self.queue.wanted()

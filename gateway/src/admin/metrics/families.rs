@@ -1,0 +1,89 @@
+//! The families of one process: what each is called and means, and the text that Prometheus scrapes.
+
+use std::sync::{Mutex, PoisonError};
+
+use prometheus::{Encoder, Registry, TextEncoder, core::Collector, proto::MetricType};
+
+use super::process::Process;
+
+/// Whatever is registered here is exposed, and stands in `deploy/METRICS.md`.
+pub(super) struct Families {
+    registry: Registry,
+    /// Names that dashboards of every program know: without our prefix.
+    unprefixed: Registry,
+    described: Mutex<Vec<Family>>,
+}
+
+/// What a family is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Family {
+    pub name: String,
+    pub kind: &'static str,
+    pub labels: Vec<String>,
+    pub help: String,
+}
+
+const PREFIX: &str = "fencegate";
+
+impl Families {
+    pub(super) fn new() -> Self {
+        let registry = Registry::new_custom(Some(PREFIX.into()), None).expect("the prefix is a name");
+        Self { registry, unprefixed: Registry::new(), described: Mutex::default() }
+    }
+
+    /// With what the system knows of the process.
+    pub(super) fn with_process(self) -> Self {
+        let process = Process::new();
+        self.describe("", &process);
+        self.unprefixed.register(Box::new(process)).expect("every name is registered once");
+        self
+    }
+
+    pub(super) fn register<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+        let collector = made.expect("names and labels are well-formed");
+        self.describe("fencegate_", &collector);
+        self.registry.register(Box::new(collector.clone())).expect("every name is registered once");
+        collector
+    }
+
+    fn describe(&self, prefix: &str, collector: &impl Collector) {
+        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+        for (desc, family) in collector.desc().into_iter().zip(collector.collect()) {
+            let fixed = desc.const_label_pairs.iter().map(|pair| pair.name().to_owned());
+            described.push(Family {
+                name: format!("{prefix}{}", desc.fq_name),
+                kind: kind(family.get_field_type()),
+                labels: fixed.chain(desc.variable_labels.iter().cloned()).collect(),
+                help: desc.help.clone(),
+            });
+        }
+    }
+
+    /// Sorted by name.
+    pub(super) fn described(&self) -> Vec<Family> {
+        let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        described.sort();
+        described
+    }
+
+    /// The text format that Prometheus scrapes.
+    pub(super) fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for registry in [&self.registry, &self.unprefixed] {
+            TextEncoder::new()
+                .encode(&registry.gather(), &mut text)
+                .expect("writing to memory does not fail");
+        }
+        text
+    }
+}
+
+fn kind(kind: MetricType) -> &'static str {
+    match kind {
+        MetricType::COUNTER => "counter",
+        MetricType::GAUGE => "gauge",
+        MetricType::HISTOGRAM => "histogram",
+        MetricType::SUMMARY => "summary",
+        MetricType::UNTYPED => "untyped",
+    }
+}

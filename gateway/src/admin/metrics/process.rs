@@ -1,0 +1,150 @@
+//! What the system knows of this process, under the names that every Prometheus client library gives it.
+
+use std::fs;
+
+use prometheus::{
+    Counter, Gauge, IntGauge,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+use rustix::{
+    param::{clock_ticks_per_second, page_size},
+    process::{Resource, getrlimit},
+};
+
+/// Read from `/proc` whenever somebody asks.
+pub(super) struct Process {
+    cpu: Counter,
+    started: Gauge,
+    resident: IntGauge,
+    virtual_memory: IntGauge,
+    threads: IntGauge,
+    open_files: IntGauge,
+    most_files: IntGauge,
+}
+
+/// Of `/proc/self/stat`, in its own units.
+struct Stat {
+    cpu_ticks: u64,
+    threads: u64,
+    start_ticks: u64,
+    virtual_bytes: u64,
+    resident_pages: u64,
+}
+
+impl Process {
+    pub(super) fn new() -> Self {
+        let gauge = |name, help| IntGauge::new(name, help).expect("well-formed");
+        let process = Self {
+            cpu: Counter::new("process_cpu_seconds_total", "Processor time used.").expect("well-formed"),
+            started: Gauge::new("process_start_time_seconds", "When the process started, since 1970.")
+                .expect("well-formed"),
+            resident: gauge("process_resident_memory_bytes", "Memory in use."),
+            virtual_memory: gauge("process_virtual_memory_bytes", "Address space in use."),
+            threads: gauge("process_threads", "Threads."),
+            open_files: gauge("process_open_fds", "Open file descriptors."),
+            most_files: gauge("process_max_fds", "File descriptors that may be open."),
+        };
+        if let (Some(stat), Some(booted)) = (Stat::read(), booted()) {
+            process.started.set(booted as f64 + seconds(stat.start_ticks));
+        }
+        process
+    }
+
+    /// What cannot be read stays as it was.
+    fn refresh(&self) {
+        if let Some(stat) = Stat::read() {
+            self.cpu.inc_by((seconds(stat.cpu_ticks) - self.cpu.get()).max(0.0));
+            set(&self.threads, stat.threads);
+            set(&self.virtual_memory, stat.virtual_bytes);
+            set(&self.resident, stat.resident_pages * page_size() as u64);
+        }
+        if let Ok(files) = fs::read_dir("/proc/self/fd") {
+            set(&self.open_files, files.count() as u64);
+        }
+        if let Some(most) = getrlimit(Resource::Nofile).current {
+            set(&self.most_files, most);
+        }
+    }
+
+    fn all(&self) -> [&dyn Collector; 7] {
+        [
+            &self.cpu,
+            &self.started,
+            &self.resident,
+            &self.virtual_memory,
+            &self.threads,
+            &self.open_files,
+            &self.most_files,
+        ]
+    }
+}
+
+impl Collector for Process {
+    fn desc(&self) -> Vec<&Desc> {
+        self.all().into_iter().flat_map(|one| one.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.refresh();
+        self.all().into_iter().flat_map(|one| one.collect()).collect()
+    }
+}
+
+impl Stat {
+    fn read() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The name of the program may hold blanks and parentheses: fields are counted from behind it, where number 3
+        // of proc(5) is the first.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Self {
+            cpu_ticks: number(14)? + number(15)?,
+            threads: number(20)?,
+            start_ticks: number(22)?,
+            virtual_bytes: number(23)?,
+            resident_pages: number(24)?,
+        })
+    }
+}
+
+/// Seconds since 1970 when the machine started.
+fn booted() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / clock_ticks_per_second() as f64
+}
+
+fn set(gauge: &IntGauge, value: u64) {
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_may_be_called_anything() {
+        let fields = "S 1 2 3 4 5 6 7 8 9 10 70 30 0 0 20 0 9 0 500 4096 17 0";
+        let stat = Stat::parse(&format!("42 (a) b) {fields}")).expect("read");
+        assert_eq!((stat.cpu_ticks, stat.threads, stat.start_ticks), (100, 9, 500));
+        assert_eq!((stat.virtual_bytes, stat.resident_pages), (4096, 17));
+        assert!(Stat::parse("42 (cut").is_none() && Stat::parse("42 (cut) S 1 2").is_none());
+    }
+
+    #[test]
+    fn this_process_uses_memory_files_and_time() {
+        let process = Process::new();
+        process.refresh();
+        assert!(process.resident.get() > 1 << 16 && process.threads.get() >= 1);
+        assert!((3..=process.most_files.get()).contains(&process.open_files.get()));
+        // Later than the year 2020.
+        assert!(process.started.get() > 1.577e9);
+    }
+}

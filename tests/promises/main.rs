@@ -68,5 +68,6 @@ mod upstream_h2;
 mod upstream_tls;
 mod vtc;
 mod waiting;
+mod watched;
 mod websockets;
 mod wire;

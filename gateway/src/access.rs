@@ -1,12 +1,15 @@
-//! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for it:
-//! what it cannot take is counted and lost.
+//! One request that is to be told of: kept by its answer, and told when that is over, however it ends. Who is told is
+//! what the plan says; no request waits for any of them.
+
+mod line;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(feature = "otlp")]
+mod spans;
 
 use std::{
-    io::{self, BufWriter, Write, stdout},
-    net::IpAddr,
+    io,
     rc::Rc,
-    sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
-    thread,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -15,68 +18,86 @@ use fencegate_policies::{
     pick,
     plan::{Access, KeysShown, Log},
 };
-use humantime::format_rfc3339_millis;
 use hyper::{Method, StatusCode, Uri};
-use prometheus::IntCounter;
-use serde::Serialize;
 
-use crate::{refusal::Outcome, refusal::Reason, stage::Notes};
+use self::line::AccessLog;
+use crate::{
+    admin::metrics::Metrics,
+    peer::Peer,
+    refusal::{Outcome, Reason},
+    stage::Notes,
+};
 
-/// Takes lines from any thread. Cheap to clone.
+/// Can this build send spans? Whoever asks for them is told so at once.
+pub const SENDS_SPANS: bool = cfg!(feature = "otlp");
+
+/// All who can be told in this process, from any thread. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AccessLog {
-    lines: SyncSender<Vec<u8>>,
-    lost: IntCounter,
-}
-
-/// Lines that wait for whoever reads our output.
-const WAITING: usize = 8192;
-
-impl AccessLog {
-    /// # Errors
-    /// The machine has no thread for it.
-    pub fn start(lost: IntCounter) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(WAITING);
-        thread::Builder::new().name("access-log".into()).spawn(move || write_all(&waiting))?;
-        Ok(Self { lines, lost })
-    }
-
-    fn tell(&self, line: Vec<u8>) {
-        if self.lines.try_send(line).is_err() {
-            self.lost.inc();
-        }
-    }
-}
-
-/// Ends with the last sender. A reader that is gone is no reason to end anything else.
-fn write_all(lines: &Receiver<Vec<u8>>) {
-    let mut output = BufWriter::new(stdout());
-    loop {
-        let line = match lines.try_recv() {
-            Ok(line) => Some(line),
-            Err(TryRecvError::Empty) => {
-                output.flush().ok();
-                lines.recv().ok()
-            }
-            Err(TryRecvError::Disconnected) => None,
-        };
-        let Some(line) = line else {
-            output.flush().ok();
-            return;
-        };
-        output.write_all(&line).ok();
-    }
-}
-
-/// One request that is to be told of: kept by its answer, and told when that is over, however it ends.
-pub struct Entry {
+pub struct Tellers {
     log: AccessLog,
+    #[cfg(feature = "otlp")]
+    spans: otlp::Exporter,
+}
+
+/// Those of them whom a plan wants to be told.
+#[derive(Debug)]
+pub struct Audience {
     keys: KeysShown,
+    log: Option<AccessLog>,
+    #[cfg(feature = "otlp")]
+    spans: Option<otlp::Spans>,
+}
+
+impl Tellers {
+    /// # Errors
+    /// The machine has no thread for them.
+    pub fn start(metrics: &Metrics) -> io::Result<Self> {
+        Ok(Self {
+            log: AccessLog::start(metrics.access_lost())?,
+            #[cfg(feature = "otlp")]
+            spans: otlp::Exporter::start(metrics.spans_lost())?,
+        })
+    }
+
+    /// `None` where nobody is.
+    pub fn audience(&self, log: &Log) -> Option<Rc<Audience>> {
+        let audience = Audience {
+            keys: log.keys,
+            log: (log.access == Access::Stdout).then(|| self.log.clone()),
+            #[cfg(feature = "otlp")]
+            spans: log.traces.as_ref().map(|traces| self.spans.to(traces)),
+        };
+        audience.listens().then(|| Rc::new(audience))
+    }
+
+    /// Waits for a moment until what was told has left. To be called when nothing tells any more.
+    pub fn finish(self) {
+        #[cfg(feature = "otlp")]
+        self.spans.finish();
+    }
+}
+
+impl Audience {
+    #[cfg(feature = "otlp")]
+    fn listens(&self) -> bool {
+        self.log.is_some() || self.spans.is_some()
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    fn listens(&self) -> bool {
+        self.log.is_some()
+    }
+}
+
+/// What is known of one request.
+pub struct Entry {
+    audience: Rc<Audience>,
     method: Method,
     path: String,
     route: Option<String>,
     began: Instant,
     at: SystemTime,
+    peer: Rc<Peer>,
     notes: Rc<Notes>,
     answered: Option<Answered>,
     /// Bytes of the answer's body.
@@ -96,28 +117,27 @@ struct Answered {
 const LONGEST: usize = 512;
 
 impl Entry {
-    /// `None` where nothing is to be told.
     pub fn begin(
-        log: &AccessLog,
-        rules: &Log,
+        audience: &Rc<Audience>,
         method: &Method,
         target: &Uri,
+        peer: &Rc<Peer>,
         notes: &Rc<Notes>,
-    ) -> Option<Self> {
-        (rules.access == Access::Stdout).then(|| Self {
-            log: log.clone(),
-            keys: rules.keys,
+    ) -> Self {
+        Self {
+            audience: audience.clone(),
             method: method.clone(),
             // Without the query: it is where secrets and names are.
             path: cut(target.path()),
             route: None,
             began: Instant::now(),
             at: SystemTime::now(),
+            peer: peer.clone(),
             notes: notes.clone(),
             answered: None,
             sent: 0,
             complete: false,
-        })
+        }
     }
 
     pub fn answered(&mut self, route: &str, status: StatusCode, outcome: Outcome, reason: Option<Reason>) {
@@ -134,45 +154,41 @@ impl Entry {
         self.complete = true;
     }
 
-    fn line(&self) -> Line<'_> {
-        let notes = &self.notes;
-        let keys = notes.keys.get().map(|keys| listed(keys));
-        let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
-        let fenced = notes.fenced.get();
-        let trace = notes.trace.get();
-        Line {
-            ts: format_rfc3339_millis(self.at).to_string(),
-            request_id: notes.request_id.get().and_then(|name| name.to_str().ok()),
-            trace_id: trace.map(|trace| trace.id()),
-            span_id: trace.map(|trace| trace.span()),
-            client: notes.client.get(),
-            route: self.route.as_deref(),
-            method: self.method.as_str(),
-            path: &self.path,
-            key: match self.keys {
-                KeysShown::Plain => keys.map(|keys| cut(&keys)),
-                KeysShown::Hash => keys.map(|keys| format!("{:016x}", pick::hash(&keys))),
-                KeysShown::Off => None,
-            },
-            token: notes.token.get().map(|token| token.to_string()),
-            wait_ms: notes.waited.get().map(millis),
-            upstream_ms: notes.upstream.get().map(millis),
-            status: self.answered.as_ref().map_or(499, |answered| answered.status.as_u16()),
-            outcome: self.answered.as_ref().filter(|_| fenced).map(|answered| answered.outcome.word()),
-            reason: self.answered.as_ref().and_then(|answered| answered.reason).map(Reason::word),
-            head_ms: self.answered.as_ref().map(|answered| millis(answered.after)),
-            total_ms: millis(self.began.elapsed()),
-            bytes: self.sent,
-            complete: self.complete,
+    /// Its keys, as they may be shown.
+    fn keys(&self) -> Option<String> {
+        let keys = listed(self.notes.keys.get()?);
+        match self.audience.keys {
+            KeysShown::Plain => Some(cut(&keys)),
+            KeysShown::Hash => Some(format!("{:016x}", pick::hash(&keys))),
+            KeysShown::Off => None,
         }
+    }
+
+    /// On a fenced route.
+    fn outcome(&self) -> Option<Outcome> {
+        self.answered.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
+    }
+
+    fn reason(&self) -> Option<Reason> {
+        self.answered.as_ref()?.reason
+    }
+
+    /// What a client's certificate says of it: its first name, else its subject.
+    fn client_identity(&self) -> Option<String> {
+        let identity = self.peer.tls.as_ref()?.client.as_ref()?;
+        Some(cut(identity.names.first().unwrap_or(&identity.subject)))
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut line = serde_json::to_vec(&self.line()).expect("plain fields serialise");
-        line.push(b'\n');
-        self.log.tell(line);
+        if let Some(log) = &self.audience.log {
+            log.tell(self);
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = &self.audience.spans {
+            spans.tell(self);
+        }
     }
 }
 
@@ -180,41 +196,4 @@ impl Drop for Entry {
 fn cut(text: &str) -> String {
     let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..end].to_owned()
-}
-
-/// Absent fields are not known, or not for this request.
-#[derive(Serialize)]
-struct Line<'a> {
-    ts: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    span_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client: Option<IpAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<&'a str>,
-    method: &'a str,
-    path: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wait_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upstream_ms: Option<f64>,
-    /// 499: the client went away before there was an answer.
-    status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    head_ms: Option<f64>,
-    total_ms: f64,
-    bytes: u64,
-    complete: bool,
 }

@@ -5,10 +5,7 @@ use std::{
     cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Duration, time::Instant,
 };
 
-use fencegate_policies::{
-    key::listed,
-    plan::{Access, Log},
-};
+use fencegate_policies::key::listed;
 use hyper::{
     Request, StatusCode, Version,
     body::Incoming,
@@ -19,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
-    access::{AccessLog, Entry},
+    access::{Audience, Entry},
     admin::metrics::{RouteMetrics, WorkerMetrics},
     body::{Body, Reply},
     listen::{
@@ -50,7 +47,7 @@ pub struct Front {
 pub struct Desk {
     steps: Rc<dyn Steps>,
     metrics: Rc<WorkerMetrics>,
-    access: Option<(AccessLog, Log)>,
+    audience: Option<Rc<Audience>>,
 }
 
 /// Who answers.
@@ -63,13 +60,13 @@ pub enum Role {
 
 impl Desk {
     pub fn new(steps: impl Serve<Arrived>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { steps: Rc::new(steps), metrics, access: None }
+        Self { steps: Rc::new(steps), metrics, audience: None }
     }
 
     /// Tells of each request.
     #[must_use]
-    pub fn telling(self, access: AccessLog, log: Log) -> Self {
-        Self { access: (log.access != Access::Off).then_some((access, log)), ..self }
+    pub fn telling(self, audience: Option<Rc<Audience>>) -> Self {
+        Self { audience, ..self }
     }
 }
 
@@ -109,14 +106,14 @@ impl Service<Request<Incoming>> for Facing {
     type Future = Answered;
 
     fn call(&self, request: Request<Incoming>) -> Answered {
-        let Desk { steps, metrics, access } = self.front.desk.borrow().clone();
+        let Desk { steps, metrics, audience } = self.front.desk.borrow().clone();
         let (exchange, answering) = self.course.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         steps.answer(Asked {
             http,
             peer: self.peer.clone(),
             metrics,
-            access,
+            audience,
             role: self.front.role,
             drain: self.front.drain.clone(),
             exchange,
@@ -133,7 +130,7 @@ struct Asked {
     http: Request<Body>,
     peer: Rc<Peer>,
     metrics: Rc<WorkerMetrics>,
-    access: Option<(AccessLog, Log)>,
+    audience: Option<Rc<Audience>>,
     role: Role,
     drain: CancellationToken,
     exchange: Rc<Exchange>,
@@ -148,13 +145,12 @@ trait Steps {
 
 impl<S: Serve<Arrived>> Steps for S {
     fn answer(self: Rc<Self>, asked: Asked) -> Answered {
-        let Asked { http, peer, metrics, access, role, drain, exchange, answering } = asked;
+        let Asked { http, peer, metrics, audience, role, drain, exchange, answering } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
-            let begin =
-                |(log, rules): &(AccessLog, Log)| Entry::begin(log, rules, http.method(), http.uri(), &notes);
-            let entry = access.as_ref().and_then(begin);
+            let begin = |audience| Entry::begin(audience, http.method(), http.uri(), &peer, &notes);
+            let entry = audience.as_ref().map(begin);
             let visit = Visit::begin(metrics, notes.clone(), role, entry);
             let answer = self.serve(Arrived { http, notes, peer }).await;
             let answer =

@@ -12,6 +12,7 @@
 pub mod access;
 pub mod admin;
 pub mod body;
+pub mod check;
 pub mod cli;
 pub mod client;
 pub mod demo;

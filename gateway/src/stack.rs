@@ -18,6 +18,7 @@ use crate::{
         hop::{Hop, HopName},
         limit::{InFlight, PerClient},
         route::Routing,
+        trace::Recording,
     },
 };
 
@@ -45,12 +46,13 @@ pub fn gateway(
 /// steps, with nothing behind them.
 pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Serve<Arrived> {
     let hop = Hop { plan: parts.plan.clone(), name: parts.hop };
+    let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
-        .layer(step((), steps::trace::trace))
+        .layer(step(recording, steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
@@ -77,12 +79,13 @@ pub fn guard<N: Network>(
     forward: impl Serve<Held<Admission>>,
 ) -> impl Serve<Arrived> {
     let hop = Hop { plan: parts.plan.clone(), name: parts.hop };
+    let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit))
         .layer(step(parts.plan.clone(), steps::admit::admit))
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(step(hop, steps::hop::hop))
-        .layer(step((), steps::trace::trace))
+        .layer(step(recording, steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client))
         .layer_fn(Rest::of)
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified

@@ -17,7 +17,7 @@ use fencegate_policies::{
     token::Token,
 };
 use hyper::{HeaderMap, Request, header::HeaderValue};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     admin::metrics::{Counted, Holding},
@@ -303,11 +303,15 @@ pub struct Notes {
     pub trace: Cell<Option<Trace>>,
     /// What its client can quote.
     pub request_id: OnceCell<HeaderValue>,
+    /// When it was sent the last time, and to which upstream.
+    pub sent: RefCell<Option<(Instant, Arc<str>)>>,
     /// From the last sending to the head of the upstream's answer.
     pub upstream: Cell<Option<Duration>>,
     pub keys: OnceCell<Rc<[ResourceKey]>>,
     /// What the client calls what is to happen at most once. Shown to who asks for it, and never stored.
     pub named: OnceCell<plan::Operation>,
+    /// Since when it waits for its lock. `None` where that was here already.
+    pub asked: Cell<Option<Instant>>,
     /// Time until the lock was granted, or the wait given up.
     pub waited: Cell<Option<Duration>>,
     /// Of the last dispatch.
@@ -324,4 +328,12 @@ pub struct Notes {
     pub hop_seen: Cell<bool>,
     /// Of the connection that the last attempt was sent on.
     pub gate: RefCell<Option<Rc<Gate>>>,
+}
+
+impl Notes {
+    /// It is being sent. What came of an earlier sending is over.
+    pub fn sends(&self, at: Instant, upstream: &Arc<str>) {
+        self.sent.replace(Some((at, upstream.clone())));
+        self.upstream.set(None);
+    }
 }

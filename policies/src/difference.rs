@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Gateway, Plan, Route, Unmatched, Upstream, UpstreamId};
+use crate::{
+    path::PathTemplate,
+    plan::{Conditions, Gateway, Plan, Route, Unmatched, Upstream, UpstreamId},
+};
 
 /// From the plan in force to another one. Names are in the order of the plan that has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +90,8 @@ fn settings(before: &Plan, after: &Plan, reordered: bool) -> Vec<String> {
 
 fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     named(before, old.upstream) == named(after, new.upstream)
-        && (&old.methods, &old.path, &old.fence) == (&new.methods, &new.path, &new.fence)
+        && taken(old) == taken(new)
+        && old.fence == new.fence
 }
 
 /// Every request that either of them takes has the same lock with both.
@@ -95,7 +99,12 @@ fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     let lock = |route: &Route| route.fence.as_ref().map(|fence| (fence.keys.clone(), fence.mode));
     (lock(old).is_none() && lock(new).is_none())
         || named(before, old.upstream) == named(after, new.upstream)
-            && (&old.methods, &old.path, lock(old)) == (&new.methods, &new.path, lock(new))
+            && (taken(old), lock(old)) == (taken(new), lock(new))
+}
+
+/// Which requests a route takes, where no other does.
+fn taken(route: &Route) -> (&[String], &PathTemplate, &Conditions) {
+    (&route.methods, &route.path, &route.conditions)
 }
 
 fn named(plan: &Plan, id: UpstreamId) -> &str {

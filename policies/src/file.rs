@@ -4,7 +4,9 @@ mod admin;
 mod agree;
 mod asked;
 mod block;
+mod bypass;
 mod choice;
+mod conditions;
 mod environment;
 mod fence;
 mod gateway;
@@ -16,6 +18,7 @@ mod kind;
 mod listener;
 mod log;
 mod once;
+mod places;
 mod probe;
 mod reach;
 mod route;
@@ -31,10 +34,10 @@ mod zookeeper;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use self::{block::Block, kind::refuse_the_other};
-pub use self::{environment::Environment, kind::Kind};
+pub use self::{environment::Environment, kind::Kind, places::Places};
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     plan::{Gateway, Guard},
@@ -47,15 +50,21 @@ pub struct Loaded<P> {
     pub plan: Option<P>,
     /// By place.
     pub diagnostics: Vec<Diagnostic>,
+    /// Where spans are asked for, which not every build can send.
+    pub traces: Option<Place>,
 }
 
 /// What has been found wrong so far. Reading goes on after a mistake, so that one run shows them all.
 #[derive(Debug, Default)]
-struct Faults(RefCell<Vec<Diagnostic>>);
+struct Faults {
+    found: RefCell<Vec<Diagnostic>>,
+    /// No fault here, but perhaps of the build that the file is for.
+    traces: Cell<Option<Place>>,
+}
 
 impl Faults {
     fn push(&self, diagnostic: Diagnostic) {
-        self.0.borrow_mut().push(diagnostic);
+        self.found.borrow_mut().push(diagnostic);
     }
 }
 
@@ -97,10 +106,10 @@ fn read<P>(
     let plan = yaml::parse(text, environment, &faults)
         .filter(|root| refuse_the_other(root, kind, &faults))
         .and_then(|root| Block::read(Some(&root), what, start, &faults, read)?);
-    let mut diagnostics = faults.0.into_inner();
+    let mut diagnostics = faults.found.into_inner();
     diagnostics.sort_by_key(|diagnostic| diagnostic.place);
     let sound = diagnostics.iter().all(|diagnostic| diagnostic.severity != Severity::Error);
-    Loaded { plan: plan.filter(|_| sound), diagnostics }
+    Loaded { plan: plan.filter(|_| sound), diagnostics, traces: faults.traces.get() }
 }
 
 fn version(block: &mut Block) {

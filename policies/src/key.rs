@@ -9,6 +9,7 @@ mod template;
 use std::{fmt, sync::Arc};
 
 pub use expand::{BadKey, Field, Values};
+pub(crate) use expand::{header, parameter};
 pub use pointer::Pointer;
 pub(crate) use template::is_token;
 pub use template::{BadKeyTemplate, Filter, KeyTemplate, Source, Span, Variable, Why};

@@ -1,6 +1,7 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
 mod admin;
+mod conditions;
 mod fence;
 mod guard;
 mod log;
@@ -12,9 +13,10 @@ mod tls;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use admin::Admin;
+pub use conditions::Conditions;
 pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
-pub use log::{Access, KeysShown, Log};
+pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Once, OnceStore, Operation};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
 pub use sharing::{Dns, Eject, Health, PoolLimits, Sharing};
@@ -323,6 +325,7 @@ pub struct Route {
     /// Exact, upper case; empty means every method.
     pub methods: Vec<String>,
     pub path: PathTemplate,
+    pub conditions: Conditions,
     pub fence: Option<Fence>,
     /// Protocols that its requests may switch to. Default none.
     pub upgrade: Vec<String>,

@@ -2,8 +2,11 @@
 
 pub(crate) mod tree;
 
+use std::cell::RefCell;
+
 use self::tree::{Part, Tree};
 use crate::{
+    key::{BadKey, Values},
     path::{Bound, CanonicalPath},
     plan::{Route, RouteId},
 };
@@ -43,15 +46,38 @@ impl RouteTable {
     }
 
     /// Methods compare exactly: `post` is not `POST`.
-    pub fn find<'a>(&'a self, method: &str, path: &'a CanonicalPath) -> Option<Found<'a>> {
+    ///
+    /// # Errors
+    /// Whether a route takes the request cannot be told, and no route above it does.
+    pub fn find<'a>(
+        &'a self,
+        method: &str,
+        path: &'a CanonicalPath,
+        values: &dyn Values,
+    ) -> Result<Option<Found<'a>>, BadKey> {
         let segments: Vec<Part> = path.segments().map(Part::Segment).collect();
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let found = self.tree.first(&segments, |index| self.routes[index].takes(method))?;
-        let route = &self.routes[found];
-        Some(Found { route, bound: route.bind(path) })
+        // The tree does not ask from the first route to the last one.
+        let unclear: RefCell<Option<(usize, BadKey)>> = RefCell::default();
+        let found = self.tree.first(&segments, |index| {
+            let route = &self.routes[index];
+            route.takes(method)
+                && route.conditions.hold(values).unwrap_or_else(|bad| {
+                    let earlier = unclear.take().filter(|(other, _)| *other < index);
+                    unclear.replace(earlier.or(Some((index, bad))));
+                    false
+                })
+        });
+        match (unclear.into_inner(), found) {
+            (Some((index, bad)), found) if found.is_none_or(|found| index < found) => Err(bad),
+            (_, found) => Ok(found.map(|found| {
+                let route = &self.routes[found];
+                Found { route, bound: route.bind(path) }
+            })),
+        }
     }
 }
 
@@ -67,7 +93,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{path::PathTemplate, plan::UpstreamId};
+    use crate::{
+        path::PathTemplate,
+        plan::{Conditions, UpstreamId},
+    };
 
     fn table(routes: &[(&[&str], &str)]) -> RouteTable {
         let route = |(index, (methods, path)): (usize, &(&[&str], &str))| Route {
@@ -76,6 +105,7 @@ mod tests {
             upstream: UpstreamId(0),
             methods: methods.iter().map(|method| (*method).to_owned()).collect(),
             path: PathTemplate::parse(path).expect(path),
+            conditions: Conditions::default(),
             fence: None,
             upgrade: Vec::new(),
         };
@@ -83,7 +113,8 @@ mod tests {
     }
 
     fn found(table: &RouteTable, method: &str, path: &str) -> Option<usize> {
-        table.find(method, &CanonicalPath::parse(path)).map(|found| found.route.id.0)
+        let path = CanonicalPath::parse(path);
+        table.find(method, &path, &()).expect("no conditions").map(|found| found.route.id.0)
     }
 
     #[test]
@@ -122,7 +153,7 @@ mod tests {
     fn the_route_binds_what_its_template_names() {
         let table = table(&[(&[], "/a/{x}"), (&[], "/{y}/{z}")]);
         let path = CanonicalPath::parse("/b/%40");
-        let found = table.find("GET", &path).expect("the second route");
+        let found = table.find("GET", &path, &()).expect("no conditions").expect("the second route");
         assert_eq!((found.bound.get("y"), found.bound.get("z")), (Some("b"), Some("@")));
         assert_eq!(found.bound.get("x"), None);
     }

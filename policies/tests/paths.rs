@@ -57,7 +57,7 @@ fn plan() -> Plan {
 fn decided(plan: &Plan, target: &str) -> Option<(String, String)> {
     let raw = target.split(['?', '#']).next().unwrap_or_default();
     let path = CanonicalPath::parse(raw);
-    let found = plan.routes.find("POST", &path)?;
+    let found = plan.routes.find("POST", &path, &()).ok()??;
     if path.ambiguity().is_some() {
         return None;
     }

@@ -63,6 +63,7 @@ mod start;
 mod storm;
 mod streaming;
 mod tls;
+mod traces;
 mod tunnel;
 mod upstream_h2;
 mod upstream_tls;

@@ -116,6 +116,31 @@ async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
 }
 
 #[tokio::test]
+async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    keys.authority.write(&keys.path("clients.pem"));
+    let tls = json!({
+        "certificates": [keys.write("a", "pay.example")],
+        "client_ca_file": keys.path("clients.pem"),
+        "client_auth": "optional",
+    });
+    let gateway = Gateway::start(&with_tls(&site, tls).with("/log/access", "stdout")).await;
+    let till = keys.authority.sign(&["till-7.example"]);
+    let till = keys.client().showing(till.certificate(), till.key());
+    for (path, secure, known) in [("/till", till, true), ("/nobody", keys.client(), false)] {
+        let stream = secure.connect(gateway.public, "pay.example").await.expect("accepted");
+        let mut client = Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+        // What it says of itself is nobody's word.
+        let ask = Ask::get(path).field("host", "pay.example").field("client-identity", "DNS:boss.example");
+        assert_eq!(client.send(&ask).await.expect("answered").status, 200);
+        let line = gateway.says("a line", move |line| line.text().contains(path)).await.text();
+        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        let named = (line["client_identity"].as_str(), line["client_certificate"].as_str().map(str::len));
+        assert_eq!(named, if known { (Some("DNS:till-7.example"), Some(64)) } else { (None, None) });
+    }
+}
+
+#[tokio::test]
 async fn a_version_that_is_too_old_is_not_spoken() {
     let (site, keys) = (Site::fresh().await, Keys::new());
     let certificates = json!([keys.write("a", "pay.example")]);

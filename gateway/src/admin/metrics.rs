@@ -61,6 +61,7 @@ pub struct Metrics {
     reloads: IntCounterVec,
     reload_successful: IntGauge,
     access_lost: IntCounter,
+    spans_lost: IntCounter,
     held: IntGaugeVec,
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
@@ -181,6 +182,8 @@ impl Metrics {
                 "access_log_lost_total",
                 "Lines of the access log that nobody took in time.",
             )),
+            spans_lost: families
+                .register(IntCounter::new("spans_lost_total", "Spans that no collector took in time.")),
             reload_successful: families.register(
                 IntGauge::with_opts(Opts::new(
                     "config_last_reload_successful",
@@ -287,6 +290,11 @@ impl Metrics {
     /// Lines of the access log that nobody took in time.
     pub fn access_lost(&self) -> IntCounter {
         self.access_lost.clone()
+    }
+
+    /// Spans that no collector took in time.
+    pub fn spans_lost(&self) -> IntCounter {
+        self.spans_lost.clone()
     }
 
     /// Who knows how many keys somebody wants or holds; asked when somebody scrapes.

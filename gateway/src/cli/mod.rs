@@ -1,5 +1,6 @@
 //! The command line: what can be asked of the one binary, and what it exits with.
 
+mod check;
 mod ensemble;
 mod era;
 mod explain;
@@ -53,12 +54,7 @@ enum Command {
     /// Run the guard beside an upstream until SIGTERM, or ask a running one.
     Guard(guard::Arguments),
     /// Check the policy of a gateway or the file of a guard: all errors at once, each with its place and remedy.
-    Check {
-        #[arg(value_name = "POLICY", required_unless_present = "config")]
-        policy: Option<PathBuf>,
-        #[arg(short = 'c', long = "config", value_name = "POLICY", conflicts_with = "policy")]
-        config: Option<PathBuf>,
-    },
+    Check(check::Arguments),
     /// Have a running gateway read its policy again, as SIGHUP does, and say what changes.
     Reload(reload::Arguments),
     /// What would become of a request, without sending it; or the long story of an error code.
@@ -112,10 +108,7 @@ pub fn run() -> ExitCode {
                 .map_err(|trouble| failed(&trouble))
         }),
         Command::Guard(arguments) => guard::run(arguments),
-        Command::Check { policy, config } => {
-            let policy = policy.or(config).expect("one of the two is required");
-            policy::check(&policy).map(|()| println!("{}: good", policy.display()))
-        }
+        Command::Check(arguments) => check::run(&arguments),
         Command::Reload(arguments) => reload::run(&arguments),
         Command::Explain(asked) => explain::run(&asked).map(|said| println!("{said}")),
         Command::Init { starter } => print::print(starter.text().as_bytes()),

@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use fencegate_policies::{
-    file::{self, Environment, Kind, Loaded},
+    file::{self, Environment, Loaded},
     plan::{Gateway, Guard},
 };
 
@@ -20,22 +20,13 @@ pub(super) fn read_guard(path: &Path) -> Result<Guard, ExitCode> {
     plan(&open(path)?, file::load_guard_in)
 }
 
-/// As [`read`], for a file of either kind.
-pub(super) fn check(path: &Path) -> Result<(), ExitCode> {
-    let file = open(path)?;
-    match file::kind(&file.text) {
-        Kind::Gateway => plan(&file, file::load_in).map(drop),
-        Kind::Guard => plan(&file, file::load_guard_in).map(drop),
-    }
-}
-
 fn open(path: &Path) -> Result<Written, ExitCode> {
     Written::open(path).map_err(|unreadable| match unreadable {
         Unreadable::Io { .. } => {
             eprintln!("error: {unreadable}");
             ExitCode::from(RUNTIME)
         }
-        Unreadable::NotText(_) => {
+        Unreadable::NotText(..) => {
             eprintln!("{unreadable}");
             ExitCode::from(CONFIGURATION)
         }

@@ -232,7 +232,8 @@ mod tests {
         zookeeper.pause().expect("paused");
         assert!(ask(address, "srvr").is_err(), "a frozen server answered");
         zookeeper.resume().expect("resumed");
-        assert!(ask(address, "srvr").is_ok());
+        // A busy machine may need more than one patience.
+        assert!((0..40).any(|_| ask(address, "srvr").is_ok()), "it does not answer any more");
 
         zookeeper.stop();
         assert!(TcpStream::connect(address).is_err(), "a stopped server accepted");

@@ -218,6 +218,21 @@ fn config(
     Ok(config)
 }
 
+/// Reads everything as it is read at start. Each certificate, and until when it is valid, in seconds since 1970.
+///
+/// # Errors
+/// What would keep the process from starting.
+pub fn examine(tls: &ServedTls) -> Result<Vec<(PathBuf, Option<u64>)>, BadCertificate> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let examined = tls.certificates.iter().map(|pair| {
+        let key = certified(pair, &provider)?;
+        Ok((pair.certificate.clone(), key.cert.first().and_then(|first| not_after(first))))
+    });
+    let examined = examined.collect::<Result<_, BadCertificate>>()?;
+    verifier(tls, provider.clone())?;
+    Ok(examined)
+}
+
 fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, BadCertificate> {
     let (chain, key) = (pem::certificates(&pair.certificate)?, pem::private_key(&pair.key)?);
     let unfit = |source| BadCertificate::Pair {

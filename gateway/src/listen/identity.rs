@@ -20,7 +20,7 @@ pub(super) fn identity(certificate: &[u8]) -> Identity {
 }
 
 /// Seconds since 1970 after which a certificate is not valid any more. `None` for what is no certificate.
-pub(super) fn not_after(certificate: &[u8]) -> Option<u64> {
+pub fn not_after(certificate: &[u8]) -> Option<u64> {
     let read = Certificate::from_der(certificate).ok()?;
     Some(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
 }

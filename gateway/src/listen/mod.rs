@@ -4,7 +4,7 @@ pub mod certificates;
 pub mod course;
 mod detect;
 mod farewell;
-mod identity;
+pub mod identity;
 pub mod limit;
 mod paced;
 mod proxied;

@@ -21,7 +21,7 @@ use super::{
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
-    access::AccessLog,
+    access::Tellers,
     admin::{self, door::Door, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
     edition::Edition,
     front::Role,
@@ -129,9 +129,9 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let edition = Edition::first(plan.clone(), fleets);
     let (known, seen) = (guards.clone(), metrics.clone());
     let certificates = Certificates::open(&plan.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
-    let access = AccessLog::start(metrics.access_lost())?;
+    let tellers = Tellers::start(&metrics)?;
     let shared = Shared {
-        access,
+        tellers: tellers.clone(),
         edition: edition.clone(),
         metrics: seen,
         clock,
@@ -182,6 +182,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         // still be at work.
         return Err(Trouble::NotDrained(left));
     }
+    tellers.finish();
     close.cancel();
     if session.join().is_err() {
         error!("the session's thread panicked; its nodes go by the session timeout");

@@ -11,7 +11,7 @@ use super::{
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
-    access::AccessLog,
+    access::Tellers,
     admin::{self, door::Door, metrics::Metrics},
     edition::Edition,
     front::Role,
@@ -107,9 +107,9 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     health::start(Tcp, &fleets)?;
     let certificates =
         Certificates::open(&serving.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
-    let access = AccessLog::start(metrics.access_lost())?;
+    let tellers = Tellers::start(&metrics)?;
     let workers = process::start_workers(Shared {
-        access,
+        tellers: tellers.clone(),
         edition: Edition::first(serving, fleets),
         metrics: metrics.clone(),
         clock,
@@ -141,6 +141,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     }
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     last.block_on(leaving.leave()).map_err(|refused| GuardTrouble::NotLeft(refused.to_string()))?;
+    tellers.finish();
     if store.join().is_err() {
         error!("the store's thread panicked");
     }

@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::reload::Turn;
 use crate::{
-    access::AccessLog,
+    access::Tellers,
     admin::metrics::{Metrics, WorkerMetrics},
     edition::Edition,
     front::{Desk, Front, Role},
@@ -37,7 +37,8 @@ pub struct Shared<R> {
     pub edition: Arc<Edition>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
-    pub access: AccessLog,
+    /// Who is told of requests.
+    pub tellers: Tellers,
     /// What this process is called by other hops.
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
@@ -194,8 +195,8 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
         };
         let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
         let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward };
-        let (access, log) = (self.shared.access.clone(), plan.log);
-        Desk::new(R::stack(&self.shared, bench), metrics).telling(access, log)
+        let audience = self.shared.tellers.audience(&plan.log);
+        Desk::new(R::stack(&self.shared, bench), metrics).telling(audience)
     }
 }
 

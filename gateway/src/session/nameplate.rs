@@ -16,6 +16,11 @@ pub struct Member {
     pub plan: String,
 }
 
+/// The gateway that a member node is of: behind its name stands the session, see [`super::paths::Paths::member`].
+pub fn gateway_of(node: &str) -> &str {
+    node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
+}
+
 /// The data as it is to be written, shared by all sessions of a process.
 #[derive(Debug, Clone)]
 pub struct Nameplate(Arc<Mutex<Arc<[u8]>>>);

@@ -12,8 +12,8 @@ use fencegate_policies::plan;
 use futures_util::FutureExt;
 use tokio::time::timeout;
 use zookeeper_client::{
-    Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, OneshotWatcher, SessionState, Stat,
-    StateWatcher,
+    Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, OneshotWatcher, Permission,
+    SessionState, Stat, StateWatcher,
 };
 
 use super::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
@@ -60,6 +60,43 @@ impl Session {
 
     fn fault(&self, error: Error) -> Fault {
         fault(error, self.client.state())
+    }
+
+    /// Who may change a node, or what stands below it.
+    ///
+    /// # Errors
+    /// [`Fault::NoNode`], and all others: then it is not known.
+    pub async fn writers(&self, path: &str) -> Result<Vec<Writer>, Fault> {
+        let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.fault(error))?;
+        let changing = acls.iter().filter_map(|acl| {
+            let may: String =
+                CHANGES.iter().filter(|(one, _)| acl.permission().has(*one)).map(|(_, word)| *word).collect();
+            (!may.is_empty()).then(|| Writer { who: format!("{}:{}", acl.scheme(), acl.id()), may })
+        });
+        Ok(changing.collect())
+    }
+}
+
+/// Permissions by which something changes, and the letters of ZooKeeper's own tools.
+const CHANGES: [(Permission, &str); 4] = [
+    (Permission::CREATE, "c"),
+    (Permission::DELETE, "d"),
+    (Permission::WRITE, "w"),
+    (Permission::ADMIN, "a"),
+];
+
+/// Somebody who may change a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writer {
+    /// `world:anyone`, `ip:10.0.0.0/8`.
+    pub who: String,
+    /// Of the letters `cdwa`.
+    pub may: String,
+}
+
+impl Writer {
+    pub fn is_everybody(&self) -> bool {
+        self.who == "world:anyone"
     }
 }
 

@@ -246,6 +246,7 @@ impl Fencing {
             return Ok(held(tenure));
         }
         let (asked, waiting) = (Instant::now(), metrics.waiting());
+        request.notes.asked.set(Some(asked));
         let acquired = tokio::select! {
             acquired = self.keeper.acquire(wish) => acquired,
             () = self.drained(request.plan.listener.timeouts.drain / 2) => {

@@ -118,6 +118,7 @@ impl<N: Network> Forward<N> {
     ) -> Result<Reply, Failed> {
         let Way { asked, plan, notes } = way;
         let began = Instant::now();
+        notes.sends(began, &lend.upstream().name);
         notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());

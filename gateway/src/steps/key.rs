@@ -98,6 +98,18 @@ fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {
     fence.body(bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
 }
 
+/// A field as whoever reads it behind us may see it.
+pub(super) fn field<'a>(headers: &'a HeaderMap, name: &str) -> Field<'a> {
+    // `X_Account` beside `X-Account` is one variable to CGI, WSGI and Rack.
+    let mut values =
+        headers.iter().filter(|(other, _)| same_field(other.as_str(), name)).map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (None, _) => Field::Absent,
+        (Some(one), None) => Field::One(one.as_bytes()),
+        (Some(_), Some(_)) => Field::Several,
+    }
+}
+
 fn same_field(a: &str, b: &str) -> bool {
     let fold = |byte: u8| if byte == b'_' { b'-' } else { byte };
     a.len() == b.len() && a.bytes().zip(b.bytes()).all(|(a, b)| fold(a) == fold(b))
@@ -122,14 +134,7 @@ impl Values for Parameters<'_> {
     }
 
     fn header<'a>(&'a self, name: &str) -> Field<'a> {
-        // `X_Account` beside `X-Account` is one variable to CGI, WSGI and Rack.
-        let mut values =
-            self.headers.iter().filter(|(other, _)| same_field(other.as_str(), name)).map(|(_, value)| value);
-        match (values.next(), values.next()) {
-            (None, _) => Field::Absent,
-            (Some(one), None) => Field::One(one.as_bytes()),
-            (Some(_), Some(_)) => Field::Several,
-        }
+        field(self.headers, name)
     }
 
     fn host(&self) -> Option<&str> {

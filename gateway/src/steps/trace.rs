@@ -1,6 +1,7 @@
 //! Ties what happens to a request together, here and at everybody it comes by: a trace that is passed on or begun, and a
 //! name for the request that its client can quote.
 
+use fencegate_policies::plan::Log;
 use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
@@ -11,20 +12,37 @@ use crate::{body::Reply, refusal::Refusal, stage::Clean, step::Serve};
 /// A trace and our part in it (W3C Trace Context, version 00).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
-    id: u128,
+    pub id: u128,
+    /// Of the caller, where it has begun the trace.
+    pub parent: Option<u64>,
     /// Of this request at this process.
-    span: u64,
+    pub span: u64,
+    /// What an upstream gets as its parent: the exchange with it, where that is recorded, else the request.
+    pub below: u64,
     /// Bit 0: the caller may have recorded it.
-    flags: u8,
+    pub flags: u8,
+    recorded: bool,
+}
+
+/// Which traces are recorded here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recording {
+    Off,
+    /// Those of others that are recorded, and of our own one in so many.
+    OneIn(u32),
 }
 
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-pub async fn trace<S: Serve<Clean>>(_: &(), mut request: Clean, next: &S) -> Result<Reply, Refusal> {
+pub async fn trace<S: Serve<Clean>>(
+    recording: &Recording,
+    mut request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
     let headers = request.request.http.headers_mut();
-    let trace = Trace::of(headers);
+    let trace = Trace::of(headers, *recording);
     headers.insert(TRACEPARENT, trace.value());
     let named = headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())).cloned();
     let named = named.unwrap_or_else(|| trace.name());
@@ -35,19 +53,75 @@ pub async fn trace<S: Serve<Clean>>(_: &(), mut request: Clean, next: &S) -> Res
     next.serve(request).await
 }
 
+/// What a caller says of its trace.
+#[derive(Clone, Copy)]
+struct Parent {
+    id: u128,
+    span: u64,
+    flags: u8,
+}
+
+const SAMPLED: u8 = 1;
+
+impl Recording {
+    pub fn of(log: &Log) -> Self {
+        log.traces.as_ref().map_or(Self::Off, |traces| Self::OneIn(traces.one_in))
+    }
+}
+
 impl Trace {
     /// The caller's trace; a new one where there is none that can be read. What the caller's systems keep beside it
     /// belongs to it, and goes with it.
-    fn of(headers: &mut HeaderMap) -> Self {
+    fn of(headers: &mut HeaderMap, recording: Recording) -> Self {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let parent = parents.next().filter(|_| parents.next().is_none());
-        let trace = parent.and_then(|parent| Self::parse(parent.as_bytes()));
-        trace.unwrap_or_else(|| {
+        let parent = parent.and_then(|parent| Parent::parse(parent.as_bytes()));
+        if parent.is_none() {
             headers.remove(TRACESTATE);
-            Self { id: fastrand::u128(1..), span: fastrand::u64(1..), flags: 0 }
-        })
+        }
+        let flags = match (parent, recording) {
+            (Some(parent), _) => parent.flags,
+            (None, Recording::Off) => 0,
+            (None, Recording::OneIn(many)) => u8::from(fastrand::u32(..many.max(1)) == 0),
+        };
+        let recorded = recording != Recording::Off && flags & SAMPLED != 0;
+        let span = fastrand::u64(1..);
+        Self {
+            id: parent.map_or_else(|| fastrand::u128(1..), |parent| parent.id),
+            parent: parent.map(|parent| parent.span),
+            span,
+            below: if recorded { fastrand::u64(1..) } else { span },
+            flags,
+            recorded,
+        }
     }
 
+    /// Its spans are to be told.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// 32 hex digits.
+    pub fn id(&self) -> String {
+        format!("{:032x}", self.id)
+    }
+
+    /// 16 hex digits.
+    pub fn span(&self) -> String {
+        format!("{:016x}", self.span)
+    }
+
+    fn value(&self) -> HeaderValue {
+        let text = format!("00-{:032x}-{:016x}-{:02x}", self.id, self.below, self.flags);
+        HeaderValue::from_str(&text).expect("hex digits")
+    }
+
+    fn name(&self) -> HeaderValue {
+        HeaderValue::from_str(&format!("{:016x}", self.span)).expect("hex digits")
+    }
+}
+
+impl Parent {
     /// `00-` trace, `-` span, `-` flags; of a later version whatever follows is not looked at.
     fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
@@ -64,27 +138,8 @@ impl Trace {
             return None;
         }
         let id = u128::from_str_radix(id, 16).ok().filter(|id| *id != 0)?;
-        u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
-        Some(Self { id, span: fastrand::u64(1..), flags: u8::from_str_radix(flags, 16).ok()? })
-    }
-
-    /// 32 hex digits.
-    pub fn id(&self) -> String {
-        format!("{:032x}", self.id)
-    }
-
-    /// 16 hex digits.
-    pub fn span(&self) -> String {
-        format!("{:016x}", self.span)
-    }
-
-    fn value(&self) -> HeaderValue {
-        let text = format!("00-{:032x}-{:016x}-{:02x}", self.id, self.span, self.flags);
-        HeaderValue::from_str(&text).expect("hex digits")
-    }
-
-    fn name(&self) -> HeaderValue {
-        HeaderValue::from_str(&format!("{:016x}", self.span)).expect("hex digits")
+        let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
+        Some(Self { id, span, flags: u8::from_str_radix(flags, 16).ok()? })
     }
 }
 
@@ -102,7 +157,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(parent).expect("a value"));
         headers.insert(TRACESTATE, HeaderValue::from_static("vendor=1"));
-        (Trace::of(&mut headers), headers)
+        (Trace::of(&mut headers, Recording::Off), headers)
     }
 
     #[test]
@@ -132,6 +187,30 @@ mod tests {
             assert!(trace.id() != "4bf92f3577b34da6a3ce929d0e0e4736" && trace.flags == 0, "{bad}");
             assert!(!headers.contains_key(TRACESTATE), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_recorded_was_begun_so_or_is_one_in_so_many() {
+        let count = |parent: Option<&'static str>, recording| {
+            let mut recorded = 0;
+            for _ in 0..1000 {
+                let mut headers = HeaderMap::new();
+                if let Some(parent) = parent {
+                    headers.insert(TRACEPARENT, HeaderValue::from_static(parent));
+                }
+                let trace = Trace::of(&mut headers, recording);
+                assert_eq!(trace.below != trace.span, trace.is_recorded());
+                recorded += usize::from(trace.is_recorded());
+            }
+            recorded
+        };
+        let yes = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let no = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+        assert_eq!((count(yes, Recording::OneIn(100)), count(no, Recording::OneIn(1))), (1000, 0));
+        assert_eq!((count(yes, Recording::Off), count(None, Recording::Off)), (0, 0));
+        assert_eq!(count(None, Recording::OneIn(1)), 1000);
+        // Its standard deviation is 16.
+        assert!((400..600).contains(&count(None, Recording::OneIn(2))));
     }
 
     #[test]

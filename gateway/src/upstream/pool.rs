@@ -297,7 +297,7 @@ async fn everywhere(fleet: &Fleet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
 }
 
 /// What we ask an endpoint to speak, in the order of preference.
-fn offered(protocol: Protocol) -> &'static [&'static str] {
+pub fn offered(protocol: Protocol) -> &'static [&'static str] {
     match protocol {
         Protocol::Http1 => &[HTTP1],
         Protocol::Http2 => &[HTTP2],

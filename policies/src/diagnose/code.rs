@@ -99,6 +99,10 @@ codes! {
     OnceStore         "FG0221" Error "operations are to be remembered by somebody who cannot, or need not"
     OnceShared        "FG0222" Error "operations that happen at most once share their key"
     OneOperation      "FG0223" Error "all requests of a route would be one operation"
+    BadCondition      "FG0224" Error "no request can meet the condition of a route, or it cannot be told which do"
+    OpenPath          "FG0225" Warning "a route lets requests that write pass without a lock where another one fences them"
+    LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
+    OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to an upstream that has fenced routes"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -107,6 +111,7 @@ codes! {
     ShortExecution    "FG0305" Error "an answer may come when its execution already counts as over"
     EarlyEviction     "FG0306" Warning "a guard forgets marks of keys that may still be held or waited for"
     Observed          "FG0307" Warning "what should be refused passes, so nothing is promised"
+    BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"
@@ -115,8 +120,21 @@ codes! {
     PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
+    RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"
+    OtherEnsemble     "FG0503" Error "ZooKeeper was wiped or rolled back, or is another one than before"
+    GuardImpatient    "FG0504" Error "a gateway gives up an answer before its guard would have to give it"
+    NoEnsemble        "FG0505" Error "ZooKeeper does not answer"
+    NoInstallation    "FG0506" Error "the installation was not made yet below the root"
+    NoEndpoint        "FG0507" Error "an endpoint cannot be reached"
+    EndpointTls       "FG0508" Error "TLS with an endpoint fails"
+    NoGuard           "FG0509" Error "there is no guard where one should be, or not the right one"
     ListenerTls       "FG0510" Error "a listener cannot speak TLS with its files"
-    Expired           "FG0511" Warning "a certificate of a listener has expired"
+    Expired           "FG0511" Warning "a certificate has expired"
+    FileUnusable      "FG0512" Error "a file that is named cannot be used"
+    ExpiresSoon       "FG0513" Warning "a certificate expires within two weeks"
+    FolderUnusable    "FG0514" Error "a folder cannot be written"
+    PlansDiffer       "FG0515" Warning "gateways of one installation lock other keys"
+    NoTraces          "FG0516" Error "this build sends no traces"
 }
 
 impl fmt::Display for Code {

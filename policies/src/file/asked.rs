@@ -17,6 +17,8 @@ pub(super) enum How {
     Mapping,
     /// A mapping whose names are the user's own.
     Entries,
+    /// The same, to single values.
+    Texts,
 }
 
 #[cfg(not(test))]

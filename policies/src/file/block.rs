@@ -75,6 +75,39 @@ impl<'n> Block<'n> {
         }
     }
 
+    /// A mapping of the user's own names to single values, each of them read; `None` where one of them is bad.
+    pub(super) fn texts<T>(
+        &mut self,
+        name: &'static str,
+        read: impl Fn(&str, &str) -> Result<T, Diagnostic>,
+    ) -> Option<Vec<T>> {
+        asked::how(name, || How::Texts);
+        let one = |(key, node): &(Key, Node)| {
+            let read = match &node.value {
+                Value::Scalar(scalar) => read(&key.text, &scalar.text),
+                Value::Unset => return None,
+                _ => Err(Diagnostic::new(
+                    Code::WrongShape,
+                    format!("`{name}` is a mapping of names to values"),
+                )),
+            };
+            read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
+        };
+        match self.find(name).map(|node| &node.value) {
+            None => Some(Vec::new()),
+            Some(Value::Mapping(entries)) => {
+                let read: Vec<Option<T>> = entries.iter().map(one).collect();
+                read.into_iter().collect()
+            }
+            Some(Value::Unset) => None,
+            Some(_) => {
+                let message = format!("`{name}` is a mapping of names to values");
+                self.fault(name, Diagnostic::new(Code::WrongShape, message));
+                None
+            }
+        }
+    }
+
     /// `None` where the field is absent, or no list.
     pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [Node]> {
         asked::how(name, || How::List);

@@ -50,9 +50,20 @@ impl Terms {
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
             hold: hold::Written::read(block, &inherited.hold, of),
             mode: block.word("mode", &MODES).or(inherited.mode),
-            enforce: block.word("enforce", &ENFORCE).or(inherited.enforce),
+            enforce: enforce(block).or(inherited.enforce),
         }
     }
+}
+
+/// Observing is how one begins, and nobody should forget that one has.
+fn enforce(block: &mut Block) -> Option<Enforce> {
+    let written = block.word("enforce", &ENFORCE);
+    if written == Some(Enforce::Observe) {
+        let message = "requests that should be refused pass and are reported: nothing is promised here";
+        let remedy = "write `refuse` once nothing is reported any more that should have passed";
+        block.fault("enforce", Diagnostic::new(Code::Observed, message).remedy(remedy));
+    }
+    written
 }
 
 /// `Some(None)` for the word `none`; `None` where the field is absent or bad. `level` is that of the upstream, where

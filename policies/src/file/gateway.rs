@@ -35,6 +35,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let log = log::log(block);
 
     upstreams.mark_fenced(&routes);
+    open_unmatched(block, unmatched, &upstreams);
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());
     }
@@ -73,6 +74,16 @@ fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {
     word.unwrap_or(Unmatched::Reject)
 }
 
+/// What is forgotten in the list of routes then passes without a lock.
+fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams) {
+    let Unmatched::Pass(id) = unmatched else { return };
+    if upstreams.is_fenced(id) {
+        let message = "what no route takes passes without a lock, to an upstream that has fenced routes";
+        let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
+        block.fault("unmatched", Diagnostic::new(Code::OpenUnmatched, message).remedy(remedy));
+    }
+}
+
 /// Where nobody compares tokens, the lock is all there is: it should not end before the answer is given up.
 fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Faults) {
     for (upstream, place) in upstreams.read_well() {
@@ -95,7 +106,7 @@ fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes {
         let fence = route.fence.as_ref().map_or("none".to_owned(), locks);
-        text.push_str(&format!("{} {} {fence}\n", route.methods.join(","), route.path));
+        text.push_str(&format!("{} {}{} {fence}\n", route.methods.join(","), route.path, route.conditions));
     }
     fnv1a(text.as_bytes())
 }

@@ -77,7 +77,7 @@ pub(super) fn served(text: &str) -> Result<Served, Diagnostic> {
     })
 }
 
-fn hosts(block: &mut Block) -> Hosts {
+pub(super) fn hosts(block: &mut Block) -> Hosts {
     let served = block.values("hosts", served);
     if served.as_ref().is_some_and(Vec::is_empty) {
         let fault = Diagnostic::new(Code::BadHosts, "an empty list of hosts refuses everything");

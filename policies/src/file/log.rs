@@ -1,7 +1,15 @@
 //! Reads what is told of requests.
 
-use super::block::Block;
-use crate::plan::{Access, KeysShown, Log};
+use std::sync::Arc;
+
+use super::{
+    block::Block,
+    scalar::{self, Scheme},
+};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Access, KeysShown, Log, Traces},
+};
 
 pub(super) fn log(block: &mut Block) -> Log {
     let read = |block: &mut Block| Log {
@@ -9,6 +17,40 @@ pub(super) fn log(block: &mut Block) -> Log {
         keys: block
             .word("keys", &[("plain", KeysShown::Plain), ("hash", KeysShown::Hash), ("off", KeysShown::Off)])
             .unwrap_or_default(),
+        traces: traces(block).map(Arc::new),
     };
     block.inner("log", read).unwrap_or_default()
+}
+
+fn traces(block: &mut Block) -> Option<Traces> {
+    if !block.is_present("traces") {
+        return None;
+    }
+    let place = block.place_of("traces");
+    block.faults().traces.set(Some(place));
+    let read = |block: &mut Block| {
+        block.require("endpoint", "endpoint: http://127.0.0.1:4318");
+        let collector = block.value("endpoint", collector);
+        let service_name = block.value("service_name", scalar::name);
+        let one_in = block.value("one_in", scalar::limit).unwrap_or(1);
+        Some(Traces {
+            collector: collector?,
+            service_name: service_name.unwrap_or_else(|| "fencegate".to_owned()),
+            one_in: u32::try_from(one_in).unwrap_or(u32::MAX),
+        })
+    };
+    block.inner("traces", read).flatten()
+}
+
+/// `host:port` of it. Spans may name customers; over a network they are the business of a collector beside us.
+fn collector(text: &str) -> Result<String, Diagnostic> {
+    let remedy = "write `http://host:port`, such as `http://127.0.0.1:4318`; a collector beside the gateway speaks \
+                  TLS to others";
+    match scalar::endpoint(text) {
+        Ok((Scheme::Http, authority)) => Ok(authority),
+        _ => {
+            let message = format!("`{text}` is not the endpoint of a collector");
+            Err(Diagnostic::new(Code::BadEndpoint, message).remedy(remedy))
+        }
+    }
 }

@@ -6,6 +6,7 @@ use super::Faults;
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     path::PathTemplate,
+    plan::Conditions,
     route::tree::{Part, Tree},
 };
 
@@ -15,6 +16,7 @@ pub(super) struct Pattern<'r> {
     /// Empty for all.
     pub(super) methods: &'r [String],
     pub(super) path: &'r PathTemplate,
+    pub(super) conditions: &'r Conditions,
     pub(super) place: Place,
 }
 
@@ -39,7 +41,11 @@ pub(super) fn check(routes: &[Pattern], faults: &Faults) {
 fn takers<'a, 'r>(earlier: &Tree, routes: &'a [Pattern<'r>], late: &Pattern) -> Option<Vec<&'a Pattern<'r>>> {
     let path: Vec<Part> = late.path.pieces().iter().map(Part::from).collect();
     let covering = |takes: &dyn Fn(&[String]) -> bool| {
-        earlier.first(&path, |index| takes(routes[index].methods)).map(|index| &routes[index])
+        let covers = |index: usize| {
+            let route: &Pattern = &routes[index];
+            takes(route.methods) && route.conditions.cover(late.conditions)
+        };
+        earlier.first(&path, covers).map(|index| &routes[index])
     };
     if late.methods.is_empty() {
         return Some(vec![covering(&|methods| methods.is_empty())?]);

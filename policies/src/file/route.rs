@@ -5,6 +5,8 @@ use std::{collections::HashSet, sync::Arc};
 use super::{
     agree,
     block::Block,
+    bypass::{self, Access, Way},
+    conditions,
     fence::{self, Fenced, Terms},
     key::{Naming, What},
     reach::{self, Pattern},
@@ -16,7 +18,7 @@ use crate::{
     diagnose::{Code, Diagnostic, Place},
     key::is_token,
     path::PathTemplate,
-    plan::{Route, RouteId, UpstreamId},
+    plan::{Conditions, ModeRule, ReservedFields, Route, RouteId, UpstreamId},
 };
 
 /// A route as far as it could be read.
@@ -33,19 +35,21 @@ struct Matching {
     /// Empty for all.
     methods: Option<Vec<String>>,
     path: Option<PathTemplate>,
+    conditions: Option<Conditions>,
     /// Of the path.
     place: Place,
 }
 
 impl Written {
     pub(super) fn into_route(self, id: RouteId) -> Option<Route> {
-        let Matching { methods, path, .. } = self.matching?;
+        let Matching { methods, path, conditions, .. } = self.matching?;
         Some(Route {
             id,
             name: self.name?,
             upstream: self.upstream?,
             methods: methods?,
             path: path?,
+            conditions: conditions?,
             fence: self.fence?.map(|fenced| fenced.fence),
             upgrade: self.upgrade,
         })
@@ -53,9 +57,24 @@ impl Written {
 
     /// What it takes; `None` where that is not known.
     fn pattern(&self) -> Option<Pattern<'_>> {
-        let Matching { methods, path, place } = self.matching.as_ref()?;
-        let name = self.name.as_deref().unwrap_or("?");
-        Some(Pattern { name, methods: methods.as_ref()?, path: path.as_ref()?, place: *place })
+        let Matching { methods, path, conditions, place } = self.matching.as_ref()?;
+        Some(Pattern {
+            name: self.name.as_deref().unwrap_or("?"),
+            methods: methods.as_ref()?,
+            path: path.as_ref()?,
+            conditions: conditions.as_ref()?,
+            place: *place,
+        })
+    }
+
+    /// As a way to the upstream; `None` where that is not known.
+    fn way(&self) -> Option<Way<'_>> {
+        let access = match self.fence.as_ref()? {
+            None => Access::Open,
+            Some(fenced) if fenced.fence.mode == ModeRule::Shared => Access::Shared,
+            Some(_) => Access::Fenced,
+        };
+        Some(Way { pattern: self.pattern()?, upstream: self.upstream?, access })
     }
 
     fn fenced(&self) -> Option<(&str, &Fenced)> {
@@ -76,7 +95,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
         let read = |block: &mut Block| {
             let name = name(block, &mut names);
             let upstream = upstreams.named(block, "upstream");
-            let matching = matching(block);
+            let matching = matching(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.what().to_owned();
             let naming = Naming { what: What::Key, route: &route, path, reserved: &reserved };
@@ -95,6 +114,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     };
     let routes: Vec<Written> = policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
     reach::check(&routes.iter().filter_map(Written::pattern).collect::<Vec<_>>(), faults);
+    bypass::check(&routes.iter().filter_map(Written::way).collect::<Vec<_>>(), faults);
     agree::check(&routes.iter().filter_map(Written::fenced).collect::<Vec<_>>(), faults);
     routes
 }
@@ -140,13 +160,14 @@ fn name(block: &mut Block, names: &mut HashSet<String>) -> Option<Arc<str>> {
 }
 
 /// Where the whole is missing, nothing is said about its parts.
-fn matching(route: &mut Block) -> Option<Matching> {
+fn matching(route: &mut Block, reserved: &ReservedFields) -> Option<Matching> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
     let read = |block: &mut Block| {
         let methods = methods(block);
         block.require("path", "path: \"/{rest...}\"");
         let path = path(block);
-        Matching { methods, path, place: block.place_of("path") }
+        let conditions = conditions::conditions(block, reserved);
+        Matching { methods, path, conditions, place: block.place_of("path") }
     };
     route.is_present("match").then(|| route.inner("match", read)).flatten()
 }

@@ -83,6 +83,11 @@ impl<'n> Upstreams<'n> {
         }
     }
 
+    /// Some route fences requests to it.
+    pub(super) fn is_fenced(&self, id: UpstreamId) -> bool {
+        self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.has_fenced_routes)
+    }
+
     /// The plan's upstreams; `None` where one of them is bad.
     pub(super) fn all(self) -> Option<Vec<Upstream>> {
         self.all.into_iter().map(|entry| entry.upstream).collect()

@@ -29,6 +29,7 @@ fn settings(block: &mut Block) -> ZooKeeper {
     };
     thin_margin(block, &zookeeper);
     short_session(block, &zookeeper);
+    beyond_ticks(block, &zookeeper);
     zookeeper
 }
 
@@ -85,6 +86,25 @@ fn short_session(block: &mut Block, zookeeper: &ZooKeeper) {
             fault.remedy("ask for a longer session, or lower the margin or the tick"),
         );
     }
+}
+
+/// What an ensemble grants unless its operator has set other bounds.
+fn beyond_ticks(block: &mut Block, zookeeper: &ZooKeeper) {
+    let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
+    let (least, most) = (tick * 2, tick * 20);
+    if (least..=most).contains(&session) {
+        return;
+    }
+    let message = format!(
+        "a session of {} is asked for, and with a tick of {} ZooKeeper grants {} to {}, unless it is set up otherwise",
+        scalar::written(session),
+        scalar::written(tick),
+        scalar::written(least),
+        scalar::written(most),
+    );
+    let fault = Diagnostic::new(Code::BeyondTicks, message);
+    let field = if block.is_present("session_timeout") { "session_timeout" } else { "tick" };
+    block.fault(field, fault.remedy("ask for a session between these, or write the ensemble's own `tick`"));
 }
 
 /// To the next whole millisecond, so that what the remedy says is enough.

@@ -25,17 +25,52 @@ pub struct BadServed;
 impl Hosts {
     /// Whatever its port: behind a load balancer it is not ours.
     pub fn contains(&self, host: &CanonicalHost) -> bool {
-        let Self::Only(served) = self else { return true };
-        served.iter().any(|served| served.is(host))
+        self.has(host.name())
+    }
+
+    /// `name` is that of a [`CanonicalHost`].
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(served) => served.iter().any(|served| served.takes(name)),
+        }
+    }
+
+    /// It has every host that `other` has.
+    pub(crate) fn cover(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) => true,
+            (Self::Only(_), Self::Any) => false,
+            (Self::Only(ours), Self::Only(theirs)) => {
+                theirs.iter().all(|their| ours.iter().any(|our| our.covers(their)))
+            }
+        }
+    }
+
+    /// Some host is in both.
+    pub(crate) fn meet(&self, other: &Self) -> bool {
+        let (Self::Only(ours), Self::Only(theirs)) = (self, other) else { return true };
+        ours.iter().any(|our| theirs.iter().any(|their| our.covers(their) || their.covers(our)))
     }
 }
 
 impl Served {
     /// Whatever its port.
     pub fn is(&self, host: &CanonicalHost) -> bool {
+        self.takes(host.name())
+    }
+
+    fn takes(&self, name: &str) -> bool {
         match self {
-            Self::Host(name) => host.name() == name,
-            Self::Below(tail) => host.name().len() > tail.len() && host.name().ends_with(tail),
+            Self::Host(host) => name == host,
+            Self::Below(tail) => name.len() > tail.len() && name.ends_with(tail.as_str()),
+        }
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        match other {
+            Self::Host(name) => self.takes(name),
+            Self::Below(tail) => matches!(self, Self::Below(ours) if tail.ends_with(ours.as_str())),
         }
     }
 

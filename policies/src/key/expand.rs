@@ -89,7 +89,29 @@ impl KeyTemplate {
     }
 }
 
+/// The value of a header field; `None` where it is absent or empty.
+pub(crate) fn header(values: &dyn Values, name: &str) -> Result<Option<String>, BadKey> {
+    Variable::plain(Source::Header(name.into())).present(values)
+}
+
+/// The value of a parameter of the query; `None` where it is absent or empty.
+pub(crate) fn parameter(values: &dyn Values, name: &str) -> Result<Option<String>, BadKey> {
+    Variable::plain(Source::Query(name.into())).present(values)
+}
+
 impl Variable {
+    fn plain(source: Source) -> Self {
+        Self { source, filters: Vec::new(), span: 0..0 }
+    }
+
+    fn present(&self, values: &dyn Values) -> Result<Option<String>, BadKey> {
+        match self.value(values) {
+            Ok(value) => Ok(Some(value)),
+            Err(BadKey::Missing { .. }) => Ok(None),
+            Err(bad) => Err(bad),
+        }
+    }
+
     fn value(&self, values: &dyn Values) -> Result<String, BadKey> {
         let value = self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply));
         match value {
@@ -112,7 +134,7 @@ impl Source {
     pub(super) fn value(&self, values: &dyn Values) -> Result<String, BadValue> {
         let value = match self {
             Self::Path(name) => values.path(name).ok_or(BadValue::Missing)?.to_owned(),
-            Self::Query(name) => parameter(values.query().unwrap_or_default(), name)?,
+            Self::Query(name) => found(values.query().unwrap_or_default(), name)?,
             Self::Header(name) => match values.header(name) {
                 Field::Absent => return Err(BadValue::Missing),
                 Field::Several => return Err(BadValue::Invalid(TWICE)),
@@ -155,22 +177,22 @@ fn whole_number(value: &str) -> Result<String, BadValue> {
 /// The one value of a query parameter (application/x-www-form-urlencoded, WHATWG URL 5.1).
 ///
 /// Stricter than that: what another reader of the same query could take for a second value is refused.
-fn parameter(query: &str, name: &str) -> Result<String, BadValue> {
+fn found(query: &str, name: &str) -> Result<String, BadValue> {
     // Older servers separate at semicolons, too, and would see parameters that this one does not.
     if query.contains(';') {
         return Err(BadValue::Invalid("is in a query with a semicolon, which servers read differently"));
     }
-    let mut found = None;
+    let mut value = None;
     for pair in query.split('&') {
         let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
         if form_decoded(raw_name)? != name.as_bytes() {
             continue;
         }
-        if found.replace(raw_value).is_some() {
+        if value.replace(raw_value).is_some() {
             return Err(BadValue::Invalid(TWICE));
         }
     }
-    text(form_decoded(found.ok_or(BadValue::Missing)?)?)
+    text(form_decoded(value.ok_or(BadValue::Missing)?)?)
 }
 
 fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {

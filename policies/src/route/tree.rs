@@ -88,7 +88,6 @@ impl Tree {
     }
 
     /// The first template that matches some path which `parts` match, too, of those that `takes` allows.
-    #[cfg(test)]
     pub(crate) fn first_meeting(&self, parts: &[Part], takes: impl Fn(usize) -> bool) -> Option<usize> {
         self.search(parts, takes, Sought::Meeting)
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 fn guard(text: &str) -> Guard {
-    let Loaded { plan, diagnostics } = load_guard(text);
+    let Loaded { plan, diagnostics, .. } = load_guard(text);
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 

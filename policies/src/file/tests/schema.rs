@@ -62,6 +62,9 @@ fn single(reader: &str) -> Value {
         }
         "route::protocol" => json!({"type": "string"}),
         "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
+        "log::collector" => {
+            json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
+        }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
         "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
@@ -136,6 +139,7 @@ impl Schema<'_> {
             How::Entries => {
                 json!({"type": "object", "additionalProperties": self.mapping(&format!("{path}/*"))})
             }
+            How::Texts => json!({"type": "object", "additionalProperties": single("text")}),
             How::Mapping => self.mapping(path),
         };
         how.iter().map(each).collect()

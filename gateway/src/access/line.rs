@@ -1,0 +1,139 @@
+//! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for it:
+//! what it cannot take is counted and lost.
+
+use std::{
+    io::{self, BufWriter, Write, stdout},
+    net::IpAddr,
+    sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use humantime::format_rfc3339_millis;
+use prometheus::IntCounter;
+use serde::Serialize;
+
+use super::Entry;
+use crate::refusal::{Outcome, Reason};
+
+/// Takes lines from any thread. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct AccessLog {
+    lines: SyncSender<Vec<u8>>,
+    lost: IntCounter,
+}
+
+/// Lines that wait for whoever reads our output.
+const WAITING: usize = 8192;
+
+impl AccessLog {
+    /// # Errors
+    /// The machine has no thread for it.
+    pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
+        let (lines, waiting) = sync_channel(WAITING);
+        thread::Builder::new().name("access-log".into()).spawn(move || write_all(&waiting))?;
+        Ok(Self { lines, lost })
+    }
+
+    pub(super) fn tell(&self, entry: &Entry) {
+        let mut line = serde_json::to_vec(&Line::of(entry)).expect("plain fields serialise");
+        line.push(b'\n');
+        if self.lines.try_send(line).is_err() {
+            self.lost.inc();
+        }
+    }
+}
+
+/// Ends with the last sender. A reader that is gone is no reason to end anything else.
+fn write_all(lines: &Receiver<Vec<u8>>) {
+    let mut output = BufWriter::new(stdout());
+    loop {
+        let line = match lines.try_recv() {
+            Ok(line) => Some(line),
+            Err(TryRecvError::Empty) => {
+                output.flush().ok();
+                lines.recv().ok()
+            }
+            Err(TryRecvError::Disconnected) => None,
+        };
+        let Some(line) = line else {
+            output.flush().ok();
+            return;
+        };
+        output.write_all(&line).ok();
+    }
+}
+
+/// Absent fields are not known, or not for this request.
+#[derive(Serialize)]
+struct Line<'a> {
+    ts: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<IpAddr>,
+    /// Of its certificate; of whoever is at the other end of the connection, which may be a proxy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_identity: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_certificate: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
+    method: &'a str,
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_ms: Option<f64>,
+    /// 499: the client went away before there was an answer.
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_ms: Option<f64>,
+    total_ms: f64,
+    bytes: u64,
+    complete: bool,
+}
+
+impl<'a> Line<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        let notes = &entry.notes;
+        let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
+        let trace = notes.trace.get();
+        let certificate = entry.peer.tls.as_ref().and_then(|tls| tls.client.as_ref());
+        Self {
+            ts: format_rfc3339_millis(entry.at).to_string(),
+            request_id: notes.request_id.get().and_then(|name| name.to_str().ok()),
+            trace_id: trace.map(|trace| trace.id()),
+            span_id: trace.map(|trace| trace.span()),
+            client: notes.client.get(),
+            client_identity: entry.client_identity(),
+            client_certificate: certificate.map(|identity| identity.fingerprint.as_str()),
+            route: entry.route.as_deref(),
+            method: entry.method.as_str(),
+            path: &entry.path,
+            key: entry.keys(),
+            token: notes.token.get().map(|token| token.to_string()),
+            wait_ms: notes.waited.get().map(millis),
+            upstream_ms: notes.upstream.get().map(millis),
+            status: entry.answered.as_ref().map_or(499, |answered| answered.status.as_u16()),
+            outcome: entry.outcome().map(Outcome::word),
+            reason: entry.reason().map(Reason::word),
+            head_ms: entry.answered.as_ref().map(|answered| millis(answered.after)),
+            total_ms: millis(entry.began.elapsed()),
+            bytes: entry.sent,
+            complete: entry.complete,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Sends spans to a collector (OTLP, `http/protobuf`), in batches, from a thread of its own. Requests never wait for it:
+//! what it cannot take, or the collector does not, is counted and lost. Nothing is sent twice.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError, mpsc as wait},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencegate_policies::plan::Traces;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Request, StatusCode,
+    client::conn::http1::{self, SendRequest},
+    header::{CONTENT_TYPE, HOST},
+};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    common::v1::InstrumentationScope,
+    resource::v1::Resource,
+    trace::v1::{ResourceSpans, ScopeSpans, Span},
+};
+use prometheus::IntCounter;
+use prost::Message;
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tracing::{info, warn};
+
+use super::{
+    Entry,
+    spans::{spans_of, text},
+};
+
+/// Takes spans from any thread. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Exporter {
+    queue: mpsc::Sender<Told>,
+    lost: IntCounter,
+    /// Disconnected when the thread has ended.
+    ended: Arc<Mutex<wait::Receiver<()>>>,
+}
+
+/// The same, for one plan.
+#[derive(Debug)]
+pub(super) struct Spans {
+    exporter: Exporter,
+    to: Arc<Traces>,
+}
+
+/// All of one request.
+#[derive(Debug)]
+struct Told {
+    to: Arc<Traces>,
+    spans: Vec<Span>,
+}
+
+/// Requests that wait for the collector.
+const WAITING: usize = 4096;
+/// Requests that are sent at once.
+const BATCH: usize = 256;
+/// So long is waited for more of them.
+const GATHERING: Duration = Duration::from_millis(500);
+/// For connecting, sending and the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For the last ones, when the process ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// An answer of a collector is some words.
+const LONGEST_ANSWER: usize = 64 << 10;
+
+impl Exporter {
+    /// # Errors
+    /// The machine has no thread for it.
+    pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
+        let (queue, told) = mpsc::channel(WAITING);
+        let (alive, ended) = wait::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let counter = lost.clone();
+        thread::Builder::new().name("spans".into()).spawn(move || {
+            let _alive = alive;
+            runtime.block_on(send_all(told, &counter));
+        })?;
+        Ok(Self { queue, lost, ended: Arc::new(Mutex::new(ended)) })
+    }
+
+    pub(super) fn to(&self, traces: &Arc<Traces>) -> Spans {
+        Spans { exporter: self.clone(), to: traces.clone() }
+    }
+
+    pub(super) fn finish(self) {
+        let Self { queue, ended, .. } = self;
+        drop(queue);
+        let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // An error either way: it has ended, or its collector is too slow.
+        ended.recv_timeout(FAREWELL).ok();
+    }
+}
+
+impl Spans {
+    pub(super) fn tell(&self, entry: &Entry) {
+        let spans = spans_of(entry);
+        if spans.is_empty() {
+            return;
+        }
+        if let Err(full) = self.exporter.queue.try_send(Told { to: self.to.clone(), spans }) {
+            self.exporter.lost.inc_by(full.into_inner().spans.len() as u64);
+        }
+    }
+}
+
+/// Ends with the last sender, after all that it has sent.
+async fn send_all(mut told: mpsc::Receiver<Told>, lost: &IntCounter) {
+    let mut line = Line::default();
+    let mut batch = Vec::new();
+    while told.recv_many(&mut batch, BATCH).await > 0 {
+        let more = async { while batch.len() < BATCH && told.recv_many(&mut batch, 1).await > 0 {} };
+        timeout(GATHERING, more).await.ok();
+        // Only a reload has some of them go elsewhere.
+        for same in batch.chunk_by(|one, next| one.to == next.to) {
+            lost.inc_by(line.send(same).await);
+        }
+        batch.clear();
+    }
+}
+
+/// The connection to the collector, and whether the last batch was taken.
+#[derive(Default)]
+struct Line {
+    connection: Option<(String, SendRequest<Full<Bytes>>)>,
+    fails: bool,
+}
+
+/// Why a batch was not taken.
+#[derive(Debug, thiserror::Error)]
+enum NotTaken {
+    #[error("connect")]
+    Connect(#[from] io::Error),
+    #[error("the connection broke")]
+    Broken(#[from] hyper::Error),
+    #[error("it answered {0}")]
+    Refused(StatusCode),
+    #[error("its answer cannot be read")]
+    Unreadable,
+}
+
+impl Line {
+    /// How many spans were lost.
+    async fn send(&mut self, batch: &[Told]) -> u64 {
+        let Some(to) = batch.first().map(|told| told.to.clone()) else { return 0 };
+        let count = batch.iter().map(|told| told.spans.len() as u64).sum();
+        let sent = timeout(PATIENCE, self.exchange(&to, written(&to, batch))).await;
+        let (lost, why) = match sent {
+            Ok(Ok(rejected)) => (rejected, None),
+            Ok(Err(why)) => (count, Some(why.to_string())),
+            Err(_elapsed) => (count, Some(format!("no answer within {PATIENCE:?}"))),
+        };
+        // Told when it changes: a collector that is away is away for every batch.
+        match (&why, self.fails) {
+            (Some(why), false) => warn!(collector = to.collector, why, "spans.not_taken"),
+            (None, true) => info!(collector = to.collector, "spans.taken_again"),
+            _ => {}
+        }
+        self.fails = why.is_some();
+        lost
+    }
+
+    /// How many spans the collector did not want.
+    ///
+    /// # Cancellation
+    /// The connection is closed: its answer would be taken for the next one's.
+    async fn exchange(&mut self, to: &Traces, batch: Bytes) -> Result<u64, NotTaken> {
+        let known = self.connection.take().filter(|(name, line)| *name == to.collector && !line.is_closed());
+        let mut line = match known {
+            Some((_, line)) => line,
+            None => connect(&to.collector).await?,
+        };
+        let request = Request::post("/v1/traces")
+            .header(HOST, &to.collector)
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .body(Full::new(batch))
+            .expect("the plan holds an authority");
+        line.ready().await?;
+        let (head, body) = line.send_request(request).await?.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|_| NotTaken::Unreadable)?;
+        self.connection = Some((to.collector.clone(), line));
+        if !head.status.is_success() {
+            return Err(NotTaken::Refused(head.status));
+        }
+        // What is no answer of the protocol has taken them all the same.
+        let answer = ExportTraceServiceResponse::decode(body.to_bytes()).unwrap_or_default();
+        let rejected = answer.partial_success.map_or(0, |partly| partly.rejected_spans);
+        Ok(u64::try_from(rejected).unwrap_or_default())
+    }
+}
+
+async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, NotTaken> {
+    let stream = TcpStream::connect(collector).await?;
+    let (line, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends when its other half is dropped; what broke it is told to whoever waits for an answer.
+    tokio::spawn(connection);
+    Ok(line)
+}
+
+fn written(to: &Traces, batch: &[Told]) -> Bytes {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let scope = InstrumentationScope {
+        name: "fencegate".to_owned(),
+        version: VERSION.to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let spans = batch.iter().flat_map(|told| told.spans.iter().cloned()).collect();
+    let attributes = [text("service.name", Some(&to.service_name)), text("service.version", Some(VERSION))];
+    let resource = Resource { attributes: attributes.into_iter().flatten().collect(), ..Resource::default() };
+    let spans = ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() };
+    let spans =
+        ResourceSpans { resource: Some(resource), scope_spans: vec![spans], ..ResourceSpans::default() };
+    ExportTraceServiceRequest { resource_spans: vec![spans] }.encode_to_vec().into()
+}

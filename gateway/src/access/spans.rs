@@ -1,0 +1,167 @@
+//! What a request was, as spans of OpenTelemetry: the request itself, the wait for its lock, and the exchange with the
+//! upstream. Names and attributes are those of the semantic conventions for HTTP, and ours begin with `fencegate.`.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use hyper::{Method, StatusCode};
+use opentelemetry_proto::tonic::{
+    common::v1::{AnyValue, KeyValue, any_value::Value},
+    trace::v1::{Span, Status, span::SpanKind, status::StatusCode as Verdict},
+};
+
+use super::Entry;
+use crate::{
+    refusal::{Outcome, Reason},
+    steps::trace::Trace,
+};
+
+/// All of one request; nothing for one whose trace is not recorded.
+pub(super) fn spans_of(entry: &Entry) -> Vec<Span> {
+    let Some(trace) = entry.notes.trace.get().filter(Trace::is_recorded) else { return Vec::new() };
+    let mut spans = vec![request(entry, &trace)];
+    spans.extend(lock(entry, &trace));
+    spans.extend(upstream(entry, &trace));
+    spans
+}
+
+fn request(entry: &Entry, trace: &Trace) -> Span {
+    let route = entry.route.as_deref();
+    let (method, verb) = method(&entry.method);
+    let name = route.map_or_else(|| verb.to_owned(), |route| format!("{verb} {route}"));
+    let status = entry.answered.as_ref().map(|answered| answered.status);
+    let failed = match status {
+        None => Some("client_gone".to_owned()),
+        Some(status) => status.is_server_error().then(|| error_type(entry.reason(), status)),
+    };
+    let token = entry.notes.token.get().map(|token| token.to_string());
+    let attributes = [
+        text("http.request.method", Some(method)),
+        number("http.response.status_code", status.map(|status| i64::from(status.as_u16()))),
+        text("fencegate.route", route),
+        text("fencegate.outcome", entry.outcome().map(Outcome::word)),
+        text("fencegate.reason", entry.reason().map(Reason::word)),
+        text("fencegate.token", token.as_deref()),
+        text("fencegate.key", entry.keys().as_deref()),
+        text("error.type", failed.as_deref()),
+    ];
+    Span {
+        span_id: id(trace.span),
+        parent_span_id: trace.parent.map(id).unwrap_or_default(),
+        kind: SpanKind::Server.into(),
+        status: failed.map(|_| failure()),
+        ..span(entry, trace, name, attributes, entry.began, entry.began.elapsed())
+    }
+}
+
+/// `None` where the key was there already.
+fn lock(entry: &Entry, trace: &Trace) -> Option<Span> {
+    let began = entry.notes.asked.get()?.into_std();
+    // Not granted: it ended with the answer that says so, or with the client.
+    let waited = entry.notes.waited.get().unwrap_or_else(|| answered(entry, began));
+    let attributes = [text("fencegate.key", entry.keys().as_deref())];
+    Some(span(entry, trace, "lock".to_owned(), attributes, began, waited))
+}
+
+/// The last sending. `None` where nothing was sent.
+fn upstream(entry: &Entry, trace: &Trace) -> Option<Span> {
+    let sent = entry.notes.sent.borrow();
+    let (began, upstream) = sent.as_ref()?;
+    let began = began.into_std();
+    let head = entry.notes.upstream.get();
+    // What a refusal of our own says is not what the upstream has said.
+    let status = entry.answered.as_ref().filter(|answered| head.is_some() && answered.reason.is_none());
+    let status = status.map(|answered| answered.status);
+    let failed = match (head, status) {
+        (None, _) => Some(entry.reason().map_or("client_gone", Reason::word).to_owned()),
+        (Some(_), status) => {
+            status.filter(StatusCode::is_server_error).map(|status| error_type(None, status))
+        }
+    };
+    let (method, verb) = method(&entry.method);
+    let attributes = [
+        text("http.request.method", Some(method)),
+        number("http.response.status_code", status.map(|status| i64::from(status.as_u16()))),
+        text("fencegate.upstream", Some(upstream)),
+        text("error.type", failed.as_deref()),
+    ];
+    let took = head.unwrap_or_else(|| answered(entry, began));
+    Some(Span {
+        // The upstream has seen this one as its parent.
+        span_id: id(trace.below),
+        kind: SpanKind::Client.into(),
+        status: failed.map(|_| failure()),
+        ..span(entry, trace, verb.to_owned(), attributes, began, took)
+    })
+}
+
+/// Below the request, with an id of its own.
+fn span(
+    entry: &Entry,
+    trace: &Trace,
+    name: String,
+    attributes: impl IntoIterator<Item = Option<KeyValue>>,
+    began: Instant,
+    took: Duration,
+) -> Span {
+    let start = entry.at + began.saturating_duration_since(entry.began);
+    Span {
+        trace_id: trace.id.to_be_bytes().to_vec(),
+        span_id: id(fastrand::u64(1..)),
+        parent_span_id: id(trace.span),
+        flags: u32::from(trace.flags),
+        name,
+        kind: SpanKind::Internal.into(),
+        start_time_unix_nano: nanos(start),
+        end_time_unix_nano: nanos(start + took),
+        attributes: attributes.into_iter().flatten().collect(),
+        ..Span::default()
+    }
+}
+
+/// From then to the answer; to now where there was none.
+fn answered(entry: &Entry, from: Instant) -> Duration {
+    let end = entry.answered.as_ref().map_or_else(Instant::now, |answered| entry.began + answered.after);
+    end.saturating_duration_since(from)
+}
+
+/// As attribute, and as the beginning of a name: what clients make up must not make names.
+fn method(method: &Method) -> (&'static str, &'static str) {
+    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+    KNOWN
+        .into_iter()
+        .find(|known| *known == method.as_str())
+        .map_or(("_OTHER", "HTTP"), |known| (known, known))
+}
+
+fn error_type(reason: Option<Reason>, status: StatusCode) -> String {
+    reason.map_or_else(|| status.as_u16().to_string(), |reason| reason.word().to_owned())
+}
+
+fn failure() -> Status {
+    Status { code: Verdict::Error.into(), message: String::new() }
+}
+
+fn id(span: u64) -> Vec<u8> {
+    span.to_be_bytes().to_vec()
+}
+
+fn nanos(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn text(key: &str, value: Option<&str>) -> Option<KeyValue> {
+    attribute(key, Value::StringValue(value?.to_owned()))
+}
+
+fn number(key: &str, value: Option<i64>) -> Option<KeyValue> {
+    attribute(key, Value::IntValue(value?))
+}
+
+fn attribute(key: &str, value: Value) -> Option<KeyValue> {
+    Some(KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    })
+}

@@ -1,0 +1,141 @@
+//! Looks at ZooKeeper as a gateway would find it: through a session of its own, which is closed again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic, Severity},
+    plan::{Gateway, ZooKeeper},
+};
+use tokio::time::timeout;
+
+use super::findings::{Findings, told};
+use crate::session::{
+    era::{self, Meta},
+    link::{Connect, Fault, Link},
+    nameplate::{Member, gateway_of},
+    paths::Paths,
+    zookeeper::{Servers, Session, Writer},
+};
+
+/// For a session, and once more for all questions.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The installation, where one was found.
+pub(super) async fn look(findings: &Findings, gateway: &Gateway) -> Option<Meta> {
+    let zookeeper = &gateway.zookeeper;
+    let servers = zookeeper.servers.join(", ");
+    let connected = timeout(PATIENCE, Servers::of(zookeeper).connect()).await;
+    let link = match connected.unwrap_or_else(|_| Err(Fault::Refused("no answer in time".into()))) {
+        Ok(link) => link,
+        Err(fault) => {
+            let message = format!("no session with ZooKeeper at {servers}: {fault}");
+            let remedy = "start the ensemble, or correct `servers`; `nc` to each of them shows which answers";
+            findings.wrong(&["zookeeper", "servers"], Code::NoEnsemble, message, remedy);
+            return None;
+        }
+    };
+    session(findings, zookeeper, &servers, link.timeout());
+    let asked = timeout(PATIENCE, ask(findings, gateway, &link)).await;
+    link.close().await;
+    asked.unwrap_or_else(|_| {
+        let message = format!("ZooKeeper at {servers} gave a session, and then no answers");
+        findings.wrong(
+            &["zookeeper", "servers"],
+            Code::NoEnsemble,
+            message,
+            "look at its log: it may have no quorum",
+        );
+        None
+    })
+}
+
+fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: Duration) {
+    let asked = zookeeper.session_timeout;
+    let margin = zookeeper.margin(granted);
+    findings.saw(
+        "zookeeper",
+        format!(
+            "{servers} grants a session of {granted:?} for the {asked:?} asked for; in its last {margin:?} nothing is sent"
+        ),
+    );
+    if granted == asked {
+        return;
+    }
+    let message = format!("ZooKeeper grants a session of {granted:?}, not the {asked:?} asked for");
+    let least = ZooKeeper::least_margin(granted, zookeeper.tick);
+    let short = margin < least || margin + ZooKeeper::heartbeat(granted) * 2 > granted;
+    let mut diagnostic = Diagnostic::new(Code::SessionNegotiated, message);
+    if short {
+        // A gateway does not start under it.
+        diagnostic.severity = Severity::Error;
+    }
+    let remedy = "ask for what it grants, or change its minSessionTimeout, maxSessionTimeout and tickTime";
+    findings.found(&["zookeeper", "session_timeout"], diagnostic.remedy(remedy));
+}
+
+async fn ask(findings: &Findings, gateway: &Gateway, link: &Session) -> Option<Meta> {
+    let paths = Paths::below(&gateway.zookeeper.root);
+    let root = paths.root();
+    match link.writers(root).await {
+        Ok(writers) => who_writes(findings, root, &writers),
+        Err(Fault::NoNode) => {}
+        Err(fault) => findings.saw("root", format!("who may write {root} cannot be told: {fault}")),
+    }
+    let meta = match era::read(link, &paths).await {
+        Ok(era) => era.meta,
+        Err(unreadable) => {
+            let remedy =
+                "make it once: `fencegate era init -c <policy>`, or start one gateway with `run --init`";
+            findings.wrong(&["zookeeper", "root"], Code::NoInstallation, told(&unreadable), remedy);
+            return None;
+        }
+    };
+    findings.saw("root", format!("{root} has installation {}, era {}", meta.uuid, meta.era));
+    match members(link, &paths).await {
+        Ok(members) => others(findings, gateway, &members),
+        Err(fault) => findings.saw("members", format!("not to be told: {fault}")),
+    }
+    Some(meta)
+}
+
+fn who_writes(findings: &Findings, root: &str, writers: &[Writer]) {
+    let named = writers.iter().map(|Writer { who, may }| format!("{who} ({may})"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    findings.saw("root", format!("{root} may be written by {named}"));
+    if writers.iter().any(Writer::is_everybody) {
+        let message = format!("whoever reaches ZooKeeper may write {root}, and take every lock away");
+        let remedy = "let only the gateways' hosts in: `setAcl -R <root> ip:10.0.0.0/8:cdrwa`, and keep its port from others";
+        findings.wrong(&["zookeeper", "root"], Code::RootOpen, message, remedy);
+    }
+}
+
+/// The plan of each gateway, by its name. A node that goes meanwhile is one of a gateway that has gone.
+async fn members(link: &Session, paths: &Paths) -> Result<BTreeMap<String, String>, Fault> {
+    let mut plans = BTreeMap::new();
+    for node in link.children(&paths.members()).await? {
+        let Ok((data, _)) = link.data(&format!("{}/{node}", paths.members())).await else { continue };
+        if let Ok(member) = serde_json::from_slice::<Member>(&data) {
+            plans.insert(gateway_of(&node).to_owned(), member.plan);
+        }
+    }
+    Ok(plans)
+}
+
+fn others(findings: &Findings, gateway: &Gateway, plans: &BTreeMap<String, String>) {
+    let ours = format!("{:016x}", gateway.fingerprint);
+    let unlike: Vec<&str> =
+        plans.iter().filter(|(_, plan)| **plan != ours).map(|(name, _)| name.as_str()).collect();
+    findings.saw(
+        "members",
+        format!("{} gateways, {} of them with other locks than this file", plans.len(), unlike.len()),
+    );
+    if !unlike.is_empty() {
+        let message = format!(
+            "{} would lock other keys than this file: while both run, one resource has two locks",
+            unlike.join(", ")
+        );
+        let remedy =
+            "give all gateways of one root the same routes and keys, or change them with all of them stopped";
+        findings.wrong(&["routes"], Code::PlansDiffer, message, remedy);
+    }
+}

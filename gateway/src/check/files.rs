@@ -1,0 +1,86 @@
+//! Looks at the files that a policy names: are they there, are they what they should be, and for how long.
+
+use std::{
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic},
+    plan::{Admin, ServedTls},
+};
+use rustix::fs::{Access, access};
+
+use super::findings::{Findings, told};
+use crate::{admin::bearer::Bearer, listen::certificates::examine};
+
+/// A certificate that ends sooner is worth a word: somebody has to find the time to renew it.
+const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// What a listener shows its clients.
+pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls>) {
+    let Some(tls) = tls else { return };
+    match examine(tls) {
+        Err(bad) => {
+            let remedy = "put a certificate with its chain and its own key there, in PEM; the process does not start without";
+            findings.wrong(way, Code::ListenerTls, told(&bad), remedy);
+        }
+        Ok(examined) => {
+            for (number, (path, until)) in examined.iter().enumerate() {
+                let number = number.to_string();
+                let way = [way, &["certificates", &number, "certificate_file"]].concat();
+                certificate(findings, &way, &path.display().to_string(), *until);
+            }
+        }
+    }
+}
+
+pub(super) fn admin(findings: &Findings, admin: &Admin) {
+    listener(findings, &["admin", "tls"], admin.tls.as_ref());
+    if let Some(file) = &admin.bearer
+        && let Err(bad) = Bearer::open(file)
+    {
+        unusable(findings, &["admin", "auth", "bearer_file"], &told(&bad));
+    }
+}
+
+pub(super) fn unusable(findings: &Findings, way: &[&str], why: &str) {
+    let remedy = "the process does not start without it: see that it is there, and who may read it";
+    findings.wrong(way, Code::FileUnusable, why, remedy);
+}
+
+/// `until`: seconds since 1970.
+pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until: Option<u64>) {
+    let Some(until) = until else { return };
+    let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
+    match left {
+        Err(_) => {
+            let fault = Diagnostic::new(Code::Expired, format!("the certificate {which} has expired"));
+            findings.found(
+                way,
+                fault.remedy("put a new one in its place: it is taken over while the process runs"),
+            );
+        }
+        Ok(left) if left < SOON => {
+            let message = format!("the certificate {which} expires in {} days", left.as_secs() / 86_400);
+            let remedy = "put a new one in its place: it is taken over while the process runs";
+            findings.wrong(way, Code::ExpiresSoon, message, remedy);
+        }
+        Ok(left) => {
+            findings.saw("certificates", format!("{which} is valid for {} days", left.as_secs() / 86_400))
+        }
+    }
+}
+
+/// Asks the system, and writes nothing.
+pub(super) fn writable(findings: &Findings, way: &[&str], folder: &Path) {
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) if folder.is_dir() => findings.saw("folders", format!("{} can be written", folder.display())),
+        told => {
+            let why = told.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
+            let message = format!("nothing can be written to {}: {why}", folder.display());
+            let remedy = "make the folder, and give it to the user that the process runs as";
+            findings.wrong(way, Code::FolderUnusable, message, remedy);
+        }
+    }
+}

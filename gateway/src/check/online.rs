@@ -1,0 +1,111 @@
+//! Looks at everything that a plan leads to at the same time, within a bounded time.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic},
+    plan::{Gateway, Guard, Level, Store, Verification},
+};
+use futures_util::future::{join, join_all};
+use tokio::task::LocalSet;
+
+use super::{
+    endpoints, ensemble, files,
+    findings::{Fact, Findings, told},
+};
+use crate::ticket::{Pace, Ticketing, Verifier};
+
+/// What was found out.
+pub(super) struct Found {
+    pub(super) facts: Vec<Fact>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
+    let findings = Findings::in_file(text);
+    let serving = &gateway.serving;
+    let listener = ["listeners", &serving.listener.name, "tls"];
+    files::listener(&findings, &listener, serving.listener.tls.as_ref());
+    files::admin(&findings, &serving.admin);
+    if let Some(key) = &gateway.tickets
+        && let Err(bad) = Ticketing::new(key, gateway, &Default::default())
+    {
+        files::unusable(&findings, &["tickets"], &told(&bad));
+    }
+    if let Some(folder) = &gateway.state_dir {
+        files::writable(&findings, &["state_dir"], folder);
+    }
+    run(async {
+        let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));
+        let (installation, met) = join(ensemble::look(&findings, gateway), join_all(endpoints)).await;
+        for (upstream, met) in serving.upstreams.iter().zip(met) {
+            if upstream.fencing == Level::Guard {
+                endpoints::judge(&findings, upstream, &met, installation.as_ref());
+            }
+        }
+    })?;
+    Ok(found(findings))
+}
+
+pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
+    let findings = Findings::in_file(text);
+    let serving = &guard.serving;
+    files::listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
+    files::admin(&findings, &serving.admin);
+    let Store::Redb(store) = &guard.store;
+    files::writable(&findings, &["store", "redb"], folder(store));
+    run(async {
+        let upstreams = serving.upstreams.iter().map(|upstream| endpoints::of_guard(&findings, upstream));
+        join(join_all(upstreams), keys(&findings, guard.tickets.as_ref())).await;
+    })?;
+    Ok(found(findings))
+}
+
+/// The folder that a file is made in.
+fn folder(file: &Path) -> &Path {
+    file.parent().unwrap_or(Path::new("/"))
+}
+
+/// What the tickets of gateways are verified with.
+async fn keys(findings: &Findings, from: Option<&Verification>) {
+    let opened = |path: &PathBuf, verifier: Result<Verifier, crate::ticket::BadFile>| match verifier {
+        Ok(_) => findings.saw("tickets", format!("verified with {}", path.display())),
+        Err(bad) => files::unusable(findings, &["tickets"], &told(&bad)),
+    };
+    match from {
+        None => {}
+        Some(Verification::PublicKeys(path)) => opened(path, Verifier::from_jwks_file(path)),
+        Some(Verification::Secret(path)) => opened(path, Verifier::from_secret_file(path)),
+        Some(Verification::Jwks(url)) => {
+            let fetched = match Verifier::from_jwks_url(url, Pace::default()) {
+                Ok(verifier) => verifier.fetch().await.map_err(|error| told(&error)),
+                Err(bad) => Err(told(&bad)),
+            };
+            match fetched {
+                Ok(()) => findings.saw("tickets", format!("verified with {url}")),
+                Err(why) => findings.wrong(
+                    &["tickets", "jwks_url"],
+                    Code::NoEndpoint,
+                    format!("the ticket keys at {url} cannot be fetched: {why}"),
+                    "without them every ticket is refused: start the gateway that shows them, or name a file",
+                ),
+            }
+        }
+    }
+}
+
+fn run(look: impl Future<Output = ()>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, look);
+    // A name server that does not answer is not waited for any longer.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+fn found(findings: Findings) -> Found {
+    let (facts, diagnostics) = findings.sorted();
+    Found { facts, diagnostics }
+}

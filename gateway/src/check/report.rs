@@ -1,0 +1,71 @@
+//! What was found, for machines. The shape is described in `policies/README.md`, and does not lose fields.
+
+use fencegate_policies::{
+    diagnose::{Diagnostic, Severity},
+    file::Kind,
+};
+use serde::Serialize;
+
+use super::{Checked, Fact};
+
+#[derive(Debug, Serialize)]
+pub struct Report<'c> {
+    pub file: &'c str,
+    pub kind: &'static str,
+    /// No error.
+    pub good: bool,
+    pub errors: usize,
+    pub warnings: usize,
+    pub diagnostics: Vec<Said<'c>>,
+    /// `null` without `--online`, and where the file has errors.
+    pub online: Option<&'c [Fact]>,
+}
+
+/// One diagnostic.
+#[derive(Debug, Serialize)]
+pub struct Said<'c> {
+    pub code: &'static str,
+    pub severity: String,
+    pub message: &'c str,
+    /// Counted from 1; `null` where no part of the file is at fault.
+    pub line: Option<usize>,
+    /// In characters, from 1.
+    pub column: Option<usize>,
+    /// In characters.
+    pub width: Option<usize>,
+    pub remedy: Option<&'c str>,
+}
+
+impl<'c> Said<'c> {
+    pub fn of(diagnostic: &'c Diagnostic) -> Self {
+        let place = diagnostic.place;
+        Self {
+            code: diagnostic.code.number(),
+            severity: diagnostic.severity.to_string(),
+            message: &diagnostic.message,
+            line: place.map(|place| place.line),
+            column: place.map(|place| place.column),
+            width: place.map(|place| place.width),
+            remedy: diagnostic.remedy.as_deref(),
+        }
+    }
+}
+
+impl<'c> Report<'c> {
+    pub fn of(file: &'c str, checked: &'c Checked) -> Self {
+        let kind = match checked.kind {
+            Kind::Gateway => "gateway",
+            Kind::Guard => "guard",
+        };
+        let said = Self::about(file, kind, &checked.diagnostics);
+        Self { online: checked.online.as_deref(), ..said }
+    }
+
+    /// Of a file that could not be looked into.
+    pub fn about(file: &'c str, kind: &'static str, diagnostics: &'c [Diagnostic]) -> Self {
+        let count = |severity| diagnostics.iter().filter(|one| one.severity == severity).count();
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        let diagnostics = diagnostics.iter().map(Said::of).collect();
+        Self { file, kind, good: errors == 0, errors, warnings, diagnostics, online: None }
+    }
+}

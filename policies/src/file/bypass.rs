@@ -1,0 +1,106 @@
+//! Finds the ways round a fence: routes by which requests that write reach a fenced resource without its lock.
+
+use super::{Faults, reach::Pattern};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::UpstreamId,
+    route::tree::{Part, Tree},
+};
+
+/// A route, and whether it holds a lock that keeps writers apart.
+pub(super) struct Way<'r> {
+    pub(super) pattern: Pattern<'r>,
+    pub(super) upstream: UpstreamId,
+    pub(super) access: Access,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Fenced,
+    /// `fence: none`.
+    Open,
+    /// Readers among each other: they keep nobody from writing.
+    Shared,
+}
+
+/// Methods that change nothing (RFC 9110, 9.2.1).
+const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
+
+/// `ways` in the order in which they are tried.
+pub(super) fn check(ways: &[Way], faults: &Faults) {
+    let mut fenced = Tree::new();
+    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.access == Access::Fenced) {
+        fenced.insert(index, way.pattern.path);
+    }
+    for (index, open) in ways.iter().enumerate().filter(|(_, way)| way.access == Access::Open) {
+        let parts: Vec<Part> = open.pattern.path.pieces().iter().map(Part::from).collect();
+        let round = |other: usize| {
+            ways[other].upstream == open.upstream
+                && ways[other].pattern.conditions.meet(open.pattern.conditions)
+                && passed(&ways[other], open, other < index).is_some()
+        };
+        if let Some(other) = fenced.first_meeting(&parts, round) {
+            let methods = passed(&ways[other], open, other < index).unwrap_or_default();
+            faults.push(open_path(&ways[other], open, &methods));
+        } else if parts.iter().any(|part| matches!(part, Part::Rest)) {
+            let alike = |other: usize| {
+                ways[other].upstream == open.upstream && !shared_writes(&ways[other], open).is_empty()
+            };
+            if let Some(other) = fenced.first_meeting(&parts, alike) {
+                faults.push(loose(&ways[other], open));
+            }
+        }
+    }
+}
+
+/// What writes, goes by `open`, and is meant for the paths of `fenced`; `None` where nothing is.
+fn passed(fenced: &Way, open: &Way, fenced_first: bool) -> Option<String> {
+    // What the fenced route takes first does not come by.
+    let taken = fenced_first && fenced.pattern.conditions.cover(open.pattern.conditions);
+    let taken = |method: &str| taken && takes(fenced, method);
+    if open.pattern.methods.is_empty() {
+        let all = taken("POST") && fenced.pattern.methods.is_empty();
+        return (!all).then(|| match fenced.pattern.methods {
+            [] => "every method".to_owned(),
+            methods if fenced_first => format!("every method but {}", methods.join(", ")),
+            _ => "every method".to_owned(),
+        });
+    }
+    let methods: Vec<&str> = writing(open).filter(|method| !taken(method)).collect();
+    (!methods.is_empty()).then(|| methods.join(", "))
+}
+
+fn writing<'w>(way: &'w Way) -> impl Iterator<Item = &'w str> {
+    way.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
+}
+
+/// Methods that write and that both take.
+fn shared_writes<'w>(fenced: &'w Way, open: &'w Way) -> Vec<&'w str> {
+    match (fenced.pattern.methods, open.pattern.methods) {
+        ([], []) => vec!["POST"],
+        ([], _) => writing(open).collect(),
+        (_, []) => writing(fenced).collect(),
+        _ => writing(open).filter(|method| takes(fenced, method)).collect(),
+    }
+}
+
+fn takes(way: &Way, method: &str) -> bool {
+    way.pattern.methods.is_empty() || way.pattern.methods.iter().any(|ours| ours == method)
+}
+
+fn open_path(fenced: &Way, open: &Way, methods: &str) -> Diagnostic {
+    let (locks, passes) = (fenced.pattern.name, open.pattern.name);
+    let message =
+        format!("route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences");
+    let remedy = "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only";
+    Diagnostic::new(Code::OpenPath, message).at(open.pattern.place).remedy(remedy)
+}
+
+fn loose(fenced: &Way, open: &Way) -> Diagnostic {
+    let (locks, passes) = (fenced.pattern.name, open.pattern.name);
+    let message = format!(
+        "a path of route `{locks}` in another spelling, with other case or a slash at its end, passes by route `{passes}` without a lock"
+    );
+    let remedy = "leave out the methods that write, or make sure the service refuses such spellings";
+    Diagnostic::new(Code::LooseRoute, message).at(open.pattern.place).remedy(remedy)
+}

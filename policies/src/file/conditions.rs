@@ -1,0 +1,44 @@
+//! Reads what a request has to carry, beside its method and path, so that a route takes it.
+
+use super::{block::Block, key::HOP_BY_HOP, listener};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::is_token,
+    plan::{Conditions, ReservedFields},
+};
+
+pub(super) fn conditions(block: &mut Block, reserved: &ReservedFields) -> Option<Conditions> {
+    let hosts = listener::hosts(block);
+    let headers = block.texts("headers", |name, value| header(name, value, reserved));
+    let query = block.texts("query", parameter);
+    Some(Conditions { hosts, headers: headers?, query: query? })
+}
+
+fn header(name: &str, wanted: &str, reserved: &ReservedFields) -> Result<(String, String), Diagnostic> {
+    let lower = name.to_ascii_lowercase();
+    let why = match &*lower {
+        _ if !is_token(name) => "is not the name of a header field",
+        "host" => "has many spellings for one host: use `hosts`",
+        _ if reserved.contains(&lower) => "is removed from what clients send",
+        _ if HOP_BY_HOP.contains(&&*lower) => "belongs to a connection, not to a request",
+        _ => return value(name, wanted).map(|()| (lower, wanted.to_owned())),
+    };
+    let fault = Diagnostic::new(Code::BadCondition, format!("no request can be told by `{name}`: it {why}"));
+    Err(fault.remedy("write a field that the client sends, such as `x-tenant: acme`"))
+}
+
+fn parameter(name: &str, wanted: &str) -> Result<(String, String), Diagnostic> {
+    if name.is_empty() {
+        return Err(Diagnostic::new(Code::BadCondition, "a parameter of the query has a name"));
+    }
+    value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
+}
+
+/// Values compare exactly, once spaces around them and the escapes of a query are gone.
+fn value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
+    if !wanted.is_empty() && wanted.trim() == wanted && !wanted.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let message = format!("no request has this value of `{name}`: it is empty, or has spaces around it");
+    Err(Diagnostic::new(Code::BadCondition, message).remedy("write the value that counts, such as `acme`"))
+}

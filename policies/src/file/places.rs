@@ -1,0 +1,57 @@
+//! Finds where in a file something stands, for whoever finds out beyond the file that it does not work.
+
+use super::{
+    Faults,
+    yaml::{self, Node, Value},
+};
+use crate::diagnose::Place;
+
+/// A file, to be looked through.
+#[derive(Debug)]
+pub struct Places {
+    root: Option<Node>,
+}
+
+impl Places {
+    /// Of a file that has been read well.
+    pub fn of(text: &str) -> Self {
+        Self { root: yaml::parse(text, &|_| None, &Faults::default()) }
+    }
+
+    /// Where the end of the way stands, or as much of it as is written. Steps are names of fields, and numbers of items.
+    pub fn find(&self, way: &[&str]) -> Option<Place> {
+        let mut node = self.root.as_ref()?;
+        let mut place = None;
+        for step in way {
+            let Some(next) = child(node, step) else { break };
+            place = Some(next.place);
+            node = next;
+        }
+        place
+    }
+}
+
+fn child<'n>(node: &'n Node, step: &str) -> Option<&'n Node> {
+    match &node.value {
+        Value::Mapping(entries) => entries.iter().find(|(key, _)| key.text == step).map(|(_, node)| node),
+        Value::List(items) => items.get(step.parse::<usize>().ok()?),
+        Value::Nothing | Value::Unset | Value::Scalar(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_found_and_else_what_it_would_stand_in() {
+        let places = Places::of("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");
+        let at = |way: &[&str]| places.find(way).map(|place| (place.line, place.column));
+        assert_eq!(at(&["a", "b", "0"]), Some((2, 7)));
+        assert_eq!(at(&["a", "b", "1", "c"]), Some((2, 14)));
+        assert_eq!(at(&["a", "b", "7"]), at(&["a", "b"]));
+        assert_eq!(at(&["a", "z", "0"]), Some((2, 3)));
+        assert_eq!((at(&["z"]), at(&[])), (None, None));
+        assert_eq!(Places::of("[").find(&["a"]), None);
+    }
+}

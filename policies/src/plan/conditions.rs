@@ -1,0 +1,185 @@
+//! What a request has to carry beside its method and path, so that a route takes it.
+
+use std::fmt;
+
+use crate::{
+    host::Hosts,
+    key::{self, BadKey, Values},
+};
+
+/// All of them have to hold. Where there are none, they do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conditions {
+    pub hosts: Hosts,
+    /// Names in lower case, and the one value that counts.
+    pub headers: Vec<(String, String)>,
+    /// Names and values, decoded as a form would be.
+    pub query: Vec<(String, String)>,
+}
+
+impl Conditions {
+    pub fn are_none(&self) -> bool {
+        self.hosts == Hosts::Any && self.headers.is_empty() && self.query.is_empty()
+    }
+
+    /// # Errors
+    /// A value that somebody else could read as another one, such as a field that is there twice: whether the route
+    /// takes the request is not known.
+    pub fn hold(&self, values: &dyn Values) -> Result<bool, BadKey> {
+        if !values.host().map_or(self.hosts == Hosts::Any, |host| self.hosts.has(host)) {
+            return Ok(false);
+        }
+        for (name, wanted) in &self.headers {
+            if key::header(values, name)?.as_ref() != Some(wanted) {
+                return Ok(false);
+            }
+        }
+        for (name, wanted) in &self.query {
+            if key::parameter(values, name)?.as_ref() != Some(wanted) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// They hold wherever `other` do.
+    pub(crate) fn cover(&self, other: &Self) -> bool {
+        let among = |ours: &[(String, String)], theirs: &[(String, String)]| {
+            ours.iter().all(|condition| theirs.contains(condition))
+        };
+        self.hosts.cover(&other.hosts)
+            && among(&self.headers, &other.headers)
+            && among(&self.query, &other.query)
+    }
+
+    /// Some request may meet both.
+    pub(crate) fn meet(&self, other: &Self) -> bool {
+        let unlike = |ours: &[(String, String)], theirs: &[(String, String)]| {
+            ours.iter()
+                .any(|(name, value)| theirs.iter().any(|(other, wanted)| name == other && value != wanted))
+        };
+        self.hosts.meet(&other.hosts)
+            && !unlike(&self.headers, &other.headers)
+            && !unlike(&self.query, &other.query)
+    }
+}
+
+/// For the fingerprint of a plan: nothing where there are none.
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.are_none() {
+            return Ok(());
+        }
+        write!(f, " {:?} {:?} {:?}", self.hosts, self.headers, self.query)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        file::load,
+        host::Served,
+        key::{Field, json::Body},
+        path::CanonicalPath,
+        plan::RouteId,
+    };
+
+    /// A request: its host, the values of `x-tenant`, its query.
+    struct Carried(&'static str, &'static [&'static str], &'static str);
+
+    impl Values for Carried {
+        fn path(&self, _: &str) -> Option<&str> {
+            None
+        }
+
+        fn query(&self) -> Option<&str> {
+            Some(self.2)
+        }
+
+        fn header<'a>(&'a self, name: &str) -> Field<'a> {
+            match self.1 {
+                [one] if name == "x-tenant" => Field::One(one.as_bytes()),
+                [_, _, ..] if name == "x-tenant" => Field::Several,
+                _ => Field::Absent,
+            }
+        }
+
+        fn host(&self) -> Option<&str> {
+            Some(self.0)
+        }
+
+        fn body(&self) -> Option<&Body> {
+            None
+        }
+    }
+
+    fn conditions(hosts: &[&str], headers: &[&str], query: &[&str]) -> Conditions {
+        let pairs = |name: &str, values: &[&str]| {
+            values.iter().map(|value| (name.to_owned(), (*value).to_owned())).collect()
+        };
+        let hosts = hosts.iter().map(|host| Served::parse(host).expect(host)).collect::<Vec<_>>();
+        Conditions {
+            hosts: if hosts.is_empty() { Hosts::Any } else { Hosts::Only(hosts) },
+            headers: pairs("x-tenant", headers),
+            query: pairs("dry", query),
+        }
+    }
+
+    #[test]
+    fn all_of_them_have_to_hold() {
+        let all = conditions(&["*.shop.example"], &["acme"], &["a b"]);
+        for (request, holds) in [
+            (Carried("a.shop.example", &["acme"], "x=1&dry=a+b"), Some(true)),
+            (Carried("a.shop.example", &["acme"], "%64ry=a%20b"), Some(true)),
+            (Carried("shop.example", &["acme"], "dry=a+b"), Some(false)),
+            (Carried("a.shop.example", &["Acme"], "dry=a+b"), Some(false)),
+            (Carried("a.shop.example", &[], "dry=a+b"), Some(false)),
+            (Carried("a.shop.example", &["acme"], ""), Some(false)),
+            (Carried("a.shop.example", &["acme", "acme"], "dry=a+b"), None),
+            (Carried("a.shop.example", &["acme"], "dry=a+b&dry=c"), None),
+            (Carried("a.shop.example", &["acme"], "dry=a+b;dry=c"), None),
+            (Carried("a.shop.example", &["acme"], "dry=%zz"), None),
+        ] {
+            assert_eq!(all.hold(&request).ok(), holds, "{:?} {}", request.1, request.2);
+            assert_eq!(Conditions::default().hold(&request), Ok(true));
+        }
+    }
+
+    #[test]
+    fn fewer_conditions_cover_more_and_unlike_ones_never_meet() {
+        let none = Conditions::default();
+        let (acme, other) = (conditions(&[], &["acme"], &[]), conditions(&[], &["other"], &[]));
+        let shop = conditions(&["*.shop.example"], &[], &[]);
+        let narrow = conditions(&["a.shop.example"], &["acme"], &["yes"]);
+        for (wide, narrow) in [(&none, &acme), (&acme, &narrow), (&shop, &narrow), (&shop, &shop)] {
+            assert!(wide.cover(narrow) && wide.meet(narrow) && narrow.meet(wide), "{wide:?} {narrow:?}");
+        }
+        assert!(!acme.cover(&none) && !narrow.cover(&shop) && !shop.cover(&none));
+        assert!(!acme.meet(&other) && !narrow.meet(&other));
+        assert!(!shop.meet(&conditions(&["shop.example", "b.example"], &[], &[])));
+    }
+
+    #[test]
+    fn a_request_that_may_be_meant_for_an_earlier_route_does_not_go_on_to_a_later_one() {
+        let text = r#"version: 1
+listeners: {public: {address: 127.0.0.1:8080}}
+zookeeper: {servers: [zk1:2181]}
+upstreams: {a: {endpoints: ["http://a:80"], fencing: upstream}}
+routes:
+  - {name: first, upstream: a, match: {path: "/{x}"}, fence: none}
+  - {name: acme, upstream: a, match: {path: "/a/{x}", headers: {X-Tenant: acme}}, fence: none}
+  - {name: rest, upstream: a, match: {path: "/{x...}"}, fence: none}
+"#;
+        let routes = load(text).plan.expect("sound").serving.routes;
+        let found = |path: &str, carried: Carried| {
+            let path = CanonicalPath::parse(path);
+            routes.find("POST", &path, &carried).map(|found| found.map(|found| found.route.id))
+        };
+        assert_eq!(found("/a/1", Carried("h", &["acme"], "")), Ok(Some(RouteId(1))));
+        assert_eq!(found("/a/1", Carried("h", &["other"], "")), Ok(Some(RouteId(2))));
+        assert!(found("/a/1", Carried("h", &["acme", "other"], "")).is_err());
+        assert_eq!(found("/a", Carried("h", &["acme", "other"], "")), Ok(Some(RouteId(0))));
+        assert_eq!(found("/b/1", Carried("h", &["acme", "other"], "")), Ok(Some(RouteId(2))));
+    }
+}

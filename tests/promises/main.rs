@@ -3,6 +3,7 @@
 mod abuse;
 mod access;
 mod alerts;
+mod artefacts;
 mod cached;
 mod clients;
 mod clients_share;
@@ -55,6 +56,7 @@ mod reload;
 mod response;
 mod rolling;
 mod rotation;
+mod secrets;
 mod session_bytes;
 mod sets;
 mod shared;

@@ -9,7 +9,7 @@ use fencegate_tests::{
     history::{ATTEMPT, History},
     load::{Load, Plan},
     origin::Origin,
-    patience::QUIET,
+    patience::{QUIET, patiently},
     policy::Policy,
     site::Site,
 };
@@ -201,4 +201,35 @@ async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_m
     let history = by_account(History::of(&site.origin.log()).with(&told));
     assert!(history.executions.len() >= told.len());
     history.assert_holds();
+}
+
+/// Metrics are told to whoever asks, there is no event.
+async fn counts_unlike(gateway: &Gateway, gateways: f64) {
+    let reached = async {
+        while metric(gateway, "fencegate_config_mismatch", &[]).await != gateways {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently(&format!("{gateways} gateways with other locks"), reached, || gateway.log()).await;
+}
+
+#[tokio::test]
+async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() {
+    let site = Site::fresh().await;
+    let (first, third) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-3"));
+    let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
+    let second = Gateway::start(&other).await;
+    let named = first.says("who differs", |line| line.message().ends_with("lock other keys")).await;
+    assert_eq!((named.field("code"), named.field("gateways")), ("FG0515", "gw-2"));
+    counts_unlike(&first, 1.0).await;
+    counts_unlike(&third, 1.0).await;
+    // Who is alone with its keys differs from both others.
+    counts_unlike(&second, 2.0).await;
+    second.rewrite(&site.policy("gw-2"));
+    let (code, report) = second.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
+    for gateway in [&first, &second, &third] {
+        counts_unlike(gateway, 0.0).await;
+    }
+    first.says("that all agree", |line| line.message().ends_with("lock the same keys")).await;
 }

@@ -74,6 +74,10 @@ impl Process {
         answer.unwrap_or_else(|error| panic!("{error}; the process said:\n{}", self.log()))
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
     /// Sends a request from a client of its own, and goes on.
     pub fn begin(&self, ask: Ask) -> Pending {
         let address = self.public;
@@ -205,7 +209,7 @@ impl Process {
     }
 
     fn proc(&self, file: &str) -> PathBuf {
-        PathBuf::from("/proc").join(self.child.pid().to_string()).join(file)
+        PathBuf::from("/proc").join(self.pid().to_string()).join(file)
     }
 }
 

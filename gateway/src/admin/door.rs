@@ -5,11 +5,7 @@
 //! somebody else's name server could point here is refused (DNS rebinding), nothing is allowed to pages of other origins
 //! (no CORS), and what changes something has to come from our own page or from no page at all.
 
-use std::{
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     extract::{Request, State},
@@ -24,7 +20,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fencegate_policies::plan;
+use fencegate_policies::{host::CanonicalHost, plan};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -36,10 +32,9 @@ use super::{
 /// What is asked of everybody.
 #[derive(Debug, Clone)]
 pub struct Door {
-    /// Names by which the listener may be called, beside addresses and `localhost`.
-    pub hosts: Arc<[String]>,
+    admin: Arc<plan::Admin>,
     /// `None`: whoever reaches it may use it.
-    pub bearer: Option<Bearer>,
+    pub(super) bearer: Option<Bearer>,
 }
 
 /// Over which connection a request came.
@@ -132,15 +127,16 @@ fn action(path: &str) -> String {
 impl Door {
     /// # Errors
     /// The token cannot be read.
-    pub fn of(_admin: &plan::Admin) -> Result<Self, BadBearer> {
-        Ok(Self { hosts: [].into(), bearer: None })
+    pub fn of(admin: &plan::Admin) -> Result<Self, BadBearer> {
+        let bearer = admin.bearer.as_deref().map(Bearer::open).transpose()?;
+        Ok(Self { admin: Arc::new(admin.clone()), bearer })
     }
 
     fn admit(&self, request: &Request, caller: &Caller, changes: bool) -> Result<Principal, Fault> {
         let host = host(request).ok_or_else(|| Fault::new(Word::Host, "one Host field, and only one"))?;
-        if !self.serves(name_of(host)) {
+        if !self.is_meant_by(host) {
             let said = format!(
-                "this listener is not called `{}`; its names are addresses, `localhost`, and `admin.hosts`",
+                "this listener is not called `{}`: its names are addresses, `localhost`, and those of `admin.hosts`",
                 host.escape_debug()
             );
             return Err(Fault::new(Word::Host, said));
@@ -152,14 +148,8 @@ impl Door {
         Ok(principal)
     }
 
-    /// An address cannot be pointed elsewhere by a name server.
-    fn serves(&self, name: &str) -> bool {
-        let literal = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let address =
-            literal.map_or_else(|| name.parse::<IpAddr>().is_ok(), |inner| inner.parse::<Ipv6Addr>().is_ok());
-        address
-            || name.eq_ignore_ascii_case("localhost")
-            || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+    fn is_meant_by(&self, host: &str) -> bool {
+        CanonicalHost::parse(host).is_ok_and(|host| self.admin.is_meant_by(&host))
     }
 
     fn principal(&self, request: &Request, caller: &Caller) -> Result<Principal, Fault> {
@@ -189,14 +179,6 @@ fn host(request: &Request) -> Option<&str> {
         // HTTP/2 has it in the place of the field.
         (Some(authority), None, None) if request.version() == Version::HTTP_2 => Some(authority.as_str()),
         _ => None,
-    }
-}
-
-/// Without the port.
-fn name_of(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
     }
 }
 
@@ -251,15 +233,19 @@ fn secured(mut answer: Response) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use fencegate_policies::host::Served;
+
     use super::*;
 
     fn door() -> Door {
-        Door { hosts: ["admin.example".to_owned()].into(), bearer: None }
+        let hosts = vec![Served::parse("admin.example").expect("a name")];
+        let admin = plan::Admin { address: ([127, 0, 0, 1], 9901).into(), hosts, bearer: None, tls: None };
+        Door::of(&admin).expect("no token is asked for")
     }
 
     #[test]
     fn a_name_that_somebody_could_point_here_is_refused() {
-        for (host, served) in [
+        for (host, meant) in [
             ("127.0.0.1:9901", true),
             ("127.0.0.1", true),
             ("[::1]:9901", true),
@@ -273,9 +259,8 @@ mod tests {
             ("[::1", false),
             ("::1.evil", false),
             ("", false),
-            ("admin.example.", false),
         ] {
-            assert_eq!(door().serves(name_of(host)), served, "{host}");
+            assert_eq!(door().is_meant_by(host), meant, "{host}");
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Seen {
     pub guard: Arc<Guard>,
     pub metrics: Arc<Metrics>,
     pub drain: CancellationToken,
+    /// Asks the process to end in order.
+    pub end: CancellationToken,
 }
 
 /// An operation or execution that nobody knows the outcome of.
@@ -91,6 +93,7 @@ pub fn routes(seen: Seen) -> Router {
         .route("/api/v1/operations", get(operations))
         .route("/api/v1/operations/{reference}/resolve", post(resolve))
         .route("/api/v1/operations/{reference}/forget", post(forget))
+        .route("/api/v1/drain", post(drain))
         .route("/api/v1/keys/{*key}", get(key))
         .route("/api/v1/refusals", get(refusals))
         .with_state(seen)
@@ -109,6 +112,12 @@ async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
             (StatusCode::SERVICE_UNAVAILABLE, format!("in quarantine for {left:.1?} after an unclean stop\n"))
         }
     }
+}
+
+/// As SIGTERM: the process ends when everything that runs has ended.
+async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Value>) {
+    seen.end.cancel();
+    (StatusCode::ACCEPTED, Extension(Did("drain".into())), Json(json!({ "draining": true })))
 }
 
 async fn operations(State(seen): State<Seen>) -> Answer {

@@ -1,22 +1,32 @@
 //! Takes connections to the admin listener and bounds what each may ask of us.
 
-use std::{convert::Infallible, future::Future, io, net::TcpListener, sync::Arc, thread, time::Duration};
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::{IpAddr, TcpListener},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    net::TcpStream,
+    sync::Semaphore,
     time::{sleep, timeout},
 };
 use tower::ServiceExt as _;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     bearer::Bearer,
     door::{self, Caller, Door},
 };
+use crate::listen::certificates::{Certificates, Shaken, handshake};
 
 /// Connections at once: operators, probes, a few that scrape.
 const CONNECTIONS: usize = 64;
@@ -24,6 +34,7 @@ const CONNECTIONS: usize = 64;
 const LONGEST: Duration = Duration::from_secs(600);
 /// From the end of an answer to the head of the next request, too.
 const HEAD: Duration = Duration::from_secs(30);
+const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 16 * 1024;
 const HEAD_FIELDS: usize = 64;
 const BODY_BYTES: usize = 16 * 1024;
@@ -33,7 +44,7 @@ const BODY_BYTES: usize = 16 * 1024;
 pub fn start(
     listener: TcpListener,
     routes: Router,
-    door: Door,
+    (door, certificates): (Door, Option<Arc<Certificates>>),
     meanwhile: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -48,7 +59,7 @@ pub fn start(
                 drop(tokio::spawn(Bearer::follow(bearer)));
             }
             match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => accept(&listener, &routes).await,
+                Ok(listener) => accept(&listener, &routes, certificates).await,
                 Err(error) => warn!(%error, "the admin listener ended"),
             }
         });
@@ -56,14 +67,21 @@ pub fn start(
     Ok(())
 }
 
-async fn accept(listener: &tokio::net::TcpListener, routes: &Router) {
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    routes: &Router,
+    certificates: Option<Arc<Certificates>>,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let place = places.clone().acquire_owned().await.expect("nobody closes it");
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let caller = Caller { address: peer.ip().to_canonical(), certificate: None, secured: false };
-                drop(tokio::spawn(serve(stream, caller, routes.clone(), place)));
+                let (certificates, routes) = (certificates.clone(), routes.clone());
+                drop(tokio::spawn(async move {
+                    greet(stream, peer.ip().to_canonical(), certificates.as_deref(), routes).await;
+                    drop(place);
+                }));
             }
             Err(error) => {
                 // No more descriptors, or a connection that ended before it began.
@@ -74,14 +92,31 @@ async fn accept(listener: &tokio::net::TcpListener, routes: &Router) {
     }
 }
 
+/// Where TLS is spoken, nothing else is.
+async fn greet(stream: TcpStream, address: IpAddr, certificates: Option<&Certificates>, routes: Router) {
+    let Some(certificates) = certificates else {
+        return serve(stream, Caller { address, certificate: None, secured: false }, routes).await;
+    };
+    match timeout(HANDSHAKE, handshake(certificates, stream)).await {
+        Ok(Ok(Shaken::Secured(stream, secured, _))) => {
+            let certificate = secured.client.map(|client| {
+                let named: Vec<String> = [client.subject].into_iter().chain(client.names).collect();
+                format!("{} ({})", named.join(" "), &client.fingerprint[..FINGERPRINT]).into()
+            });
+            serve(stream, Caller { address, certificate, secured: true }, routes).await;
+        }
+        Ok(Ok(Shaken::Plain(_) | Shaken::Gone)) => debug!(%address, "admin: no TLS"),
+        Ok(Err(error)) => debug!(%address, %error, "admin: handshake"),
+        Err(_elapsed) => debug!(%address, "admin: handshake took too long"),
+    }
+}
+
+/// Digits of a certificate's fingerprint that the log has room for.
+const FINGERPRINT: usize = 16;
+
 const PAUSE: Duration = Duration::from_millis(50);
 
-async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    caller: Caller,
-    routes: Router,
-    place: OwnedSemaphorePermit,
-) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, caller: Caller, routes: Router) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
         let answered = routes.clone().oneshot(request.map(Body::new));
@@ -95,5 +130,4 @@ async fn serve(
         .serve_connection(TokioIo::new(stream), service);
     // However it ended: whoever was there has been told, or has gone.
     drop(timeout(LONGEST, connection).await);
-    drop(place);
 }

@@ -65,7 +65,7 @@ fn go_on<P>(
     reach: Reach,
     look: impl FnOnce(&P) -> io::Result<online::Found>,
 ) -> io::Result<Checked> {
-    let Loaded { plan, mut diagnostics } = loaded;
+    let Loaded { plan, mut diagnostics, traces: _ } = loaded;
     let online = match (reach, plan) {
         (Reach::Online, Some(plan)) => {
             let found = look(&plan)?;

@@ -74,7 +74,17 @@ impl Certificates {
         metrics: &ClientMetrics,
     ) -> Result<Option<Arc<Self>>, BadCertificate> {
         let Some(tls) = listener.tls.clone() else { return Ok(None) };
-        let alpn: &[&str] = match listener.protocols {
+        Self::shown(tls, listener.protocols, metrics).map(Some)
+    }
+
+    /// # Errors
+    /// The files cannot be used.
+    pub fn shown(
+        tls: ServedTls,
+        protocols: Protocols,
+        metrics: &ClientMetrics,
+    ) -> Result<Arc<Self>, BadCertificate> {
+        let alpn: &[&str] = match protocols {
             Protocols::Both => &["h2", "http/1.1"],
             Protocols::Http1 => &["http/1.1"],
             Protocols::Http2 => &["h2"],
@@ -95,17 +105,18 @@ impl Certificates {
             .name("certificates".into())
             .spawn(move || watch(&watched))
             .map_err(|source| BadPem::Read { path: "/proc/self/task".into(), source })?;
-        Ok(Some(opened))
+        Ok(opened)
     }
 
     /// Reads the files now, whether they look changed or not. Handshakes that have begun go on with the old ones, and
     /// connections are not touched.
-    pub fn reload(&self) {
+    ///
+    /// # Errors
+    /// They cannot be used, which is told in the log as well; the old ones stay.
+    pub fn reload(&self) -> Result<(), BadCertificate> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         *looked = Looked { seen: stamps(&self.tls), bad: None };
-        if let Err(bad) = self.take_over() {
-            self.tell(&bad);
-        }
+        self.take_over().inspect_err(|bad| self.tell(bad))
     }
 
     fn look(&self) {
@@ -154,14 +165,14 @@ impl Certificates {
 
 /// What came of a client's first bytes where TLS is spoken.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
-pub(super) enum Shaken<I> {
+pub(crate) enum Shaken<I> {
     Secured(TlsStream<Rewound<I>>, Secured, Option<Spoken>),
     /// Something else than TLS.
     Plain(Rewound<I>),
     Gone,
 }
 
-pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     certificates: &Certificates,
     stream: I,
 ) -> io::Result<Shaken<I>> {
@@ -178,6 +189,10 @@ pub(super) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
 impl<I: Reset> Reset for TlsStream<I> {
     fn reset_on_close(&self) {
         self.get_ref().0.reset_on_close();
+    }
+
+    fn has_hung_up(&self) -> bool {
+        self.get_ref().0.has_hung_up()
     }
 }
 

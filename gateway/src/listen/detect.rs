@@ -14,7 +14,7 @@ use crate::network::Reset;
 
 /// What a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub(crate) enum Spoken {
     Http1,
     Http2,
 }
@@ -81,7 +81,7 @@ pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
 }
 
 /// A stream whose first bytes were read, and are read again.
-pub(super) struct Rewound<I> {
+pub(crate) struct Rewound<I> {
     first: Bytes,
     stream: I,
 }
@@ -146,6 +146,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Rewound<I> {
 impl<I: Reset> Reset for Rewound<I> {
     fn reset_on_close(&self) {
         self.stream.reset_on_close();
+    }
+
+    fn has_hung_up(&self) -> bool {
+        self.stream.has_hung_up()
     }
 }
 

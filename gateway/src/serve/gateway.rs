@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
-    process::{self, Signals, Trouble, Wanted, bind_admin, host_name, left_behind},
+    process::{self, Signals, Trouble, Wanted, bind_admin, guarded, host_name, left_behind},
     reload::{self, Asked, Reloader, Watcher},
     worker::{Bench, Shared, Staffed},
 };
 use crate::{
     access::Tellers,
-    admin::{self, door::Door, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
+    admin::{self, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
     edition::Edition,
     front::Role,
     listen::certificates::Certificates,
@@ -106,7 +106,8 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let (drain, close) = (CancellationToken::new(), CancellationToken::new());
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
-    let (admin, door) = (bind_admin(plan.admin.address, options.beside)?, Door::of(&plan.admin)?);
+    let door = guarded(&plan.admin, &metrics)?;
+    let admin = bind_admin(plan.admin.address, options.beside)?;
     let installation = Arc::<OnceLock<Meta>>::default();
     let nameplate = Nameplate::of(&gateway);
     let settings = (0..desks.len())
@@ -141,7 +142,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         beside: options.beside,
         workers,
         drain,
-        certificates,
+        certificates: certificates.clone(),
         role,
     };
     let drain = shared.drain.clone();
@@ -164,8 +165,18 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let file = options.file.clone();
     let mut watcher = options.watch.then(|| Watcher::of(file.clone()));
     let turns = workers.turns;
-    let mut reloader =
-        Reloader { file, gateway, edition, workers: turns, metrics, guards, keeper, nameplate, in_force };
+    let mut reloader = Reloader {
+        file,
+        gateway,
+        edition,
+        workers: turns,
+        metrics,
+        guards,
+        certificates,
+        keeper,
+        nameplate,
+        in_force,
+    };
     waiting.block_on(async {
         tokio::select! {
             () = serve_reloads(&mut signals, asked, &mut watcher, &mut reloader) => Ok(()),

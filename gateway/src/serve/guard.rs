@@ -1,6 +1,6 @@
 //! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
 
-use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
+use std::{io, sync::Arc, thread, time::Duration};
 
 use fencegate_policies::plan::{self, UpstreamId};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     access::Tellers,
-    admin::{self, door::Door, metrics::Metrics},
+    admin::{self, metrics::Metrics},
     edition::Edition,
     front::Role,
     guard::{
@@ -96,7 +96,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.serving.admin.address, false)?;
-    let door = Door::of(&plan.serving.admin).map_err(Trouble::AdminToken)?;
+    let door = process::guarded(&plan.serving.admin, &metrics)?;
     let tickets = plan.tickets.as_ref().map(|from| verifier(from, &waiting)).transpose()?;
     let (guard, store) = open(plan, options, &clock, &metrics)?;
     let drain = CancellationToken::new();
@@ -119,13 +119,17 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         beside: false,
         workers,
         drain: drain.clone(),
-        certificates,
+        certificates: certificates.clone(),
         role,
     })?;
-    start_admin((admin, door), &guard, &metrics, &drain)?;
+    let end = CancellationToken::new();
+    let (seen_drain, asked_to_end) = (drain.clone(), end.clone());
+    let seen = admin::guard::Seen { guard: guard.clone(), metrics: metrics.clone(), drain: seen_drain, end };
+    admin::listen::start(admin, admin::guard::routes(seen), door, async {})?;
     waiting.block_on(async {
         tokio::select! {
-            () = stop(&mut signals) => Ok(()),
+            () = stop(&mut signals, certificates.as_deref()) => Ok(()),
+            () = asked_to_end.cancelled() => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
             () = keep_tidy(&guard) => Ok(()),
             () = refresh(tickets.as_deref()) => Ok(()),
@@ -150,9 +154,13 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
 }
 
 /// A guard reads its file once: marks and journal are kept by what stands in it.
-async fn stop(signals: &mut Signals) {
+async fn stop(signals: &mut Signals, certificates: Option<&Certificates>) {
     while signals.next_of_all().await == Wanted::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
+        if let Some(certificates) = certificates {
+            // Told in the log where they cannot be used.
+            certificates.reload().ok();
+        }
     }
 }
 
@@ -226,13 +234,3 @@ async fn keep_tidy(guard: &Guard) {
 
 /// How often what nobody needs is looked for.
 const SWEEP: Duration = Duration::from_secs(10);
-
-fn start_admin(
-    (listener, door): (TcpListener, Door),
-    guard: &Arc<Guard>,
-    metrics: &Arc<Metrics>,
-    drain: &CancellationToken,
-) -> io::Result<()> {
-    let seen = admin::guard::Seen { guard: guard.clone(), metrics: metrics.clone(), drain: drain.clone() };
-    admin::listen::start(listener, admin::guard::routes(seen), door, async {})
-}

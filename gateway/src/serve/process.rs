@@ -3,9 +3,11 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    sync::Arc,
     thread,
 };
 
+use fencegate_policies::plan::{self, Protocols};
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -19,8 +21,8 @@ use super::{
     worker::{self, Drained, Shared, Staffed, Started},
 };
 use crate::{
-    admin::bearer::BadBearer,
-    listen::certificates::BadCertificate,
+    admin::{bearer::BadBearer, door::Door, metrics::Metrics},
+    listen::certificates::{BadCertificate, Certificates},
     network::{Tcp, shared_socket},
     ticket::BadFile,
     upstream::tls::BadTls,
@@ -35,6 +37,8 @@ pub enum Trouble {
     Start(#[from] io::Error),
     #[error("FG0510: speak TLS with clients")]
     ListenerTls(#[from] BadCertificate),
+    #[error("FG0510: speak TLS with operators")]
+    AdminTls(#[source] BadCertificate),
     #[error("read the token of the admin listener")]
     AdminToken(#[from] BadBearer),
     #[error("read the key that tickets are signed with")]
@@ -61,6 +65,15 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
     info!(listener = "admin", address = %listener.local_addr()?, "listening");
     Ok(listener)
 }
+
+/// What the admin listener asks callers for.
+pub(super) fn guarded(admin: &plan::Admin, metrics: &Metrics) -> Result<Guarded, Trouble> {
+    let open = |tls| Certificates::shown(tls, Protocols::Http1, metrics.clients());
+    let certificates = admin.tls.clone().map(open).transpose().map_err(Trouble::AdminTls)?;
+    Ok((Door::of(admin)?, certificates))
+}
+
+pub(super) type Guarded = (Door, Option<Arc<Certificates>>);
 
 /// All workers of a process.
 pub(super) struct Workers {

@@ -77,6 +77,10 @@ pub async fn fence<S: Serve<Held<Hold>>>(
             Ok(held) => Hold { share: share.clone(), ..held },
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
+        // The rest of its body will not come.
+        if client.is_gone() && request.http.body().upload().is_some() {
+            return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
+        }
         // Whoever hung up while the second attempt waited may have asked elsewhere since.
         if let Some(refusal) = first.take_if(|_| client.is_gone()) {
             return Err(refusal);
@@ -151,10 +155,11 @@ impl Fencing {
     }
 
     /// The request once more, where there is a second attempt: a guard may tell us that another tenure was before us.
+    /// There is none of a body that is streamed: what was read of it is gone.
     fn second(&self, request: &Keyed, fence: &Fence) -> Option<Keyed> {
         let upstream = request.plan.upstream(request.upstream);
         let guarded = upstream.fencing == Level::Guard && self.guards.is_direct(upstream);
-        (guarded || fence.enforce == Enforce::Observe).then(|| request.again())
+        (guarded || fence.enforce == Enforce::Observe).then(|| request.again())?
     }
 
     /// Waits until nothing runs any more that may be about the same resource under another key.

@@ -35,6 +35,7 @@ pub struct SessionMetrics {
     dispatches: Histogram,
     tenures: IntCounterVec,
     lost: IntCounterVec,
+    mismatch: IntGauge,
 }
 
 /// Dispatches under one tenure.
@@ -83,6 +84,10 @@ impl SessionMetrics {
                 "Bytes of the paths of a session's lock nodes.",
                 &["session"],
             ),
+            mismatch: families.register(IntGauge::new(
+                "config_mismatch",
+                "Gateways of this installation that lock other keys.",
+            )),
             highest: families.register(IntGauge::new(
                 "zk_sequence_max",
                 "Highest number of a lock node so far; above 2^30 its parent is replaced.",
@@ -175,6 +180,11 @@ impl SessionMetrics {
     /// The connection is back.
     pub fn reconnected(&self) {
         self.reconnects.inc();
+    }
+
+    /// So many gateways of the installation lock other keys.
+    pub fn unlike(&self, gateways: usize) {
+        self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
     /// `timeout`: of the session.

@@ -1,0 +1,290 @@
+//! The admin listener lets nobody in who does not show what is asked for, calls it by a foreign name, or comes from the
+//! page of another site; and what is done leaves a line in the log with whom it was done by.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use fencegate_tests::{
+    client::{Answer, Ask, Client},
+    gateway::{Gateway, Launch},
+    guard::Beside,
+    policy::Policy,
+    process::Process,
+    scratch,
+    site::Site,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::tls::Keys;
+
+const TOKEN: &str = "0123456789abcdef-admin";
+
+/// What is read, and what is changed, at a gateway.
+const READ: [&str; 9] = [
+    "/live",
+    "/ready",
+    "/metrics",
+    "/api/v1/locks",
+    "/api/v1/locks/account%2F7",
+    "/api/v1/contention?top=20",
+    "/api/v1/config",
+    "/api/v1/members",
+    "/api/v1/operations",
+];
+const CHANGED: [&str; 4] = [
+    "/api/v1/reload",
+    "/api/v1/drain",
+    "/api/v1/locks/account%2F7/break",
+    "/api/v1/operations/0123456789abcdef/resolve",
+];
+const READ_OF_GUARD: [&str; 6] =
+    ["/live", "/ready", "/metrics", "/api/v1/operations", "/api/v1/keys/account/7", "/api/v1/refusals"];
+const CHANGED_OF_GUARD: [&str; 3] = [
+    "/api/v1/drain",
+    "/api/v1/operations/0123456789abcdef/resolve",
+    "/api/v1/operations/0123456789abcdef/forget",
+];
+
+/// Open to probes and guards.
+const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
+
+/// A token in a file that only we can read.
+struct Secret(TempDir);
+
+impl Secret {
+    fn new() -> Self {
+        let secret = Self(TempDir::new_in(scratch::folder()).expect("a folder"));
+        secret.write(TOKEN);
+        secret
+    }
+
+    fn write(&self, token: &str) {
+        fs::write(self.path(), format!("{token}\n")).expect("our own folder");
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(0o600)).expect("our own file");
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.0.path().join("token")
+    }
+
+    fn policy(&self, site: &Site) -> Policy {
+        site.policy("gw-1").with("/admin/auth", json!({"bearer_file": self.path()}))
+    }
+}
+
+async fn ask(process: &Process, ask: Ask) -> Answer {
+    ask.to(process.admin).await.expect("an answer")
+}
+
+fn reason(answer: &Answer) -> String {
+    let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    told["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+fn bearing(ask: Ask, token: &str) -> Ask {
+    ask.field("authorization", &format!("Bearer {token}"))
+}
+
+/// Every route against every way not to be let in.
+async fn nobody_gets_in(process: &Process, read: &[&str], changed: &[&str]) {
+    let good = |method, path: &str| bearing(Ask::with_method(method, path), TOKEN);
+    for (method, paths) in [("GET", read), ("POST", changed)] {
+        for path in paths {
+            let open = OPEN.contains(path);
+            for (how, wrong) in [
+                ("no token", Ask::with_method(method, path)),
+                ("wrong token", bearing(Ask::with_method(method, path), "0123456789abcdef-admi?")),
+                ("longer token", bearing(Ask::with_method(method, path), &format!("{TOKEN}x"))),
+                ("two tokens", bearing(good(method, path), TOKEN)),
+                ("another scheme", Ask::with_method(method, path).field("authorization", "Digest x")),
+            ] {
+                let answer = ask(process, wrong).await;
+                if open {
+                    assert!(matches!(answer.status, 200 | 503), "{how} {path}: {}", answer.status);
+                } else {
+                    assert_eq!(
+                        (answer.status, reason(&answer).as_str()),
+                        (401, "credentials"),
+                        "{how} {path}"
+                    );
+                    assert!(answer.fields.contains_key("www-authenticate"));
+                }
+            }
+            for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:9901", ""] {
+                let answer = ask(process, good(method, path).field("host", host)).await;
+                assert_eq!((answer.status, reason(&answer).as_str()), (421, "host"), "{host} {path}");
+            }
+            if method == "POST" {
+                crosses_no_origin(process, path, &good).await;
+            }
+            let answer =
+                ask(process, Ask::with_method("OPTIONS", path).field("origin", "http://evil.example")).await;
+            assert!(answer.field("access-control-allow-origin").is_none() && answer.status >= 400, "{path}");
+        }
+    }
+}
+
+async fn crosses_no_origin(process: &Process, path: &str, good: &impl Fn(&'static str, &str) -> Ask) {
+    for (name, value) in [
+        ("origin", "http://evil.example"),
+        ("origin", "null"),
+        ("origin", "http://127.0.0.1:1"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+    ] {
+        let answer = ask(process, good("POST", path).field(name, value)).await;
+        assert_eq!(
+            (answer.status, reason(&answer).as_str()),
+            (403, "cross-origin"),
+            "{name}: {value} {path}"
+        );
+    }
+    let answer = ask(process, good("GET", path)).await;
+    assert_eq!(answer.status, 405, "GET {path}");
+    assert_eq!(answer.field("allow"), Some("POST"), "{path}");
+}
+
+#[tokio::test]
+async fn nobody_gets_in_at_a_gateway_without_what_is_asked_for() {
+    let (site, secret) = (Site::fresh().await, Secret::new());
+    let gateway = Launch::new(&secret.policy(&site)).start().await;
+    gateway.becomes_ready().await;
+    nobody_gets_in(&gateway, &READ, &CHANGED).await;
+    // Nothing was drained, and whoever shows the token is served.
+    for path in READ {
+        let answer = ask(&gateway, bearing(Ask::get(path), TOKEN)).await;
+        let nobody_wants_it = path.ends_with("account%2F7");
+        assert_eq!(answer.status, if nobody_wants_it { 404 } else { 200 }, "{path}: {answer:?}");
+        assert_eq!(answer.field("x-content-type-options"), Some("nosniff"), "{path}");
+        let policy = answer.field("content-security-policy").unwrap_or_default();
+        assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    }
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+#[tokio::test]
+async fn nobody_gets_in_at_a_guard_without_what_is_asked_for() {
+    let (beside, secret) = (Beside::fresh().await, Secret::new());
+    let launch = beside.launch().await.with("/admin/auth", json!({"bearer_file": secret.path()}));
+    let guard = launch.start().await;
+    nobody_gets_in(&guard, &READ_OF_GUARD, &CHANGED_OF_GUARD).await;
+    let answer = ask(&guard, bearing(Ask::get("/api/v1/operations"), TOKEN)).await;
+    assert_eq!(answer.status, 200);
+}
+
+/// Pages of other sites reach loopback through the browser of whoever looks at them.
+#[tokio::test]
+async fn on_loopback_without_a_token_other_sites_still_change_nothing() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    for path in CHANGED {
+        for (name, value, status) in [
+            ("host", "evil.example", 421),
+            ("origin", "http://evil.example", 403),
+            ("sec-fetch-site", "cross-site", 403),
+        ] {
+            assert_eq!(
+                ask(&gateway, Ask::post(path).field(name, value)).await.status,
+                status,
+                "{name} {path}"
+            );
+        }
+    }
+    let own = format!("http://{}", gateway.admin);
+    let answer = ask(&gateway, Ask::post("/api/v1/reload").field("origin", &own)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    gateway.says("who did it", |line| line.message() == "audit" && line.field("principal") == "local").await;
+}
+
+#[tokio::test]
+async fn each_change_and_each_attempt_leaves_one_line() {
+    let (site, secret) = (Site::fresh().await, Secret::new());
+    let gateway = Gateway::start(&secret.policy(&site)).await;
+    for (attempt, status) in [
+        (Ask::post("/api/v1/reload"), 401),
+        (bearing(Ask::post("/api/v1/reload"), TOKEN).field("origin", "http://evil.example"), 403),
+        (bearing(Ask::post("/api/v1/reload"), TOKEN), 200),
+    ] {
+        assert_eq!(ask(&gateway, attempt).await.status, status);
+    }
+    gateway.says("the reload", |line| line.message() == "audit" && line.field("principal") == "bearer").await;
+    let log = gateway.log();
+    let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let audit: Vec<_> = lines
+        .iter()
+        .map(|line| &line["fields"])
+        .filter(|fields| fields["message"] == "audit")
+        .map(|fields| (fields["principal"].as_str(), fields["asked"].as_str(), fields["status"].as_u64()))
+        .collect();
+    let expected = [
+        (Some("nobody"), Some("reload"), Some(401)),
+        (Some("nobody"), Some("reload"), Some(403)),
+        (Some("bearer"), Some("reload: unchanged"), Some(200)),
+    ];
+    assert_eq!(audit, expected, "{log}");
+    assert!(!log.contains(TOKEN), "the token is in the log");
+}
+
+#[tokio::test]
+async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
+    let (site, secret) = (Site::fresh().await, Secret::new());
+    let gateway = Gateway::start(&secret.policy(&site)).await;
+    let status = async |token: &str| ask(&gateway, bearing(Ask::get("/metrics"), token)).await.status;
+    secret.write("short");
+    gateway.says("that it cannot be used", |line| line.message().starts_with("admin.token_unusable")).await;
+    assert_eq!((status(TOKEN).await, status("short").await), (200, 401));
+    secret.write("fedcba9876543210");
+    gateway.says("the change", |line| line.message() == "admin.token_changed").await;
+    assert_eq!((status(TOKEN).await, status("fedcba9876543210").await), (401, 200));
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_with_a_token_that_others_can_read() {
+    let (site, secret) = (Site::fresh().await, Secret::new());
+    fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o644)).expect("our own file");
+    let said = Launch::new(&secret.policy(&site)).fails().await;
+    assert!(said.contains("chmod 600") && !said.contains(TOKEN), "{said}");
+    secret.write("short");
+    let said = Launch::new(&secret.policy(&site)).fails().await;
+    assert!(said.contains("FG0517"), "{said}");
+}
+
+#[tokio::test]
+async fn a_certificate_is_asked_for_and_named_in_the_log() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let authority = keys.path("ca.pem");
+    keys.authority.write(&authority);
+    let tls = json!({
+        "certificates": [keys.write("a", "localhost")],
+        "client_auth": "required",
+        "client_ca_file": authority,
+    });
+    let gateway = Launch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
+    assert!(Ask::get("/live").to(gateway.admin).await.is_err(), "plain text was answered");
+    let operator = keys.authority.sign(&["operator.example"]);
+    let nobody = keys.client().connect(gateway.admin, "localhost").await;
+    if let Ok(stream) = nobody {
+        let mut client = Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
+        assert!(client.send(&Ask::get("/live")).await.is_err(), "answered without a certificate");
+    }
+    let known = keys.client().showing(operator.certificate(), operator.key());
+    let stream = known.connect(gateway.admin, "localhost").await.expect("accepted");
+    let mut client = Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
+    assert_eq!(client.send(&Ask::post("/api/v1/reload")).await.expect("an answer").status, 200);
+    let named = |line: &fencegate_tests::gateway::Line| {
+        line.message() == "audit" && line.field("principal").contains("operator.example")
+    };
+    gateway.says("whose certificate it was", named).await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_too_slow_is_not_waited_for() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let large = Ask::post("/api/v1/operations/x/resolve").body(vec![b' '; 64 * 1024]);
+    assert_eq!(ask(&gateway, large).await.status, 413);
+    let long = Ask::get("/live").field("x", &"x".repeat(64 * 1024));
+    let refused = long.to(gateway.admin).await.is_ok_and(|answer| answer.status == 431);
+    assert!(refused || gateway.admin("/live").await.status == 200);
+    assert_eq!(gateway.admin("/ready").await.status, 200);
+}

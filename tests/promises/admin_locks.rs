@@ -1,0 +1,301 @@
+//! The admin API shows who holds what and why somebody waits, and breaks a lock only for whoever means it: the broken
+//! holder writes nothing more once it has noticed, and what it wrote before is told by its older token.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::{Gateway, Launch},
+    patience::patiently,
+    process::Process,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+async fn told(process: &Process, path: &str) -> Value {
+    let answer = process.admin(path).await;
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    serde_json::from_slice(&answer.body).expect("JSON")
+}
+
+async fn said(process: &Process, path: &str, body: &Value) -> (u16, Value) {
+    let answer = Ask::post(path).body(body.to_string()).to(process.admin).await.expect("an answer");
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+}
+
+/// Polls: what is held is told to whoever asks, there is no event.
+async fn tells(process: &Process, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let reached = async {
+        loop {
+            let told = told(process, path).await;
+            if wanted(&told) {
+                return told;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patiently(what, reached, || process.log()).await
+}
+
+#[tokio::test]
+async fn who_holds_and_why_the_others_wait_is_told() {
+    let site = Site::fresh().await;
+    let policy = |name: &str| site.policy(name).cached();
+    let (policies, latch) = ((policy("gw-1"), policy("gw-2")), site.origin.holds("/pay/7"));
+    let (one, two) = tokio::join!(Gateway::start(&policies.0), Gateway::start(&policies.1));
+    let holder = one.begin(Ask::post("/pay/7"));
+    let token = site.origin.request("/pay/7", 1).await.stamped();
+    let waiting = [one.begin(Ask::post("/pay/7")), two.begin(Ask::post("/pay/7"))];
+
+    let locks = tells(&one, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
+    assert_eq!((&locks["gateway"], &locks["held"], &locks["wanted"]), (&json!("gw-1"), &json!(1), &json!(1)));
+    let lock = &locks["locks"][0];
+    assert_eq!((&lock["key"], &lock["why"]), (&json!("account/7"), &json!("held-here")), "{lock}");
+    let held = &lock["held"][0];
+    assert_eq!(held["token"], json!(token), "{held}");
+    assert_eq!(
+        (&held["route"], &held["mode"], &held["keeping"]),
+        (&json!("pay"), &json!("exclusive"), &json!("cached"))
+    );
+    assert_eq!((&held["in_flight"], &held["proven"]), (&json!(1), &json!(true)));
+    assert_eq!(lock["line"][0]["route"], json!("pay"));
+
+    let elsewhere = |told: &Value| told["here"]["why"] == "held-elsewhere";
+    let seen = tells(&two, "/api/v1/locks/account%2F7", "the holder elsewhere", elsewhere).await;
+    assert!(seen["says"].as_str().is_some_and(|says| says.starts_with("gw-1 holds it")), "{seen}");
+    let line = seen["line"].as_array().expect("a line");
+    let places: Vec<_> = line.iter().map(|one| (one["gateway"].as_str(), one["holds"].as_bool())).collect();
+    assert_eq!(places, [(Some("gw-1"), Some(true)), (Some("gw-2"), Some(false))]);
+    assert_eq!(line[0]["number"], json!(token.number()));
+    assert_eq!(line[1]["behind"], line[0]["node"]);
+
+    latch.let_go();
+    for request in waiting.into_iter().chain([holder]) {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    for gateway in [&one, &two] {
+        let nothing = |told: &Value| told["held"] == 0 && told["locks"] == json!([]);
+        tells(gateway, "/api/v1/locks", "nothing to be held", nothing).await;
+    }
+    let hot = told(&two, "/api/v1/contention?top=1").await;
+    assert_eq!(hot["hot"][0]["key"], json!("account/7"), "{hot}");
+    assert!(hot["hot"][0]["waited_ms"].as_f64().is_some_and(|waited| waited > 1.0), "{hot}");
+    let members = told(&one, "/api/v1/members").await;
+    let names: std::collections::BTreeSet<_> = members["members"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["gateway"].as_str())
+        .collect();
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["gw-1", "gw-2"]);
+    let config = told(&one, "/api/v1/config").await;
+    assert_eq!(config["routes"][0]["fence"]["keys"], json!(["account/{path.account}"]), "{config}");
+}
+
+#[tokio::test]
+async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").route(json!({
+        "name": "move", "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
+    }));
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/move/1/2");
+    let set = gateway.begin(Ask::post("/move/1/2"));
+    let token = site.origin.request("/move/1/2", 1).await.stamped();
+    let behind = gateway.begin(Ask::post("/pay/2"));
+    let locks = tells(&gateway, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
+    let keys: Vec<_> =
+        locks["locks"].as_array().into_iter().flatten().map(|lock| lock["key"].as_str()).collect();
+    assert_eq!(keys, [Some("account/1"), Some("account/2")], "{locks}");
+    for lock in locks["locks"].as_array().into_iter().flatten() {
+        assert_eq!(
+            (&lock["held"][0]["token"], &lock["held"][0]["keeping"]),
+            (&json!(token), &json!("strict"))
+        );
+    }
+    assert_eq!(locks["locks"][1]["line"][0]["route"], json!("pay"));
+    latch.let_go();
+    assert_eq!((set.answer().await.status, behind.answer().await.status), (200, 200));
+}
+
+#[tokio::test]
+async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
+    const KEYS: usize = 10_000;
+    let site = Site::alone().await;
+    let policy = site.policy("gw-1").with("/defaults/hold", json!({"mode": "cached", "linger": "60s"}));
+    let gateway = Gateway::start(&policy).await;
+    let all: Vec<_> = (0..16)
+        .map(|client| {
+            let address = gateway.public;
+            tokio::spawn(async move {
+                let mut connection =
+                    fencegate_tests::client::Client::connect(address).await.expect("listens");
+                for key in (client..KEYS).step_by(16) {
+                    let answer =
+                        connection.send(&Ask::post(&format!("/pay/{key:05}"))).await.expect("an answer");
+                    assert_eq!(answer.status, 200);
+                }
+            })
+        })
+        .collect();
+    for client in all {
+        client.await.expect("no panic");
+    }
+    let (mut known, mut after) = (0, String::new());
+    loop {
+        let began = std::time::Instant::now();
+        let page = told(&gateway, &format!("/api/v1/locks?limit=1000{after}")).await;
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert_eq!(page["held"], json!(KEYS));
+        let locks = page["locks"].as_array().expect("a list");
+        known += locks.len();
+        if page["more"] == json!(false) {
+            break;
+        }
+        assert_eq!(locks.len(), 1000);
+        after = format!("&after={}", locks[999]["key"].as_str().expect("a key").replace('/', "%2F"));
+    }
+    assert_eq!(known, KEYS);
+    let usual = told(&gateway, "/api/v1/locks").await;
+    assert_eq!(usual["locks"].as_array().map(Vec::len), Some(100));
+}
+
+#[tokio::test]
+async fn nothing_is_broken_by_a_slip() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
+    let gateway = Gateway::start(&policy).await;
+    let path = "/api/v1/locks/account%2F7/break";
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    for (body, status, reason) in [
+        (json!({}), 400, "malformed"),
+        (json!({"confirm": "account/7", "unknown": 1}), 400, "malformed"),
+        (json!({"confirm": "account/8"}), 400, "confirm"),
+        (json!({"confirm": "account/7"}), 409, "force"),
+        (json!({"confirm": "account/7", "force": true, "holder": "somebody-else"}), 409, "changed"),
+    ] {
+        let (answered, told) = said(&gateway, path, &body).await;
+        assert_eq!((answered, told["reason"].as_str()), (status, Some(reason)), "{body}: {told}");
+    }
+    let (answered, told) =
+        said(&gateway, "/api/v1/locks/account%2F8/break", &json!({"confirm": "account/8", "force": true}))
+            .await;
+    assert_eq!((answered, told["reason"].as_str()), (409, Some("changed")), "{told}");
+    assert_eq!(told_held(&gateway).await, json!(1));
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+}
+
+async fn told_held(gateway: &Gateway) -> Value {
+    told(gateway, "/api/v1/locks").await["held"].clone()
+}
+
+/// Breaks the lock of `/pay/7` through `by`.
+async fn broken(by: &Gateway) {
+    let path = "/api/v1/locks/account%2F7/break";
+    let (status, told) = said(by, path, &json!({"confirm": "account/7"})).await;
+    assert_eq!(status, 200, "{told}");
+    assert_eq!(told["broken"][0]["gateway"], json!("victim"), "{told}");
+    by.says("who broke it", |line| {
+        line.message() == "audit" && line.field("asked").starts_with("broke account/7")
+    })
+    .await;
+}
+
+async fn written_by(site: &Site, gateway: &str) -> usize {
+    site.origin.log().pieces.iter().filter(|piece| piece.gateway == gateway).count()
+}
+
+/// The holder stands before its write while its lock is broken, wakes, and has noticed.
+async fn a_broken_holder_writes_nothing(cached: bool) {
+    let site = Site::fresh().await;
+    let policy = |name: &str| if cached { site.policy(name).cached() } else { site.policy(name) };
+    // Longer than it takes to notice; a node of one request is looked at from its second on.
+    let victim = site.pausing(&policy("victim"), "before_upstream_write", Duration::from_millis(3500)).await;
+    let next = Launch::new(&policy("next")).start().await;
+    next.becomes_ready().await;
+    let asked = victim.begin(Ask::post("/pay/7"));
+    victim.stands_at("before_upstream_write").await;
+    broken(&next).await;
+    let answer = next.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    let answer: Answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"), "cached: {cached}");
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(written_by(&site, "victim").await, 0, "written under a broken lock");
+    // Its session lives: it serves again, with a larger token.
+    let later = victim.send(&Ask::post("/pay/7")).await;
+    assert_eq!(later.status, 200);
+    assert!(later.token() > answer.token());
+}
+
+#[tokio::test]
+async fn a_holder_whose_node_was_broken_writes_nothing_once_it_has_noticed() {
+    a_broken_holder_writes_nothing(false).await;
+}
+
+#[tokio::test]
+async fn a_cached_tenure_whose_node_was_broken_writes_nothing_once_it_has_noticed() {
+    a_broken_holder_writes_nothing(true).await;
+}
+
+/// Between the break and the moment in which the holder learns of it nothing but the token tells the two apart.
+#[tokio::test]
+async fn what_a_broken_holder_writes_before_it_notices_is_refused_by_its_token() {
+    let site = Site::fresh().await.comparing();
+    let victim = site.pausing(&site.policy("victim"), "after_proof_check", Duration::from_millis(1500)).await;
+    let next = site.gateway("next").await;
+    let asked = victim.begin(Ask::post("/pay/7"));
+    victim.stands_at("after_proof_check").await;
+    broken(&next).await;
+    let newer = next.send(&Ask::post("/pay/7")).await;
+    assert_eq!((newer.status, newer.outcome()), (200, Some(Outcome::Done)));
+    let answer = asked.answer().await;
+    let late = site.origin.request("/pay/7", 2).await;
+    assert_eq!(late.gateway, "victim");
+    assert!(late.stale && Some(late.stamped()) < newer.token(), "{late:?}");
+    assert_eq!(answer.status, 412);
+}
+
+#[tokio::test]
+async fn keys_are_called_as_the_log_may_call_them() {
+    let site = Site::fresh().await;
+    for (shown, visible) in [("hash", false), ("off", false), ("plain", true)] {
+        let policy = site.policy("gw-1").cached().with("/log", json!({"keys": shown}));
+        let policy = policy.with("/defaults/hold/linger", "5s");
+        let gateway = Gateway::start(&policy).await;
+        assert_eq!(gateway.send(&Ask::post("/pay/verysecret")).await.status, 200);
+        let locks = told(&gateway, "/api/v1/locks").await;
+        assert_eq!(locks["held"], json!(1));
+        for path in ["/api/v1/locks", "/api/v1/contention", "/api/v1/locks/account%2Fverysecret"] {
+            let text = told(&gateway, path).await.to_string();
+            assert_eq!(text.contains("verysecret"), visible, "{shown} {path}: {text}");
+        }
+        if shown == "hash" {
+            let number = locks["locks"][0]["key"].as_str().expect("a name").replace('#', "%23");
+            assert_eq!(
+                told(&gateway, &format!("/api/v1/locks/{number}")).await["here"]["held"][0]["route"],
+                "pay"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn drain_ends_the_process_as_a_signal_does() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let latch = site.origin.holds("/pay/7");
+    let running = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let (status, told) = said(&gateway, "/api/v1/drain", &json!({})).await;
+    assert_eq!((status, &told["draining"]), (202, &json!(true)));
+    gateway.becomes_unready().await;
+    latch.let_go();
+    assert_eq!(running.answer().await.status, 200);
+    assert!(gateway.exit().await.success());
+}

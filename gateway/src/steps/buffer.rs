@@ -70,7 +70,7 @@ const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 enum Taken {
     Whole(Bytes),
     /// A little more than what may be taken, and the body that it was taken of.
-    Front(Bytes, Body),
+    Front(Bytes, Box<Body>),
 }
 
 async fn take(mut body: Body, most: usize) -> Result<Taken, Refusal> {
@@ -81,7 +81,7 @@ async fn take(mut body: Body, most: usize) -> Result<Taken, Refusal> {
             taken.add(data);
         }
         if taken.len() > most {
-            return Ok(Taken::Front(taken.into_bytes(), body));
+            return Ok(Taken::Front(taken.into_bytes(), Box::new(body)));
         }
     }
     Ok(Taken::Whole(taken.into_bytes()))

@@ -191,7 +191,7 @@ fn tail(log: &str) -> String {
 
 /// Of each kind of slow client, and of readers, each of which has a connection to the service as well.
 const EACH: usize = 1200;
-const READERS: usize = 400;
+const READERS: usize = 1000;
 
 #[tokio::test]
 async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {

@@ -106,7 +106,7 @@ async fn answer(gateway: &Gateway, spelled: &Spelled) -> Message {
 }
 
 /// On a thread of its own, because it brings its own runtime.
-fn explained(plan: &plan::Gateway, ask: &Ask) -> Explained {
+pub(super) fn explained(plan: &plan::Gateway, ask: &Ask) -> Explained {
     let said = thread::scope(|scope| scope.spawn(|| explain::explain(plan, ask)).join());
     said.expect("no panic").expect("a runtime")
 }
@@ -172,7 +172,7 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
 fn assert_told(agreed: &Agreed) {
     let Agreed { sent, fenced, written } = *agreed;
     assert!((20..=190).contains(&sent), "{sent} of {ROLLS} were sent: the dice prove little");
-    assert!(fenced >= 15, "{fenced} of {ROLLS} took a lock: the dice prove little");
+    assert!(fenced >= 5, "{fenced} of {ROLLS} took a lock: the dice prove little");
     assert!(written >= 40, "{written} of {ROLLS} were found in the access log: the dice prove little");
 }
 

@@ -27,6 +27,9 @@ pub struct Process {
 /// As most systems start a process. It may raise its soft limit, and has to.
 const SOFT_LIMITS: [&str; 2] = ["--nofile=1024:", "--"];
 
+/// In front of a process that logs all that it could.
+pub(crate) const TALKATIVE: [&str; 2] = ["env", "FENCEGATE_LOG=trace"];
+
 /// A request under way.
 pub struct Pending(JoinHandle<Result<Answer, String>>);
 

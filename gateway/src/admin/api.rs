@@ -183,6 +183,12 @@ impl Seen {
         Ok((did, broken))
     }
 
+    /// Could a break of this key never make two effects overlap?
+    pub(super) fn compares(&self, text: &str) -> Result<bool, Fault> {
+        let key = self.names().meant(text, &self.keeper)?;
+        Ok(self.all_compare(self.keeper.look_at(&key).as_ref()))
+    }
+
     /// Does everybody compare tokens to whom requests under this key may go? Where its holder is another gateway, its
     /// route is not known here, and it is asked of all routes.
     fn all_compare(&self, here: Option<&survey::Lock>) -> bool {
@@ -328,6 +334,6 @@ async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Va
 }
 
 /// The type of a body is not asked: who may send it is what the door has asked.
-fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, Fault> {
+pub(super) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|bad| Fault::new(Word::Malformed, format!("the body: {bad}")))
 }

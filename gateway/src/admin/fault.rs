@@ -52,7 +52,7 @@ impl Word {
         }
     }
 
-    fn status(self) -> StatusCode {
+    pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
             Self::CrossOrigin => StatusCode::FORBIDDEN,

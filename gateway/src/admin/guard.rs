@@ -14,7 +14,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{door::Did, expose, metrics::Metrics};
+use super::{
+    api::{Outcome, parsed},
+    door::Did,
+    expose,
+    fault::{Fault, Word},
+    metrics::Metrics,
+    page::{self, Csrf},
+};
 use crate::guard::{
     Guard, Refusals,
     operation::{Entry, Resolution},
@@ -29,6 +36,7 @@ pub struct Seen {
     pub drain: CancellationToken,
     /// Asks the process to end in order.
     pub end: CancellationToken,
+    pub csrf: Csrf,
 }
 
 /// An operation or execution that nobody knows the outcome of.
@@ -66,22 +74,13 @@ pub enum Kind {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resolve {
-    outcome: Word,
+    outcome: Outcome,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-enum Word {
-    Done,
-    NotDone,
-}
-
-type Refusal = (StatusCode, Json<Value>);
-
-type Answer = Result<Json<Value>, Refusal>;
+type Answer = Result<Json<Value>, Fault>;
 
 /// Of what changes something, with what it did, for the audit log.
-type Done = Result<(Extension<Did>, Json<Value>), Refusal>;
+type Done = Result<(Extension<Did>, Json<Value>), Fault>;
 
 /// Operations shown at most.
 const MOST: usize = 1000;
@@ -96,6 +95,7 @@ pub fn routes(seen: Seen) -> Router {
         .route("/api/v1/drain", post(drain))
         .route("/api/v1/keys/{*key}", get(key))
         .route("/api/v1/refusals", get(refusals))
+        .merge(page::of_guard())
         .with_state(seen)
         .merge(expose(metrics, move || counted.count()))
 }
@@ -121,64 +121,76 @@ async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Va
 }
 
 async fn operations(State(seen): State<Seen>) -> Answer {
-    let guard = &seen.guard;
-    let unfinished = guard.unfinished(MOST).map_err(|refused| unavailable(&refused))?;
-    let doubts = guard.doubts();
-    let closes = |token: Token| {
-        let doubt = doubts.iter().find(|doubt| doubt.token == token)?;
-        u64::try_from(doubt.until.since(guard.now()).as_millis()).ok()
-    };
-    let operation = |reference: String, entry: Entry| Open {
-        reference,
-        kind: Kind::Operation,
-        closes_key_for_ms: closes(entry.token),
-        keys: entry.keys,
-        token: entry.token,
-        method: Some(entry.method),
-        target: Some(entry.target),
-        idempotency_key: entry.name,
-        admitted: Some(entry.admitted),
-    };
-    let mut open: Vec<Open> =
-        unfinished.into_iter().map(|(id, entry)| operation(id.reference(), entry)).collect();
-    let known: Vec<Token> = open.iter().map(|open| open.token).collect();
-    open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
-        reference: doubt.token.to_string(),
-        kind: Kind::Execution,
-        keys: doubt.keys.clone(),
-        token: doubt.token,
-        method: None,
-        target: None,
-        idempotency_key: None,
-        admitted: None,
-        closes_key_for_ms: closes(doubt.token),
-    }));
+    let open = seen.open().map_err(|refused| away(&refused))?;
     Ok(Json(json!({ "operations": open })))
 }
 
-/// An operator knows what came of it.
-async fn resolve(State(seen): State<Seen>, Path(reference): Path<String>, body: Bytes) -> Done {
-    let guard = &seen.guard;
-    let Resolve { outcome } = serde_json::from_slice(&body).map_err(|bad| malformed(&bad))?;
-    let did = |what: &str| {
-        let word = if outcome == Word::Done { "done" } else { "not done" };
-        Extension(Did(format!("resolved {what} as {word}")))
-    };
-    let taken = guard.take_unfinished(&reference).map_err(|refused| unavailable(&refused))?;
-    let Some((reserved, entry)) = taken else {
-        let token = Token::parse(&reference).ok().filter(|token| guard.over(*token, "operator"));
-        return match token {
-            Some(token) => Ok((did(&format!("execution {token}")), Json(json!({ "resolved": reference })))),
-            None => Err(unknown(&reference)),
+impl Seen {
+    /// Everything that nobody knows the outcome of.
+    pub(super) fn open(&self) -> Result<Vec<Open>, Refused> {
+        let guard = &self.guard;
+        let unfinished = guard.unfinished(MOST)?;
+        let doubts = guard.doubts();
+        let closes = |token: Token| {
+            let doubt = doubts.iter().find(|doubt| doubt.token == token)?;
+            u64::try_from(doubt.until.since(guard.now()).as_millis()).ok()
         };
-    };
-    guard.over(entry.token, "operator");
-    let written = match outcome {
-        Word::Done => reserved.resolve_done(&entry, Resolution::Operator).await,
-        Word::NotDone => reserved.resolve_not_done().await,
-    };
-    let what = did(&format!("operation {reference} of token {}", entry.token));
-    written.map(|()| (what, Json(json!({ "resolved": reference })))).map_err(|refused| unavailable(&refused))
+        let operation = |reference: String, entry: Entry| Open {
+            reference,
+            kind: Kind::Operation,
+            closes_key_for_ms: closes(entry.token),
+            keys: entry.keys,
+            token: entry.token,
+            method: Some(entry.method),
+            target: Some(entry.target),
+            idempotency_key: entry.name,
+            admitted: Some(entry.admitted),
+        };
+        let mut open: Vec<Open> =
+            unfinished.into_iter().map(|(id, entry)| operation(id.reference(), entry)).collect();
+        let known: Vec<Token> = open.iter().map(|open| open.token).collect();
+        open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
+            reference: doubt.token.to_string(),
+            kind: Kind::Execution,
+            keys: doubt.keys.clone(),
+            token: doubt.token,
+            method: None,
+            target: None,
+            idempotency_key: None,
+            admitted: None,
+            closes_key_for_ms: closes(doubt.token),
+        }));
+        Ok(open)
+    }
+
+    /// An operator knows what came of it.
+    pub(super) async fn resolve(&self, reference: &str, outcome: Outcome) -> Result<Did, Fault> {
+        let guard = &self.guard;
+        let done = outcome == Outcome::Done;
+        let did = |what: &str| Did(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
+        let taken = guard.take_unfinished(reference).map_err(|refused| away(&refused))?;
+        let Some((reserved, entry)) = taken else {
+            let token = Token::parse(reference).ok().filter(|token| guard.over(*token, "operator"));
+            return match token {
+                Some(token) => Ok(did(&format!("execution {token}"))),
+                None => Err(unknown(reference)),
+            };
+        };
+        guard.over(entry.token, "operator");
+        let written = if done {
+            reserved.resolve_done(&entry, Resolution::Operator).await
+        } else {
+            reserved.resolve_not_done().await
+        };
+        written.map_err(|refused| away(&refused))?;
+        Ok(did(&format!("operation {reference} of token {}", entry.token)))
+    }
+}
+
+async fn resolve(State(seen): State<Seen>, Path(reference): Path<String>, body: Bytes) -> Done {
+    let Resolve { outcome } = parsed(&body)?;
+    let did = seen.resolve(&reference, outcome).await?;
+    Ok((Extension(did), Json(json!({ "resolved": reference }))))
 }
 
 /// A finished operation and its kept answer are forgotten at once.
@@ -189,7 +201,7 @@ async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Done
             Ok((Extension(did), Json(json!({ "forgotten": reference }))))
         }
         Ok(false) => Err(unknown(&reference)),
-        Err(refused) => Err(unavailable(&refused)),
+        Err(refused) => Err(away(&refused)),
     }
 }
 
@@ -207,14 +219,10 @@ async fn refusals(State(seen): State<Seen>) -> Json<Refusals> {
     Json(seen.guard.refusals())
 }
 
-fn malformed(bad: &serde_json::Error) -> Refusal {
-    (StatusCode::BAD_REQUEST, Json(json!({ "error": format!("the body: {bad}"), "reason": "malformed" })))
+fn unknown(what: &str) -> Fault {
+    Fault::new(Word::NotFound, format!("nothing known of `{what}`, or it is running"))
 }
 
-fn unknown(what: &str) -> Refusal {
-    (StatusCode::NOT_FOUND, Json(json!({ "error": format!("nothing known of `{what}`, or it is running") })))
-}
-
-fn unavailable(refused: &Refused) -> Refusal {
-    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": refused.to_string() })))
+pub(super) fn away(refused: &Refused) -> Fault {
+    Fault::new(Word::Away, refused.to_string())
 }

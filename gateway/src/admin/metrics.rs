@@ -66,6 +66,7 @@ pub struct Metrics {
     upstream_seconds: HistogramVec,
     upstream_errors: IntCounterVec,
     retries: IntCounterVec,
+    refused_stale: IntCounterVec,
     guard_refusals: IntCounterVec,
     session: SessionMetrics,
     guard: GuardMetrics,
@@ -140,7 +141,7 @@ impl Metrics {
                 SHORT,
                 &["route"],
             ),
-            in_flight: gauges("requests_in_flight", "Requests without an answer yet.", &["route"]),
+            in_flight: gauges("requests_in_flight", "Requests whose answer is not complete yet.", &["route"]),
             rejections: counters("rejections_total", "Answers of our own, by reason.", &["route", "reason"]),
             outcome_unknown: counters(
                 "outcome_unknown_total",
@@ -219,6 +220,11 @@ impl Metrics {
                 "retries_total",
                 "Requests sent again because nothing of them had been sent.",
                 &["upstream"],
+            ),
+            refused_stale: counters(
+                "upstream_stale_refusals_total",
+                "Dispatches that an upstream refused because it knew a newer token.",
+                &["route"],
             ),
             guard_refusals: counters(
                 "guard_refusals_total",
@@ -314,6 +320,29 @@ impl Metrics {
 
     pub fn clients(&self) -> &ClientMetrics {
         &self.clients
+    }
+
+    /// Of all series of a family, or of those that have a label of this value; 0 for what is not counted here.
+    pub fn sum(&self, name: &str, value: Option<&str>) -> f64 {
+        let families = self.families.gather();
+        let family = families.iter().find(|family| family.name() == name);
+        let series = family.iter().flat_map(|family| family.get_metric());
+        let wanted = series.filter(|one| {
+            value.is_none_or(|value| one.get_label().iter().any(|label| label.value() == value))
+        });
+        wanted.map(|one| one.get_counter().get_value() + one.get_gauge().get_value()).sum()
+    }
+
+    /// The series of a family of counters, by the values of a label.
+    pub fn by_label(&self, name: &str, label: &str) -> Vec<(String, f64)> {
+        let families = self.families.gather();
+        let family = families.iter().find(|family| family.name() == name);
+        let series = family.iter().flat_map(|family| family.get_metric());
+        let named = |one: &prometheus::proto::Metric| {
+            let label = one.get_label().iter().find(|found| found.name() == label)?;
+            Some((label.value().to_owned(), one.get_counter().get_value()))
+        };
+        series.filter_map(named).collect()
     }
 
     /// How long requests waited for their locks, over all routes.

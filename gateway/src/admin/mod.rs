@@ -14,6 +14,7 @@ pub mod hot;
 pub mod listen;
 pub mod metrics;
 pub mod names;
+mod page;
 pub mod told;
 pub mod trends;
 
@@ -27,6 +28,7 @@ use axum::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::page::Csrf;
 use self::{effective::InForce, hot::Hot, metrics::Metrics, trends::Trends};
 use crate::{lock::keeper::Keeper, serve::reload::Asking, session::live::View};
 
@@ -44,6 +46,7 @@ pub struct Seen {
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
     pub asking: Asking,
+    pub csrf: Csrf,
 }
 
 /// Of a gateway.
@@ -52,6 +55,7 @@ pub fn routes(seen: Seen) -> Router {
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
+        .merge(page::routes())
         .with_state(seen)
         .merge(expose(metrics, || ()))
 }

@@ -37,6 +37,11 @@ impl Names {
         }
     }
 
+    /// Do different keys have different names?
+    pub fn is_nameable(self) -> bool {
+        self.0 != KeysShown::Off
+    }
+
     /// May what a request asked for be shown? It often names its key.
     pub fn shows_targets(self) -> bool {
         self.0 == KeysShown::Plain

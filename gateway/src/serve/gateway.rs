@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     access::Tellers,
-    admin::{self, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
+    admin::{self, Csrf, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
     edition::Edition,
     front::Role,
     listen::certificates::Certificates,
@@ -160,6 +160,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         jwks,
         drain: drain.clone(),
         asking,
+        csrf: Csrf::new(&SystemRandomness),
     };
     admin::listen::start(admin, admin::routes(seen), door, trends.follow(metrics.clone()))?;
     let file = options.file.clone();

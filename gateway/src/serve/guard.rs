@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     access::Tellers,
-    admin::{self, metrics::Metrics},
+    admin::{self, Csrf, metrics::Metrics},
     edition::Edition,
     front::Role,
     guard::{
@@ -124,7 +124,13 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     })?;
     let end = CancellationToken::new();
     let (seen_drain, asked_to_end) = (drain.clone(), end.clone());
-    let seen = admin::guard::Seen { guard: guard.clone(), metrics: metrics.clone(), drain: seen_drain, end };
+    let seen = admin::guard::Seen {
+        guard: guard.clone(),
+        metrics: metrics.clone(),
+        drain: seen_drain,
+        end,
+        csrf: Csrf::new(&SystemRandomness),
+    };
     admin::listen::start(admin, admin::guard::routes(seen), door, async {})?;
     waiting.block_on(async {
         tokio::select! {

@@ -177,6 +177,7 @@ impl<N: Network> Forward<N> {
             Level::Upstream => {
                 if refused_stale(answer.response.status(), headers) {
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
+                    self.metrics.refused_stale(notes.route.get());
                     self.metrics.guard_refused(notes.route.get(), Reason::Stale);
                     notes.retires.set(true);
                 }

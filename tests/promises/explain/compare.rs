@@ -88,4 +88,3 @@ pub(super) fn compare_line(said: &Explained, line: &Value) {
         assert_eq!(key, keys.join(", "), "{}", context());
     }
 }
-

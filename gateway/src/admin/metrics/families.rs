@@ -2,7 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use prometheus::{Encoder, Registry, TextEncoder, core::Collector, proto::MetricType};
+use prometheus::{
+    Encoder, Registry, TextEncoder,
+    core::Collector,
+    proto::{MetricFamily, MetricType},
+};
 
 use super::process::Process;
 
@@ -64,6 +68,10 @@ impl Families {
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort();
         described
+    }
+
+    pub(super) fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
     }
 
     /// The text format that Prometheus scrapes.

@@ -141,6 +141,9 @@ impl SessionMetrics {
         }
         for op in OPERATIONS {
             self.seconds.with_label_values(&[op]);
+            for error in ERRORS {
+                self.errors.with_label_values(&[op, error]);
+            }
         }
         for (over, _) in THRESHOLDS {
             self.pauses.with_label_values(&[over]);
@@ -251,6 +254,9 @@ impl SessionMetrics {
 
 /// Names of lengths of a pause, and the part of the session timeout that each is.
 const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
+
+/// What of a failure is counted.
+const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];
 
 /// Of a session, as [`crate::session::metered`] calls them.
 const OPERATIONS: [&str; 11] = [

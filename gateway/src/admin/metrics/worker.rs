@@ -137,6 +137,12 @@ impl WorkerMetrics {
         self.all.upstream_errors.with_label_values(&[upstream, kind]).inc();
     }
 
+    /// The upstream compares, and knew a newer token.
+    pub fn refused_stale(&self, route: Option<RouteId>) {
+        let route = route.map_or(&self.unrouted, |id| self.route(id));
+        self.all.refused_stale.with_label_values(&[route.name()]).inc();
+    }
+
     pub fn guard_refused(&self, route: Option<RouteId>, reason: Reason) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.guard_refusals.with_label_values(&[route.name(), reason.word()]).inc();

@@ -1,0 +1,126 @@
+//! What somebody may do from the page: break a lock, and say what came of an operation. Each needs a word to confirm,
+//! and the token of the form, which no other site can read.
+
+use std::sync::Arc;
+
+use askama::Template;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use axum::{
+    Extension, Form,
+    extract::{Path, State},
+    response::{IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+
+use super::{InDoubt, Page, Told, VERSION, since, wrong_form};
+use crate::{
+    admin::{
+        Seen,
+        api::{Breaking, Outcome},
+        door::Did,
+        fault::{Fault, Word},
+        names::Names,
+        told::encoded,
+    },
+    once::open::Open,
+    randomness::{Guid, Randomness},
+};
+
+/// Stands in every form of this process, and nowhere else.
+#[derive(Clone)]
+pub struct Csrf(Arc<str>);
+
+impl Csrf {
+    pub fn new(randomness: &dyn Randomness) -> Self {
+        Self(format!("{}{}", Guid::new(randomness), Guid::new(randomness)).into())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn check(&self, shown: &str) -> Result<(), Fault> {
+        verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| wrong_form())
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Break {
+    csrf: String,
+    confirm: String,
+    holder: Option<String>,
+    force: Option<String>,
+}
+
+pub(super) async fn break_lock(
+    State(seen): State<Seen>,
+    Path(key): Path<String>,
+    Form(form): Form<Break>,
+) -> Result<(Extension<Did>, Redirect), Told> {
+    seen.csrf.check(&form.csrf)?;
+    let Break { confirm, holder, force, .. } = form;
+    let (did, _) = seen.break_lock(&key, Breaking { confirm, holder, force: force.is_some() }).await?;
+    Ok((Extension(did), Redirect::to("/?done=broken")))
+}
+
+#[derive(Template)]
+#[template(path = "operation.html")]
+pub(super) struct Operation<'a> {
+    pub(super) one: InDoubt,
+    pub(super) csrf: &'a str,
+    pub(super) version: &'static str,
+}
+
+pub(super) async fn operation(
+    State(seen): State<Seen>,
+    Path(reference): Path<String>,
+) -> Result<Response, Told> {
+    let open = seen.keeper.operations().await.map_err(Fault::from)?;
+    let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
+    let page = Operation { one: in_doubt(one, seen.names()), csrf: seen.csrf.text(), version: VERSION };
+    Ok(Page(page).into_response())
+}
+
+#[derive(Deserialize)]
+pub(super) struct Resolve {
+    pub(super) csrf: String,
+    pub(super) confirm: String,
+    pub(super) outcome: Outcome,
+    pub(super) force: Option<String>,
+}
+
+pub(super) async fn resolve(
+    State(seen): State<Seen>,
+    Path(reference): Path<String>,
+    Form(form): Form<Resolve>,
+) -> Result<(Extension<Did>, Redirect), Told> {
+    seen.csrf.check(&form.csrf)?;
+    confirmed(&form.confirm, &reference)?;
+    let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;
+    Ok((Extension(did), Redirect::to("/?done=resolved")))
+}
+
+pub(super) fn confirmed(confirm: &str, reference: &str) -> Result<(), Fault> {
+    let differs = || Fault::new(Word::Confirm, "what was written to confirm is not the reference");
+    (confirm.trim() == reference).then_some(()).ok_or_else(differs)
+}
+
+pub(super) fn not_open(reference: &str) -> Fault {
+    Fault::new(Word::NotFound, format!("nothing is in doubt under the reference `{reference}` any more"))
+}
+
+pub(super) fn in_doubt(open: &Open, names: Names) -> InDoubt {
+    let record = &open.record;
+    let target = if names.shows_targets() { record.target.as_str() } else { "(target not shown)" };
+    InDoubt {
+        reference: open.reference.clone(),
+        link: encoded(&open.reference),
+        request: format!("{} {target}", record.method),
+        keys: names.of_all(&record.keys),
+        token: record.token.to_string(),
+        named: record.name.clone(),
+        since: since(record.admitted),
+        may_run: open.may_run,
+        closes: None,
+    }
+}

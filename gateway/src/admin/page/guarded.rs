@@ -1,0 +1,131 @@
+//! The page of a guard: what nobody saw the end of, and what became of claims.
+
+use askama::Template;
+use axum::{
+    Extension, Form, Router,
+    extract::{Path, Query, State},
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+use fencegate_policies::key::listed;
+
+use super::{
+    After, Condition, Fact, InDoubt, Page, Tile, Told, VERSION, assets, brief,
+    forms::{Operation, Resolve, confirmed, not_open},
+    now, since,
+};
+use crate::admin::{
+    door::Did,
+    guard::{Open, Seen},
+    told::encoded,
+};
+
+#[derive(Template)]
+#[template(path = "guard.html")]
+struct Overview {
+    version: &'static str,
+    at: String,
+    state: Condition,
+    note: Option<&'static str>,
+    tiles: Vec<Tile>,
+    operations: Result<Vec<InDoubt>, String>,
+    decisions: Vec<Fact>,
+    stale: Option<String>,
+}
+
+pub(crate) fn routes() -> Router<Seen> {
+    Router::new()
+        .route("/", get(overview))
+        .route("/operations/{reference}", get(operation))
+        .route("/operations/{reference}/resolve", post(resolve))
+        .merge(assets())
+}
+
+async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Response {
+    seen.guard.count();
+    let operations = open(&seen);
+    let in_doubt = operations.as_ref().map_or(0, Vec::len);
+    let refusals = seen.guard.refusals();
+    let sum = |name: &str| seen.metrics.sum(&format!("fencegate_{name}"), None);
+    let tile =
+        |value: String, label, warn: bool| Tile { value, label, class: if warn { "warn" } else { "" } };
+    let stale = refusals.latest.map(|stale| {
+        format!("{} for {}, where {} had been", stale.presented, listed(&stale.keys), stale.newest)
+    });
+    let page = Overview {
+        version: VERSION,
+        at: now(),
+        state: state(&seen),
+        note: after.note(),
+        tiles: vec![
+            tile(format!("{:.0}", sum("guard_in_flight")), "let in and not ended", false),
+            tile(in_doubt.to_string(), "in doubt", in_doubt > 0),
+            tile(refusals.stale.to_string(), "stale, refused", refusals.stale > 0),
+            tile(format!("{:.0}", sum("guard_store_keys")), "keys remembered", false),
+        ],
+        operations,
+        decisions: decisions(&seen),
+        stale,
+    };
+    Page(page).into_response()
+}
+
+fn state(seen: &Seen) -> Condition {
+    if seen.drain.is_cancelled() {
+        return Condition { word: "draining", class: "warn", why: None };
+    }
+    match seen.guard.quarantine() {
+        None => Condition { word: "ready", class: "good", why: None },
+        Some(until) => {
+            let left = until.since(seen.guard.now());
+            let why = format!("nothing is let in for {left:.0?} more, after an unclean stop");
+            Condition { word: "quarantine", class: "warn", why: Some(why) }
+        }
+    }
+}
+
+fn decisions(seen: &Seen) -> Vec<Fact> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
+    let fact = |(what, count): (String, f64)| Fact { what, means: "", count: count as u64 };
+    seen.metrics.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(fact).collect()
+}
+
+fn open(seen: &Seen) -> Result<Vec<InDoubt>, String> {
+    let open = seen.open().map_err(|refused| refused.to_string())?;
+    Ok(open.into_iter().map(in_doubt).collect())
+}
+
+fn in_doubt(open: Open) -> InDoubt {
+    InDoubt {
+        link: encoded(&open.reference),
+        reference: open.reference,
+        request: match (open.method, open.target) {
+            (Some(method), Some(target)) => format!("{method} {target}"),
+            _ => "an execution that is no operation".into(),
+        },
+        keys: listed(&open.keys),
+        token: open.token.to_string(),
+        named: open.idempotency_key,
+        since: open.admitted.map_or_else(|| "not known".into(), since),
+        may_run: open.closes_key_for_ms.is_some(),
+        closes: open.closes_key_for_ms.map(brief),
+    }
+}
+
+async fn operation(State(seen): State<Seen>, Path(reference): Path<String>) -> Result<Response, Told> {
+    let open = seen.open().map_err(|refused| crate::admin::guard::away(&refused))?;
+    let one = open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
+    let page = Operation { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
+    Ok(Page(page).into_response())
+}
+
+async fn resolve(
+    State(seen): State<Seen>,
+    Path(reference): Path<String>,
+    Form(form): Form<Resolve>,
+) -> Result<(Extension<Did>, Redirect), Told> {
+    seen.csrf.check(&form.csrf)?;
+    confirmed(&form.confirm, &reference)?;
+    let did = seen.resolve(&reference, form.outcome).await?;
+    Ok((Extension(did), Redirect::to("/?done=resolved")))
+}

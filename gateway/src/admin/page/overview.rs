@@ -1,0 +1,328 @@
+//! What the first page of a gateway shows.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use askama::Template;
+use fencegate_policies::plan::{Gateway, OnceStore};
+use futures_util::future::join_all;
+
+use super::{Condition, Fact, InDoubt, Tile, VERSION, brief, forms::in_doubt, now, plot::Plot};
+use crate::{
+    admin::{
+        Seen,
+        effective::Effective,
+        names::Names,
+        told::{self, encoded},
+    },
+    lock::{
+        inquiry::{Registered, Session},
+        survey::{self, Order, Select, Survey, Why},
+    },
+};
+
+#[derive(Template)]
+#[template(path = "gateway.html")]
+pub(super) struct Overview {
+    name: Arc<str>,
+    version: &'static str,
+    at: String,
+    state: Condition,
+    note: Option<&'static str>,
+    tiles: Vec<Tile>,
+    waits: Vec<Wait>,
+    wanted: usize,
+    locks: Vec<Held>,
+    held: usize,
+    plots: [Plot; 2],
+    hot: Vec<Hot>,
+    hot_over: String,
+    safety: Vec<Fact>,
+    sessions: Vec<SessionRow>,
+    members: Result<Vec<Member>, String>,
+    /// Where operations are remembered in ZooKeeper.
+    operations: Option<Result<Vec<InDoubt>, String>>,
+    plan: Effective,
+}
+
+struct Wait {
+    key: String,
+    link: Option<String>,
+    route: String,
+    count: usize,
+    longest: String,
+    why: String,
+}
+
+struct Held {
+    key: String,
+    link: Option<String>,
+    route: String,
+    mode: &'static str,
+    token: String,
+    age: String,
+    in_flight: u32,
+    waiting: usize,
+    state: &'static str,
+}
+
+struct Hot {
+    key: String,
+    requests: u64,
+    refused: u64,
+    waited: String,
+    share: u64,
+}
+
+struct SessionRow {
+    number: usize,
+    state: String,
+    id: String,
+    proven: String,
+}
+
+struct Member {
+    name: String,
+    sessions: usize,
+    version: String,
+    plan: String,
+    differs: bool,
+}
+
+/// Rows that somebody reads.
+const ROWS: usize = 50;
+/// Keys about which ZooKeeper is asked for each page.
+const ASKED: usize = 8;
+
+impl Overview {
+    pub(super) async fn of(seen: &Seen, note: Option<&'static str>) -> Self {
+        let plan = seen.in_force.plan();
+        let names = seen.names();
+        let survey =
+            seen.keeper.survey(Select { limit: 20 * ROWS, order: Order::Interest, ..Select::default() });
+        let (waits, members, operations) =
+            tokio::join!(waits(seen, &survey, names), seen.keeper.members(), operations(seen, &plan));
+        let sessions = seen.keeper.sessions();
+        let safety = safety(seen);
+        let (hot, hot_over) = hot(seen);
+        let points = seen.trends.points();
+        let wait: Vec<_> = points.iter().map(|point| point.wait).collect();
+        let hold: Vec<_> = points.iter().map(|point| point.hold).collect();
+        Self {
+            name: seen.name.clone(),
+            version: VERSION,
+            at: now(),
+            state: state(seen),
+            note,
+            tiles: tiles(seen, &survey, &sessions, &safety),
+            waits,
+            wanted: survey.wanted,
+            locks: survey
+                .locks
+                .iter()
+                .filter(|lock| !lock.held.is_empty())
+                .take(ROWS)
+                .map(|lock| held(lock, names))
+                .collect(),
+            held: survey.held,
+            plots: [
+                Plot::of("How long requests waited for their lock", &wait),
+                Plot::of("How long requests held their lock", &hold),
+            ],
+            hot,
+            hot_over,
+            safety,
+            sessions: sessions.into_iter().map(session).collect(),
+            members: members.map(|found| grouped(found, plan.fingerprint)).map_err(|why| why.to_string()),
+            operations,
+            plan: Effective::of(&plan),
+        }
+    }
+}
+
+fn state(seen: &Seen) -> Condition {
+    match seen.not_ready() {
+        None => Condition { word: "ready", class: "good", why: None },
+        Some(why) if seen.drain.is_cancelled() => {
+            Condition { word: "draining", class: "warn", why: Some(why) }
+        }
+        Some(why) => Condition { word: "not ready", class: "bad", why: Some(why) },
+    }
+}
+
+fn tiles(seen: &Seen, survey: &Survey, sessions: &[Session], safety: &[Fact]) -> Vec<Tile> {
+    let longest = survey.locks.iter().filter_map(|lock| lock.line.first()).map(|waiter| waiter.since).max();
+    let least = sessions.iter().map(|session| session.proven_for_ms).min().unwrap_or(0);
+    let met: u64 = safety.iter().map(|fact| fact.count).sum();
+    let plain = |value: String, label, bad: bool| Tile { value, label, class: if bad { "warn" } else { "" } };
+    let in_flight = seen.metrics.sum("fencegate_requests_in_flight", None);
+    vec![
+        plain(survey.held.to_string(), "keys held", false),
+        plain(format!("{in_flight:.0}"), "requests in flight", false),
+        plain(survey.waiting.to_string(), "requests waiting", survey.waiting > 0),
+        plain(
+            longest.map_or_else(|| "none".into(), |longest| brief(told::millis(longest))),
+            "longest wait",
+            longest.is_some(),
+        ),
+        Tile {
+            value: brief(least),
+            label: "proven for, at least",
+            class: if least == 0 { "bad" } else { "good" },
+        },
+        Tile { value: met.to_string(), label: "events below", class: if met > 0 { "warn" } else { "good" } },
+    ]
+}
+
+/// Keys that may not be shown cannot be asked for either; those with a number can.
+fn link(key: &fencegate_policies::key::ResourceKey, names: Names) -> Option<String> {
+    names.is_nameable().then(|| format!("/locks/{}", encoded(&names.of(key))))
+}
+
+async fn waits(seen: &Seen, survey: &Survey, names: Names) -> Vec<Wait> {
+    let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
+    let asked = wanted.iter().filter(|lock| lock.why == Some(Why::HeldElsewhere)).take(ASKED);
+    let lines = join_all(asked.map(async |lock| (&lock.key, seen.keeper.line_of(&lock.key).await))).await;
+    let line = |lock: &survey::Lock| {
+        lines.iter().find(|(key, _)| **key == lock.key).and_then(|(_, line)| line.as_deref().ok())
+    };
+    let row = |lock: &&survey::Lock| {
+        let first = lock.line.first();
+        let mut why = told::says(&seen.name, Some(lock), line(lock));
+        if lock.why == Some(Why::HeldElsewhere) && line(lock).is_none() {
+            why = "Another gateway was before us.".into();
+        }
+        Wait {
+            key: names.of(&lock.key),
+            link: link(&lock.key, names),
+            route: first.map(|first| first.route.to_string()).unwrap_or_default(),
+            count: lock.waiting,
+            longest: first.map(|first| brief(told::millis(first.since))).unwrap_or_default(),
+            why,
+        }
+    };
+    wanted.iter().map(row).collect()
+}
+
+fn held(lock: &survey::Lock, names: Names) -> Held {
+    let first = lock.held.first().expect("only held keys are shown");
+    Held {
+        key: names.of(&lock.key),
+        link: link(&lock.key, names),
+        route: first.route.as_ref().map(ToString::to_string).unwrap_or_default(),
+        mode: first.mode.word(),
+        token: first.token.map(|token| token.to_string()).unwrap_or_default(),
+        age: brief(told::millis(first.since)),
+        in_flight: lock.held.iter().map(|held| held.in_flight).sum(),
+        waiting: lock.waiting,
+        state: match first {
+            held if !held.proven => "not proven: writes nothing",
+            held if held.ending => "ending",
+            held if held.contended => "wanted elsewhere",
+            held if held.in_flight == 0 => "kept for the next",
+            _ => "at work",
+        },
+    }
+}
+
+fn hot(seen: &Seen) -> (Vec<Hot>, String) {
+    let contention = seen.contention(10);
+    let all: f64 = contention.hot.iter().map(|key| key.waited_ms).sum();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of a hundred; milliseconds"
+    )]
+    let row = |key: told::HotKey| Hot {
+        share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
+        waited: brief(key.waited_ms as u64),
+        key: key.key,
+        requests: key.requests,
+        refused: key.refused,
+    };
+    (contention.hot.into_iter().map(row).collect(), brief(contention.over_ms))
+}
+
+/// Families of counters: what they say to an operator.
+const SAFETY: [(&str, Option<&str>, &str, &str); 6] = [
+    ("zk_session_expirations_total", None, "Sessions that ended unasked", "every lock under them was lost"),
+    (
+        "tenures_lost_total",
+        None,
+        "Tenures lost before they were given up",
+        "their session ended, or somebody removed the node",
+    ),
+    (
+        "guard_refusals_total",
+        Some("fenced"),
+        "Stale dispatches refused by a guard",
+        "a newer tenure was before us: the service is whole",
+    ),
+    (
+        "upstream_stale_refusals_total",
+        None,
+        "Stale dispatches refused by a comparing upstream",
+        "by 412 with Fencing-Refusal: stale",
+    ),
+    (
+        "rejections_total",
+        Some("suspended"),
+        "Requests stopped before a byte was written",
+        "the session could not be proven",
+    ),
+    (
+        "outcome_unknown_total",
+        None,
+        "Requests of which nobody knows the outcome",
+        "something was sent, and no complete answer came",
+    ),
+];
+
+fn safety(seen: &Seen) -> Vec<Fact> {
+    let fact = |(family, value, what, means): (&str, Option<&str>, &str, &'static str)| {
+        let count = seen.metrics.sum(&format!("fencegate_{family}"), value);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
+        Fact { what: what.to_owned(), means, count: count as u64 }
+    };
+    SAFETY.into_iter().map(fact).collect()
+}
+
+fn session(session: Session) -> SessionRow {
+    SessionRow {
+        number: session.number,
+        state: match (session.away, session.connected) {
+            (Some(why), _) => format!("away: {why}"),
+            (None, true) => "connected".into(),
+            (None, false) => "connection lost".into(),
+        },
+        id: session.id.unwrap_or_else(|| "none".into()),
+        proven: if session.proven_for_ms == 0 { "not proven".into() } else { brief(session.proven_for_ms) },
+    }
+}
+
+fn grouped(found: Vec<Registered>, fingerprint: u64) -> Vec<Member> {
+    let ours = format!("{fingerprint:016x}");
+    let mut members: BTreeMap<String, Member> = BTreeMap::new();
+    for one in found {
+        let plan = one.plan.unwrap_or_default();
+        let member = members.entry(one.gateway.clone()).or_insert_with(|| Member {
+            name: one.gateway,
+            sessions: 0,
+            version: one.version.unwrap_or_default(),
+            differs: plan != ours,
+            plan,
+        });
+        member.sessions += 1;
+    }
+    members.into_values().collect()
+}
+
+async fn operations(seen: &Seen, plan: &Arc<Gateway>) -> Option<Result<Vec<InDoubt>, String>> {
+    let routes = plan.serving.routes.routes();
+    let remembered = routes.iter().filter_map(|route| route.fence.as_ref()?.once.as_ref());
+    let names = seen.names();
+    if !remembered.into_iter().any(|once| once.store == OnceStore::ZooKeeper) {
+        return None;
+    }
+    let open = seen.keeper.operations().await.map_err(|why| why.to_string());
+    Some(open.map(|open| open.iter().take(ROWS).map(|one| in_doubt(one, names)).collect()))
+}

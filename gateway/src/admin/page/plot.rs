@@ -1,0 +1,123 @@
+//! Draws how long something took over the last minutes: lines in an SVG, coloured by the style sheet.
+
+use std::fmt::Write;
+
+use crate::admin::trends::{EVERY, MOST, Typical};
+
+/// What the template draws.
+pub(super) struct Plot {
+    pub(super) title: &'static str,
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) grid: Vec<Line>,
+    /// One list of points per stretch without a gap.
+    pub(super) half: Vec<String>,
+    pub(super) most: Vec<String>,
+    /// The newest of it in words.
+    pub(super) said: String,
+}
+
+pub(super) struct Line {
+    pub(super) y: String,
+    pub(super) label: &'static str,
+}
+
+const WIDTH: f64 = 620.0;
+const HEIGHT: f64 = 190.0;
+/// Room for the labels.
+const LEFT: f64 = 52.0;
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 170.0;
+
+/// Each decade has the same height.
+const DECADES: [(f64, &str); 6] =
+    [(0.001, "1 ms"), (0.01, "10 ms"), (0.1, "100 ms"), (1.0, "1 s"), (10.0, "10 s"), (100.0, "100 s")];
+
+impl Plot {
+    /// The newest last.
+    pub(super) fn of(title: &'static str, points: &[Option<Typical>]) -> Self {
+        let grid = DECADES.map(|(seconds, label)| Line { y: format!("{:.1}", height(seconds)), label });
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small constants")]
+        let (width, tall) = (WIDTH as u32, HEIGHT as u32);
+        Self {
+            title,
+            width,
+            height: tall,
+            grid: grid.into(),
+            half: stretches(points, |typical| typical.half),
+            most: stretches(points, |typical| typical.most),
+            said: said(points),
+        }
+    }
+}
+
+/// From the bottom up, by its logarithm.
+fn height(seconds: f64) -> f64 {
+    let [(least, _), .., (largest, _)] = DECADES;
+    let part = (seconds.clamp(least, largest) / least).log10() / (largest / least).log10();
+    BOTTOM - part * (BOTTOM - TOP)
+}
+
+fn stretches(points: &[Option<Typical>], value: impl Fn(&Typical) -> f64) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for (at, point) in points.iter().enumerate() {
+        match point {
+            Some(typical) => {
+                let (x, y) = (across(points.len() - 1 - at), height(value(typical)));
+                // One point alone is a dot: a line to itself, drawn by its round ends.
+                let again = if line.is_empty() { format!("{x:.1},{y:.1} ") } else { String::new() };
+                write!(line, "{again}{x:.1},{y:.1} ").expect("a text takes every text");
+            }
+            None if !line.is_empty() => lines.push(std::mem::take(&mut line)),
+            None => {}
+        }
+    }
+    lines.push(line);
+    lines.retain(|line| !line.is_empty());
+    lines
+}
+
+/// `ago`: how many samples.
+#[expect(clippy::cast_precision_loss, reason = "some hundred samples")]
+fn across(ago: usize) -> f64 {
+    let span = (MOST - 1) as f64;
+    WIDTH - 4.0 - (ago as f64).min(span) / span * (WIDTH - LEFT - 8.0)
+}
+
+fn said(points: &[Option<Typical>]) -> String {
+    let newest = points.iter().rev().enumerate().find_map(|(ago, point)| point.map(|point| (ago, point)));
+    let Some((ago, Typical { half, most, count })) = newest else { return "Nothing yet.".into() };
+    let when = match ago {
+        0 => "In the last 5 s".to_owned(),
+        ago => format!("{} ago", super::brief(EVERY.as_millis() as u64 * ago as u64)),
+    };
+    let of = |seconds: f64| format!("{:.0} ms", seconds * 1000.0);
+    format!("{when}: {count}, median {}, 99 % within {}.", of(half), of(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(half: f64) -> Option<Typical> {
+        Some(Typical { half, most: half * 2.0, count: 3 })
+    }
+
+    #[test]
+    fn a_gap_is_a_gap_and_everything_stays_within_the_picture() {
+        let plot = Plot::of("", &[at(0.0), at(1e9), None, at(0.05)]);
+        assert_eq!(plot.half.len(), 2);
+        for point in plot.half.iter().chain(&plot.most).flat_map(|line| line.split_whitespace()) {
+            let (x, y) = point.split_once(',').expect("two numbers");
+            let (x, y): (f64, f64) = (x.parse().expect("a number"), y.parse().expect("a number"));
+            assert!((LEFT..WIDTH).contains(&x) && (TOP..=BOTTOM).contains(&y), "{point}");
+        }
+        assert_eq!(plot.said, "In the last 5 s: 3, median 50 ms, 99 % within 100 ms.");
+    }
+
+    #[test]
+    fn nothing_is_drawn_of_nothing() {
+        let plot = Plot::of("", &[]);
+        assert!(plot.half.is_empty() && plot.said == "Nothing yet.");
+    }
+}

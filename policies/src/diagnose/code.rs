@@ -135,6 +135,7 @@ codes! {
     FolderUnusable    "FG0514" Error "a folder cannot be written"
     PlansDiffer       "FG0515" Warning "gateways of one installation lock other keys"
     NoTraces          "FG0516" Error "this build sends no traces"
+    AdminToken        "FG0517" Error "the token of the admin listener is no token"
 }
 
 impl fmt::Display for Code {

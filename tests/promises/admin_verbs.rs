@@ -109,12 +109,12 @@ async fn drain_waits_for_the_end() {
 #[tokio::test]
 async fn top_leaves_the_terminal_as_it_was() {
     const SCRIPT: &str = r#"
-import os, pty, sys, time, termios, select, signal
+import fcntl, os, pty, select, struct, sys, termios, time
 binary, admin, how = sys.argv[1:]
 pid, fd = pty.fork()
 if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
     os.execv(binary, [binary, "top", "--every", "1", "--admin", admin])
-before = termios.tcgetattr(fd)
 seen = b""
 def read(until, seconds):
     global seen

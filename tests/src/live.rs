@@ -54,7 +54,9 @@ impl Live {
         site.origin.works_for(Duration::from_millis(4));
         let policy = |name: &str| {
             let hold = json!({"mode": "cached", "linger": "2s", "max_local": 16, "max_hold": "50ms"});
-            more(site.policy(name).with("/defaults/hold", hold).with("/routes/0/fence/wait", "60s"))
+            let policy = site.policy(name).with("/defaults/hold", hold).with("/routes/0/fence/wait", "120s");
+            // What is held stays held for as long as anybody looks.
+            more(policy.with("/upstreams/ledger/response_timeout", "120s"))
         };
         let sleeps = format!("1*sleep({})", SLEEP.as_millis());
         let sleeper = Launch::new(&policy("gw-1")).failpoint("after_proof_check", &sleeps).start().await;

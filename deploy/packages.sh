@@ -32,8 +32,15 @@ install_missing() {
         # The page, in a browser.
         need chromium command -v chromium
         need chromium-driver command -v chromedriver
-        # Alert rules are tested with its promtool.
-        need prometheus command -v promtool
+        # It watches a live installation with the shipped rules and dashboards.
+        need prometheus command -v prometheus
+        need prometheus-alertmanager command -v amtool
+        # The readers of what is shipped beside the binary; others of them come from PyPI.
+        need kubernetes-client command -v kubectl
+        need shellcheck command -v shellcheck
+        need yamllint command -v yamllint
+        need systemd command -v systemd-analyze
+        need lintian command -v lintian
         # The model checker.
         need spin command -v spin
         # Proxies to compare with, and clients that speak HTTP/2 exactly as they are told, or abuse it.
@@ -74,10 +81,16 @@ stay_stopped() {
         case $package in
             nginx-light) units+=(nginx) ;;
             varnish) units+=(varnish varnishncsa) ;;
-            haproxy | prometheus) units+=("$package") ;;
+            haproxy | prometheus | prometheus-alertmanager) units+=("$package") ;;
         esac
     done
     [ ${#units[@]} -eq 0 ] || "${become_root[@]}" env SYSTEMD_OFFLINE=1 systemctl disable --quiet "${units[@]}" >&2 || true
+}
+
+# What builds a Debian package, and writes the bill of materials.
+install_packagers() {
+    cargo deb --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deb || return
+    cargo cyclonedx --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-cyclonedx
 }
 
 find_cargo() {

@@ -1,7 +1,8 @@
 //! The one body type: where its bytes come from, and what must live until the last of them.
 
+mod source;
+
 use std::{
-    future::Future,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -10,17 +11,17 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{
-    HeaderMap, Response,
+    HeaderMap, Response, Version,
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
 };
-use tokio::{
-    sync::mpsc,
-    time::{Sleep, sleep},
-};
+use tokio::{sync::mpsc, time::Instant};
 
+pub use self::source::Piece;
+use self::source::{Framing, Live, Source};
 use crate::{
     access::Entry,
-    listen::course::{Answering, Exchange},
+    admin::metrics::Counted,
+    listen::course::{Answering, Coming, Exchange},
     steps::hygiene::Trailers,
     steps::limit::Permit,
     upstream::{
@@ -39,7 +40,12 @@ pub enum BodyError {
     Http(#[from] hyper::Error),
     #[error("no byte within {0:?}")]
     Stalled(Duration),
-    #[error("the exchange was given up")]
+    #[error("it was not here in full in time")]
+    Overdue {
+        /// It was waited for; else it was taken too slowly.
+        awaited: bool,
+    },
+    #[error("it ended before it was complete")]
     Abandoned,
 }
 
@@ -57,6 +63,8 @@ pub struct Body {
     taker: Option<Taker>,
     /// Counts the request as in flight until here.
     permit: Option<Rc<Permit>>,
+    /// The same on its route.
+    in_flight: Option<Counted>,
     /// Tells the connection that the answer goes to how its client takes it.
     answering: Option<Answering>,
     /// The same of the request that comes from it.
@@ -69,25 +77,6 @@ pub struct Body {
 const UNFENCED_REST: Duration = Duration::from_secs(30);
 /// The same while others wait for the key.
 const FENCED_REST: Duration = Duration::from_millis(100);
-
-enum Source {
-    Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
-    Live { incoming: Incoming, stall: Option<Stall> },
-    Piped(mpsc::Receiver<Piece>),
-}
-
-/// What a task feeds into a body. A feed that ends without [`Piece::End`] was given up, and the client must see that
-/// its answer is not complete.
-pub enum Piece {
-    Frame(Frame<Bytes>),
-    End,
-}
-
-/// How long to wait for the next bytes; the timer is made when there is something to wait for.
-struct Stall {
-    limit: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
-}
 
 impl Body {
     pub fn empty() -> Self {
@@ -107,23 +96,49 @@ impl Body {
     ///
     /// `pause`: how long it may let us wait for a piece.
     pub fn from_client(incoming: Incoming, exchange: Rc<Exchange>, pause: Duration) -> Self {
-        let stall = Some(Stall { limit: pause, timer: None });
-        let body = Self::of(Source::Live { incoming, stall }, Trailers::Drop);
+        let framing = if exchange.is_one_of_several() { Framing::Http2 } else { Framing::Http1 };
+        let body = Self::of(Source::Live(Live::new(incoming, framing, pause)), Trailers::Drop);
         Self { exchange: Some(exchange), ..body }
+    }
+
+    /// `begun` was taken off its front, and is given again. The rest of it is not asked for before that.
+    #[must_use]
+    pub fn held_back(mut self, begun: Bytes) -> Self {
+        match &mut self.source {
+            Source::Live(live) => live.begin_with(begun),
+            Source::Whole { data, .. } => *data = some(begun),
+            Source::Piped(_) => {}
+        }
+        if let Some(exchange) = &self.exchange {
+            exchange.comes(Coming::HeldBack);
+        }
+        self
+    }
+
+    /// However little of it is left: beyond that it fails.
+    pub fn has_to_be_here_by(&mut self, by: Instant) {
+        if let Source::Live(live) = &mut self.source {
+            live.by(by);
+        }
+    }
+
+    /// What a client is still sending of it, for who sends it on meanwhile.
+    pub fn upload(&self) -> Option<Rc<Exchange>> {
+        self.exchange.clone().filter(|_| !self.source.is_end())
     }
 
     /// From an upstream, which may pause for `idle` between two pieces.
     ///
     /// `fenced`: whoever reads it to the end calls [`Body::settled`].
     pub fn from_upstream(
-        incoming: Incoming,
+        (incoming, version): (Incoming, Version),
         trailers: Trailers,
         idle: Duration,
         lend: Lend,
         fenced: bool,
     ) -> Self {
-        let stall = Some(Stall { limit: idle, timer: None });
-        let mut body = Self::of(Source::Live { incoming, stall }, trailers);
+        let framing = if version == Version::HTTP_2 { Framing::Http2 } else { Framing::Http1 };
+        let mut body = Self::of(Source::Live(Live::new(incoming, framing, idle)), trailers);
         body.lend = Some(lend);
         body.settles_itself = !fenced;
         if body.source.is_end() {
@@ -157,7 +172,7 @@ impl Body {
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.source {
             Source::Whole { data, .. } => Some(data.as_deref().unwrap_or_default()),
-            Source::Live { .. } | Source::Piped(_) => None,
+            Source::Live(_) | Source::Piped(_) => None,
         }
     }
 
@@ -165,12 +180,17 @@ impl Body {
     pub fn again(&self) -> Option<Self> {
         match &self.source {
             Source::Whole { data, .. } => Some(Self::whole(data.clone().unwrap_or_default())),
-            Source::Live { .. } | Source::Piped(_) => None,
+            Source::Live(_) | Source::Piped(_) => None,
         }
     }
 
     pub fn holding(mut self, permit: Rc<Permit>) -> Self {
         self.permit = Some(permit);
+        self
+    }
+
+    pub fn counted(mut self, in_flight: Option<Counted>) -> Self {
+        self.in_flight = in_flight.filter(|_| !self.source.is_end());
         self
     }
 
@@ -201,6 +221,7 @@ impl Body {
             tunnel: None,
             taker: None,
             permit: None,
+            in_flight: None,
             answering: None,
             exchange: None,
             entry: None,
@@ -210,6 +231,10 @@ impl Body {
     /// The last byte has passed; who holds a lock waits for the connection itself ([`Body::settled`]).
     fn finish(&mut self) {
         self.permit = None;
+        self.in_flight = None;
+        if let Some(exchange) = &self.exchange {
+            exchange.comes(Coming::Over);
+        }
         if let Some(entry) = &mut self.entry {
             entry.is_complete();
         }
@@ -233,46 +258,6 @@ fn some(data: Bytes) -> Option<Bytes> {
     (!data.is_empty()).then_some(data)
 }
 
-impl Source {
-    fn is_end(&self) -> bool {
-        match self {
-            Self::Whole { data, trailers } => data.is_none() && trailers.is_none(),
-            Self::Live { incoming, .. } => incoming.is_end_stream(),
-            Self::Piped(_) => false,
-        }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self {
-            Self::Whole { data, trailers } => Poll::Ready(match data.take() {
-                Some(data) => Some(Ok(Frame::data(data))),
-                None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
-            }),
-            Self::Live { incoming, stall } => match (Pin::new(incoming).poll_frame(cx), stall) {
-                (Poll::Pending, Some(stall)) => stall.poll(cx).map(|error| Some(Err(error))),
-                (polled, Some(stall)) => {
-                    stall.timer = None;
-                    polled.map_err(BodyError::Http)
-                }
-                (polled, None) => polled.map_err(BodyError::Http),
-            },
-            Self::Piped(pieces) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
-                Some(Piece::Frame(frame)) => Some(Ok(frame)),
-                Some(Piece::End) => None,
-                None => Some(Err(BodyError::Abandoned)),
-            }),
-        }
-    }
-}
-
-impl Stall {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
-        ready!(timer.as_mut().poll(cx));
-        Poll::Ready(BodyError::Stalled(self.limit))
-    }
-}
-
 impl HttpBody for Body {
     type Data = Bytes;
     type Error = BodyError;
@@ -287,6 +272,13 @@ impl HttpBody for Body {
             if let Some(answering) = &this.answering {
                 answering.asked(polled.is_ready());
             }
+            if let Some(exchange) = &this.exchange {
+                exchange.comes(if polled.is_ready() {
+                    Coming::Here(Instant::now())
+                } else {
+                    Coming::Awaited
+                });
+            }
             match ready!(polled) {
                 Some(Ok(frame)) => match this.trailers.filter(frame) {
                     Some(frame) => break Some(Ok(frame)),
@@ -298,14 +290,17 @@ impl HttpBody for Body {
         if let (Some(Err(_)), Some(lend)) = (&frame, &this.lend) {
             lend.failed();
         }
-        if let (Some(Err(BodyError::Stalled(_))), Some(exchange)) = (&frame, &this.exchange) {
-            exchange.stalled.set(true);
-        }
         if let (Some(entry), Some(Ok(frame))) = (&mut this.entry, &frame) {
             entry.sends(frame.data_ref().map_or(0, Bytes::len));
         }
         if frame.is_none() || this.source.is_end() {
             this.finish();
+        }
+        if let (Some(Err(error)), Some(exchange)) = (&frame, &this.exchange) {
+            let overdue = matches!(error, BodyError::Overdue { .. });
+            exchange.comes(if overdue { Coming::Overdue } else { Coming::Broken });
+            let waited = matches!(error, BodyError::Stalled(_) | BodyError::Overdue { awaited: true });
+            exchange.stalled.set(waited);
         }
         Poll::Ready(frame)
     }
@@ -315,13 +310,6 @@ impl HttpBody for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            // Trailers need a body without a length.
-            Source::Whole { trailers: Some(_), .. } | Source::Piped(_) => SizeHint::default(),
-            Source::Whole { data, .. } => {
-                SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
-            }
-            Source::Live { incoming, .. } => incoming.size_hint(),
-        }
+        self.source.size_hint()
     }
 }

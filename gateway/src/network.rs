@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, Interest},
     net::{TcpListener, TcpStream, lookup_host},
 };
 
@@ -43,6 +44,12 @@ pub trait Accept: 'static {
 pub trait Reset {
     /// From now on closing discards what the kernel has not sent yet and tells the peer with a reset.
     fn reset_on_close(&self);
+
+    /// The peer has ended its side, whether or not what it sent before was read. One whose last bytes we leave no room
+    /// for is not found out: its end comes behind them.
+    fn has_hung_up(&self) -> bool {
+        false
+    }
 }
 
 /// The real network.
@@ -86,12 +93,17 @@ pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
 /// Connections that the kernel completes before we take them.
 pub const BACKLOG: i32 = 1024;
 
+/// Bytes of an answer that the kernel takes before it can send them. Left to itself it takes megabytes for each client,
+/// however slowly that reads: a thousand of them would cost gigabytes, and seconds of nothing but copying.
+const UNSENT: u32 = 128 << 10;
+
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
         let (stream, address) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
         let local = stream.local_addr()?;
         Ok((stream, Peer { address, local, tls: None }))
     }
@@ -105,5 +117,10 @@ impl Reset for TcpStream {
     fn reset_on_close(&self) {
         // Fails only on a socket that is closed already.
         drop(SockRef::from(self).set_linger(Some(Duration::ZERO)));
+    }
+
+    fn has_hung_up(&self) -> bool {
+        let known = self.ready(Interest::READABLE).now_or_never();
+        known.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 }

@@ -86,6 +86,7 @@ pub fn guard<N: Network>(
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(step(hop, steps::hop::hop))
         .layer(step(recording, steps::trace::trace))
+        .layer(step(claiming.clone(), steps::claim::announce)) // what gateways ask of the guard itself ends here
         .layer(step(parts.per_client, steps::limit::per_client))
         .layer_fn(Rest::of)
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified

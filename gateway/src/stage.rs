@@ -13,7 +13,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{self, Fence, Mode, Plan, RouteId, UpstreamId},
+    plan::{self, Fence, LargeBodies, Mode, Plan, RouteId, UpstreamId},
     token::Token,
 };
 use hyper::{HeaderMap, Request, header::HeaderValue};
@@ -70,13 +70,18 @@ pub struct Routed {
     pub running: Option<Rc<Running>>,
 }
 
-/// The body of a fenced request is here in full.
+/// The body of a fenced request is here in full; where its route streams large ones, as much of it as is taken before.
 pub struct Loaded<R>(pub R);
 
 /// A request that may have to be here in full, and to outlive its client.
 pub trait Incoming {
     fn http(&mut self) -> &mut Request<Body>;
     fn is_fenced(&self) -> bool;
+
+    /// What becomes of a body that is larger than what is taken in full.
+    fn large_bodies(&self) -> LargeBodies {
+        LargeBodies::Refuse
+    }
 }
 
 /// The keys are fixed.
@@ -192,6 +197,10 @@ impl Incoming for Routed {
     fn is_fenced(&self) -> bool {
         self.fence().is_some()
     }
+
+    fn large_bodies(&self) -> LargeBodies {
+        self.fence().map(|fence| fence.large_bodies).unwrap_or_default()
+    }
 }
 
 impl Incoming for Keyed {
@@ -232,9 +241,9 @@ impl Routed {
 }
 
 impl Keyed {
-    /// The same request once more. Its body is here in full.
-    pub fn again(&self) -> Self {
-        let mut http = Request::new(self.http.body().again().unwrap_or_else(Body::empty));
+    /// The same request once more; `None` where its body is not here in full.
+    pub fn again(&self) -> Option<Self> {
+        let mut http = Request::new(self.http.body().again()?);
         *http.method_mut() = self.http.method().clone();
         *http.uri_mut() = self.http.uri().clone();
         *http.headers_mut() = self.http.headers().clone();
@@ -242,7 +251,7 @@ impl Keyed {
             http.extensions_mut().insert(*takes);
         }
         let Self { notes, plan, upstream, .. } = self;
-        Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None }
+        Some(Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None })
     }
 }
 

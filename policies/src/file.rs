@@ -15,6 +15,7 @@ mod hold;
 mod journal;
 mod key;
 mod kind;
+mod large_bodies;
 mod listener;
 mod log;
 mod once;

@@ -14,7 +14,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use admin::Admin;
 pub use conditions::Conditions;
-pub use fence::{Caching, Enforce, Fence, Hold, Mode, ModeRule};
+pub use fence::{Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Once, OnceStore, Operation};

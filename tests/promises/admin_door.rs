@@ -246,7 +246,7 @@ async fn a_gateway_does_not_start_with_a_token_that_others_can_read() {
     assert!(said.contains("chmod 600") && !said.contains(TOKEN), "{said}");
     secret.write("short");
     let said = Launch::new(&secret.policy(&site)).fails().await;
-    assert!(said.contains("FG0517"), "{said}");
+    assert!(said.contains("FG0512"), "{said}");
 }
 
 #[tokio::test]

@@ -75,6 +75,20 @@ fn assert_done(who: &str, said: &str) {
     }
 }
 
+/// A program that is given a URL and an authority's file, once with plain text and once with TLS.
+async fn each_gets_its_answer(program: &str, arguments: &[&str], first: &str) {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (plain, secured) = both(&site, &keys).await;
+    keys.authority.write(&keys.path("ca.pem"));
+    let authority = keys.path("ca.pem").display().to_string();
+    for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
+        let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
+        let said = text(&run(program, &[arguments, &[&url, &authority]].concat()).await);
+        assert_done(scheme, &said);
+        assert!(said.starts_with(first), "{scheme}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn curl_over_both_protocols_with_and_without_tls() {
     let (site, keys) = (Site::fresh().await, Keys::new());
@@ -125,16 +139,7 @@ with httpx.Client(http1=False, http2=True, verify=ssl.create_default_context(caf
 async fn httpx_over_http2() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let python = MADE.get_or_init(|| venv("httpx", "httpx[http2,cli]==0.28.1")).await;
-    let (site, keys) = (Site::fresh().await, Keys::new());
-    let (plain, secured) = both(&site, &keys).await;
-    keys.authority.write(&keys.path("ca.pem"));
-    let authority = keys.path("ca.pem").display().to_string();
-    for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
-        let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
-        let said = text(&run(python, &["-c", HTTPX, &url, &authority]).await);
-        assert_done(scheme, &said);
-        assert!(said.starts_with("http/2 200"), "{scheme}: {said}");
-    }
+    each_gets_its_answer(python, &["-c", HTTPX], "http/2 200").await;
 }
 
 const UNDICI: &str = r#"
@@ -154,14 +159,5 @@ client.request({ path: pathname, method: "POST", body: "hi" }).then(async (answe
 async fn undici_over_both_protocols() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let modules = MADE.get_or_init(|| fetched_by_npm("undici", "undici@6.29.1")).await;
-    let (site, keys) = (Site::fresh().await, Keys::new());
-    let (plain, secured) = both(&site, &keys).await;
-    keys.authority.write(&keys.path("ca.pem"));
-    let authority = keys.path("ca.pem").display().to_string();
-    for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
-        let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
-        let said = text(&run("env", &[modules, "node", "-e", UNDICI, &url, &authority]).await);
-        assert_done(scheme, &said);
-        assert!(said.starts_with("200 "), "{scheme}: {said}");
-    }
+    each_gets_its_answer("env", &[modules, "node", "-e", UNDICI], "200 ").await;
 }

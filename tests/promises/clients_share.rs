@@ -21,7 +21,7 @@ fn sharing(site: &Site) -> Policy {
 }
 
 /// A request from another address of this machine.
-fn from(address: &str, gateway: &Gateway, ask: Ask) -> JoinHandle<Answer> {
+pub(super) fn from(address: &str, gateway: &Gateway, ask: Ask) -> JoinHandle<Answer> {
     let (address, public): (IpAddr, _) = (address.parse().expect("an address"), gateway.public);
     spawn(async move {
         let socket = TcpSocket::new_v4().expect("a socket");

@@ -10,8 +10,11 @@ use fencegate_tests::{
     guarded::{Guarded, quick},
     history::History,
     origin::Act,
+    patience::patiently,
 };
 use serde_json::json;
+
+use super::clients_share::from;
 
 /// A gateway that keeps its tenure between requests.
 async fn keeping(guarded: &Guarded, guard: &Guard) -> Gateway {
@@ -54,6 +57,39 @@ async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
     let log = guarded.site.origin.log();
     let times: Vec<_> = log.on("/pay/7").map(|record| record.arrived).collect();
     assert!(times.len() == 2 && times[1] - times[0] >= Duration::from_secs(2), "{times:?}");
+}
+
+/// The guard counts the clients that the gateway names: who has too many there is told so, and who has not is served.
+#[tokio::test]
+async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispatched() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.launch().await.with("/listener/limits", json!({"per_client": 1})).start().await;
+    let gateway = keeping(&guarded, &guard).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200);
+    let latch = guarded.site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    guarded.site.origin.request("/pay/7", 1).await;
+
+    let refused = gateway.send(&Ask::post("/pay/8")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (429, "client-limit"), "{refused:?}");
+    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert!(refused.field("retry-after").is_some());
+    let other = from("127.0.0.2", &gateway, Ask::post("/pay/9")).await.expect("no panic");
+    assert_eq!(other.status, 200, "another client has its own share: {other:?}");
+    assert_eq!(guarded.site.origin.count("/pay/8"), 1, "it was dispatched");
+
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    let done = async {
+        loop {
+            // The guard's word that the first one is over comes with its answer's end.
+            let answer = gateway.send(&Ask::post("/pay/8")).await;
+            if answer.status != 429 {
+                return answer;
+            }
+        }
+    };
+    assert_goes_on(&refused, &patiently("a share", done, || gateway.log()).await);
 }
 
 #[tokio::test]

@@ -4,11 +4,13 @@ use std::{fs, net::SocketAddr};
 
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
-    gateway::Gateway,
+    gateway::{Gateway, Launch},
     guard::ENSEMBLE,
     guarded::Guarded,
+    hosts::Hosts,
     patience::patiently,
 };
+use serde_json::json;
 
 #[track_caller]
 fn assert_distrusted(answer: &Answer, reason: &str) {
@@ -44,6 +46,41 @@ async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_requ
     let served = async { while gateway.send(&Ask::post("/pay/7")).await.status != 200 {} };
     patiently("one to be believed", served, || gateway.log()).await;
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
+}
+
+/// A name may lead to more guards tomorrow than today, and to fewer.
+#[tokio::test]
+async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
+    const NAME: &str = "guard.test";
+    let guarded = Guarded::fresh().await;
+    let one = guarded.guard().await;
+    let port = one.public.port();
+    let beside = guarded.launch().await.with("/listener/address", format!("127.0.0.2:{port}"));
+    let _two = beside.start().await;
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1"]);
+    let policy = guarded
+        .policy("gw-1", &[])
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
+        .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}));
+    let gateway = Launch::new(&policy).seeing(&hosts).start().await;
+    gateway.becomes_ready().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+
+    hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
+    let split = async { while gateway.send(&Ask::post("/pay/7")).await.status == 200 {} };
+    patiently("the second guard to be seen", split, || gateway.log()).await;
+    let told = |path: &str| guarded.site.origin.count(path);
+    for path in ["/pay/8", "/pay/9"] {
+        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard-split");
+        assert_eq!(told(path), 0, "{path}");
+    }
+    says_why(&gateway, "different stores").await;
+
+    hosts.say(NAME, &["127.0.0.1"]);
+    let served = async { while gateway.send(&Ask::post("/pay/8")).await.status != 200 {} };
+    patiently("the one that is left to be believed", served, || gateway.log()).await;
+    assert_eq!(told("/pay/8"), 1);
 }
 
 /// Gateways may have the list in any order; each of two would else let the other's guard wait for nothing.

@@ -4,7 +4,12 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw, Streams},
+    client::{
+        Ask, Outcome, Raw, Streams,
+        frames::{
+            Bare, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, frame, get, literal, post,
+        },
+    },
     gateway::Gateway,
     history::History,
     patience::{QUIET, patiently},
@@ -12,7 +17,6 @@ use fencegate_tests::{
 };
 use futures_util::future::join_all;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn connect(gateway: &Gateway) -> Streams {
     Streams::connect(gateway.public).await.expect("listens")
@@ -97,8 +101,8 @@ async fn what_is_refused_is_refused_with_the_same_words() {
 
 /// HEADERS without END_STREAM, and nothing after it.
 async fn slow_body(gateway: &Gateway) {
-    let mut bare = Bare::connect(gateway).await;
-    bare.send(&[frame(HEADERS, END_HEADERS, 1, &post_head())]).await;
+    let mut bare = Bare::connect(gateway.public).await;
+    bare.send(&[frame(HEADERS, END_HEADERS, 1, &post("/pay/7"))]).await;
     let answer = bare.until(|frame| frame.kind == DATA).await;
     assert!(String::from_utf8_lossy(&answer.payload).contains("slow-request"), "{answer:?}");
 }
@@ -231,129 +235,22 @@ async fn floods_end_their_own_connection_and_no_other() {
     let reset = |n: u32| {
         let stream = 2 * n + 1;
         [
-            frame(HEADERS, END_HEADERS | END_STREAM, stream, &get_head()),
+            frame(HEADERS, END_HEADERS | END_STREAM, stream, &get("/")),
             frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()),
         ]
         .concat()
     };
     let rapid_reset: Vec<Vec<u8>> = (0..20_000).map(reset).collect();
-    let begun = [get_head(), literal("x-0", "y")].concat();
+    let begun = [get("/"), literal("x-0", "y")].concat();
     let endless =
         (0..20_000).map(|n| frame(CONTINUATION, 0, 1, &literal(&format!("x-{n}"), &"y".repeat(90))));
     let continuation: Vec<Vec<u8>> =
         [frame(HEADERS, END_STREAM, 1, &begun)].into_iter().chain(endless).collect();
     for (name, flood) in [("rapid reset", rapid_reset), ("continuation", continuation)] {
-        let mut bare = Bare::connect(&gateway).await;
+        let mut bare = Bare::connect(gateway.public).await;
         let ended = patiently(name, bare.flood(&flood), || gateway.log()).await;
         assert!(ended, "{name}: all of it was taken");
         assert_eq!(streams.send(&Ask::post("/pay/7")).await.expect("others are served").status, 200);
     }
     gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
-}
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-/// A frame as RFC 9113, 4.1 has it.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// Of the static table: POST, http; and a path and an authority.
-fn post_head() -> Vec<u8> {
-    [&[0x83, 0x86, 0x04, 6][..], b"/pay/7", &[0x01, 1], b"a"].concat()
-}
-
-fn get_head() -> Vec<u8> {
-    [&[0x82, 0x86, 0x84, 0x01, 1][..], b"a"].concat()
-}
-
-/// A field that no table knows.
-fn literal(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat();
-    [vec![0], text(name), text(value)].concat()
-}
-
-/// HTTP/2 without a library: says any frames.
-pub(super) struct Bare(tokio::net::TcpStream);
-
-#[derive(Debug)]
-struct Frame {
-    kind: u8,
-    payload: Vec<u8>,
-}
-
-impl Bare {
-    async fn connect(gateway: &Gateway) -> Self {
-        let stream = tokio::net::TcpStream::connect(gateway.public).await.expect("listens");
-        let mut bare = Self(stream);
-        bare.send(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b"")]).await;
-        bare
-    }
-
-    /// One that takes nothing of any answer.
-    pub(super) async fn without_window(gateway: &Gateway) -> Self {
-        let mut bare = Self::connect(gateway).await;
-        bare.send(&[frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])]).await;
-        bare
-    }
-
-    /// Until the connection ends, which it has to do by itself.
-    pub(super) async fn asks_and_takes_nothing(mut self, path: &str) {
-        let length = u8::try_from(path.len()).expect("short");
-        let head = [&[0x82, 0x86, 0x04, length][..], path.as_bytes(), &[0x01, 1], b"a"].concat();
-        self.send(&[frame(HEADERS, END_HEADERS | END_STREAM, 1, &head)]).await;
-        self.until(|frame| frame.kind == HEADERS).await;
-        patiently("the end of the connection", async { while self.next().await.is_ok() {} }, || "open").await;
-    }
-
-    async fn send(&mut self, frames: &[Vec<u8>]) {
-        self.0.write_all(&frames.concat()).await.expect("connected");
-    }
-
-    async fn next(&mut self) -> std::io::Result<Frame> {
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).await?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; usize::try_from(length).expect("24 bits")];
-        self.0.read_exact(&mut payload).await?;
-        Ok(Frame { kind: head[3], payload })
-    }
-
-    async fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
-        let found = async {
-            loop {
-                let frame = self.next().await.expect("connected");
-                if wanted(&frame) {
-                    return frame;
-                }
-            }
-        };
-        patiently("a frame", found, || "none").await
-    }
-
-    /// True once the other side has closed the connection.
-    async fn flood(&mut self, frames: &[Vec<u8>]) -> bool {
-        let (mut input, mut output) = self.0.split();
-        let write = async {
-            for frames in frames.chunks(100) {
-                if output.write_all(&frames.concat()).await.is_err() {
-                    break;
-                }
-            }
-            std::future::pending::<()>().await;
-        };
-        let mut sink = vec![0; 64 << 10];
-        let read = async { while input.read(&mut sink).await.is_ok_and(|count| count > 0) {} };
-        tokio::select! {
-            () = write => false,
-            () = read => true,
-        }
-    }
 }

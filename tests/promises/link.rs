@@ -20,20 +20,20 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 /// How the gateway behind the faulty link keeps its locks.
-const HOLDS: [fn() -> Value; 2] =
+pub(super) const HOLDS: [fn() -> Value; 2] =
     [|| json!({"mode": "strict"}), || json!({"mode": "cached", "linger": "60ms"})];
 
 /// A gateway behind a faulty link, and one beside it.
-struct Pair {
-    site: Site,
-    link: FaultyLink,
-    tree: Tree,
-    ours: Gateway,
-    other: Gateway,
+pub(super) struct Pair {
+    pub(super) site: Site,
+    pub(super) link: FaultyLink,
+    pub(super) tree: Tree,
+    pub(super) ours: Gateway,
+    pub(super) other: Gateway,
 }
 
 impl Pair {
-    async fn new(hold: Value) -> Self {
+    pub(super) async fn new(hold: Value) -> Self {
         Self::with(|policy| policy.with("/defaults/hold", hold)).await
     }
 
@@ -55,12 +55,12 @@ impl Pair {
     }
 
     /// Whoever asks elsewhere gets the key: an orphan would block it.
-    async fn key_is_free(&self) {
+    pub(super) async fn key_is_free(&self) {
         assert_eq!(self.other.send(&Ask::post("/pay/7")).await.status, 200, "the key is blocked");
         self.nothing_is_left().await;
     }
 
-    async fn nothing_is_left(&self) {
+    pub(super) async fn nothing_is_left(&self) {
         self.tree.locks_become("none left", <[String]>::is_empty).await;
     }
 
@@ -71,25 +71,34 @@ impl Pair {
     }
 
     /// The server ends our gateway's session, and the gateway has noticed: it is ready only with another one.
-    async fn session_ends(&self) {
+    pub(super) async fn session_ends(&self) {
         self.link.end_sessions();
         self.session_ended().await;
     }
 
-    async fn session_ended(&self) {
+    pub(super) async fn session_ended(&self) {
         self.ours.says("the end of the session", |line| line.message() == "session.ended").await;
     }
 
     /// Asks our gateway and waits until the origin works for it.
-    async fn held(&self) -> (Pending, Record, Latch) {
+    pub(super) async fn held(&self) -> (Pending, Record, Latch) {
         let latch = self.site.origin.holds("/pay/7");
         let n = self.site.origin.count("/pay/7") + 1;
         let asked = self.ours.begin(Ask::post("/pay/7"));
         (asked, self.site.origin.request("/pay/7", n).await, latch)
     }
 
+    /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
+    pub(super) async fn removed(&self, fate: Fate) -> Option<Token> {
+        let removed = self.link.trap(Operation::Delete, fate);
+        let answer = self.ours.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        removed.happened().await;
+        answer.token()
+    }
+
     /// Our gateway serves by itself, with tokens that are larger than `before`.
-    async fn ours_serves(&self, before: Option<Token>) {
+    pub(super) async fn ours_serves(&self, before: Option<Token>) {
         self.ours.becomes_ready().await;
         let answer = self.ours.send(&Ask::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
@@ -99,7 +108,7 @@ impl Pair {
     }
 }
 
-async fn is_served(asked: Pending) {
+pub(super) async fn is_served(asked: Pending) {
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
 }
@@ -266,12 +275,9 @@ async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place
 async fn a_node_whose_removal_was_answered_to_nobody_is_gone() {
     for hold in HOLDS {
         let pair = Pair::new(hold()).await;
-        let removed = pair.link.trap(Operation::Delete, Fate::AnswerLost);
-        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
-        removed.happened().await;
+        let token = pair.removed(Fate::AnswerLost).await;
         pair.nothing_is_left().await;
-        pair.ours_serves(answer.token()).await;
+        pair.ours_serves(token).await;
     }
 }
 
@@ -279,14 +285,11 @@ async fn a_node_whose_removal_was_answered_to_nobody_is_gone() {
 async fn a_removal_that_never_arrived_is_made_again() {
     for hold in HOLDS {
         let pair = Pair::new(hold()).await;
-        let lost = pair.link.trap(Operation::Delete, Fate::Vanishes);
-        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!(answer.status, 200);
-        lost.happened().await;
+        let token = pair.removed(Fate::Vanishes).await;
         assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
         pair.reconnect();
         pair.nothing_is_left().await;
-        pair.ours_serves(answer.token()).await;
+        pair.ours_serves(token).await;
     }
 }
 
@@ -377,109 +380,5 @@ async fn a_kept_key_is_given_up_whether_it_is_wanted_during_or_after_a_reconnect
         is_served(asked).await;
         pair.nothing_is_left().await;
         History::of(&pair.site.origin.log()).assert_holds();
-    }
-}
-
-#[tokio::test]
-async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no_node() {
-    for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let latch = Latch::default();
-        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch.clone()));
-        let asked = pair.ours.begin(Ask::post("/pay/7"));
-        made.happened().await;
-        pair.link.end_sessions();
-        pair.nothing_is_left().await;
-        latch.let_go();
-        is_served(asked).await;
-        pair.nothing_is_left().await;
-        pair.ours_serves(None).await;
-    }
-}
-
-/// The create reached nobody, and when the connection is back the session is over.
-#[tokio::test]
-async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves_no_node() {
-    for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
-        let asked = pair.ours.begin(Ask::post("/pay/7"));
-        lost.happened().await;
-        pair.link.end_sessions();
-        is_served(asked).await;
-        pair.nothing_is_left().await;
-        pair.ours_serves(None).await;
-    }
-}
-
-#[tokio::test]
-async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
-    for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let latch = pair.site.origin.holds("/pay/7");
-        let n = pair.site.origin.count("/pay/7");
-        let holder = pair.other.begin(Ask::post("/pay/7"));
-        pair.site.origin.request("/pay/7", n + 1).await;
-        let waiter = pair.ours.begin(Ask::post("/pay/7"));
-        let two = |locks: &[String]| locks.len() == 2;
-        pair.tree.locks_become("a holder and a waiter", two).await;
-        let before = pair.tree.locks().await;
-        pair.link.end_sessions();
-        let another = |locks: &[String]| locks.len() == 2 && locks != before;
-        pair.tree.locks_become("a holder and a waiter of another session", another).await;
-        latch.let_go();
-        is_served(holder).await;
-        is_served(waiter).await;
-        History::of(&pair.site.origin.log()).assert_holds();
-        pair.ours_serves(None).await;
-    }
-}
-
-/// The upstream goes on with what it has in full; nothing more is sent under that token.
-#[tokio::test]
-async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leaves_no_node() {
-    for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let (asked, record, latch) = pair.held().await;
-        let queued = pair.ours.begin(Ask::post("/pay/7"));
-        pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-        pair.session_ends().await;
-        latch.let_go();
-        is_served(asked).await;
-        let answer = queued.answer().await;
-        assert_eq!(answer.status, 200);
-        assert!(answer.token().map(Token::number) > Some(record.stamped().number()), "{answer:?}");
-        pair.nothing_is_left().await;
-        pair.ours_serves(answer.token()).await;
-    }
-}
-
-#[tokio::test]
-async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
-    for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let latch = Latch::default();
-        let removed = pair.link.trap(Operation::Delete, Fate::AnswerHeld(latch.clone()));
-        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!(answer.status, 200);
-        removed.happened().await;
-        pair.link.end_sessions();
-        latch.let_go();
-        pair.session_ended().await;
-        pair.ours_serves(answer.token()).await;
-    }
-}
-
-#[tokio::test]
-async fn a_session_that_ends_before_a_removal_arrives_leaves_no_node() {
-    for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let lost = pair.link.trap(Operation::Delete, Fate::Vanishes);
-        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!(answer.status, 200);
-        lost.happened().await;
-        pair.session_ends().await;
-        pair.nothing_is_left().await;
-        pair.ours_serves(answer.token()).await;
     }
 }

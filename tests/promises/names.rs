@@ -1,8 +1,9 @@
 //! An endpoint may be a name: all its addresses are used, changes are followed, and a name server that is away does no
 //! harm.
 
-use std::{collections::BTreeSet, net::SocketAddr};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
+use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::{Gateway, Launch},
@@ -156,4 +157,47 @@ async fn a_reload_forgets_no_address() {
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     looked_up(&gateway, "bad").await;
     good(&gateway, "/a").await;
+}
+
+/// The system cannot be told to stop waiting: nothing but the lookup itself waits with it.
+#[tokio::test]
+async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
+    let site = Site::fresh().await;
+    let port = doors(&site, &["127.0.0.1"]);
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1"]);
+    let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
+    let gateway = start(&policy, &hosts).await;
+    good(&gateway, "/a").await;
+    hosts.fall_silent(&gateway);
+    let given_up = gateway.series_reaches("fencegate_upstream_resolutions_total", &["result=\"bad\""], 1.0);
+    let served = async {
+        loop {
+            for ask in [Ask::get("/a"), Ask::post("/pay/7")] {
+                let answer = gateway.send(&ask).await;
+                assert!(answer.status == 200 && answer.took() < Duration::from_secs(3), "{answer:?}");
+            }
+        }
+    };
+    tokio::select! {
+        () = given_up => {}
+        () = served => {}
+    }
+    good(&gateway, "/a").await;
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_first_lookup_without_an_answer_is_not_waited_for_and_nothing_is_dispatched() {
+    let site = Site::fresh().await;
+    let gateway = start(&policy(&site, doors(&site, &["127.0.0.1"])), &Hosts::silent()).await;
+    for ask in [Ask::get("/a"), Ask::post("/pay/7")] {
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert!(answer.took() < Duration::from_secs(8), "{:?}", answer.took());
+    }
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.exit().await.code(), Some(0));
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::{Ask, Client, Outcome, Raw, Streams},
+    client::{Ask, Client, Outcome, Raw, Streams, frames::Bare},
     gateway::Gateway,
     origin::{Act, Reply},
     patience::{QUIET, patiently},
@@ -133,7 +133,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset_and_forgotten() {
     assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset, "{cut}");
 
     // The same where the window of one stream is closed: its connection goes.
-    let streams = super::http2::Bare::without_window(&gateway).await;
+    let streams = Bare::without_window(gateway.public).await;
     streams.asks_and_takes_nothing("/large").await;
     assert_eq!(timed_out(&gateway, "response_write").await, 2.0);
     gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;

@@ -4,6 +4,8 @@ use std::{io::Write, process::Stdio};
 
 use fencegate_tests::{
     gateway::{command, write_policy},
+    guarded::Guarded,
+    prometheus::deploy,
     scratch,
 };
 use tempfile::TempDir;
@@ -17,7 +19,7 @@ async fn printed(arguments: &[&str]) -> String {
 
 #[tokio::test]
 async fn every_starter_file_is_good_and_has_comments() {
-    for starter in ["payments", "inventory", "guard"] {
+    for starter in ["payments", "inventory", "multi-tenant", "guard"] {
         let text = printed(&["init", starter]).await;
         assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
@@ -60,4 +62,96 @@ async fn the_schemas_are_those_that_are_committed() {
     ] {
         assert_eq!(printed(arguments).await, file);
     }
+}
+
+/// A document, and the commands that it tells its reader to type: lines of its code blocks, and what stands in backticks.
+fn told(name: &str) -> Vec<String> {
+    let path = deploy().join("..").join(name);
+    let text = std::fs::read_to_string(&path).expect("shipped");
+    let known = |command: &str| {
+        ["fencegate ", "systemctl ", "curl ", "deploy/", "tests/"]
+            .iter()
+            .any(|start| command.starts_with(start))
+    };
+    let blocks = text.lines().filter_map(|line| line.strip_prefix("    ")).map(|line| {
+        let command = line.split("  #").next().unwrap_or_default();
+        command.trim().to_owned()
+    });
+    let inline = text.split('`').skip(1).step_by(2).map(str::to_owned);
+    blocks.chain(inline).filter(|command| known(command) && !command.contains("{")).collect()
+}
+
+/// Splits as a shell does, as far as our documents need it.
+fn words(command: &str) -> Vec<String> {
+    let pieces = command.split('\'').enumerate();
+    pieces
+        .flat_map(|(n, piece)| match n % 2 {
+            1 => vec![piece.to_owned()],
+            _ => piece.split_whitespace().map(str::to_owned).collect(),
+        })
+        .take_while(|word| word != ">" && word != "|")
+        .collect()
+}
+
+#[tokio::test]
+async fn every_command_of_readme_and_runbook_is_one() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let gateway = guarded.gateway("gw-1", &guard).await;
+    let mut count = 0;
+    for document in ["README.md", "deploy/RUNBOOK.md"] {
+        for told in told(document) {
+            let words = words(&told);
+            let [program, rest @ ..] = words.as_slice() else { continue };
+            count += 1;
+            match program.as_str() {
+                // With `--help` behind it a command is read and not run: unknown verbs and options are refused all the same.
+                "fencegate" => {
+                    let rest = rest.iter().map(String::as_str).filter(|word| *word != "...");
+                    let asked: Vec<&str> = rest.chain(["--help"]).collect();
+                    let said = command(&asked).await.expect("started");
+                    assert!(said.status.success(), "{document}: `{told}`: {said:?}");
+                }
+                "curl" => {
+                    let address = rest.iter().find(|word| word.starts_with("127.0.0.1")).expect("an address");
+                    let (port, path) = address.split_once('/').expect("a path");
+                    let process = if port.ends_with(":9902") { &*guard } else { &*gateway };
+                    assert!(port.ends_with(":9901") || port.ends_with(":9902"), "{document}: `{told}`");
+                    assert_eq!(process.admin(&format!("/{path}")).await.status, 200, "{document}: `{told}`");
+                }
+                "systemctl" => {
+                    let unit = rest.last().expect("a unit").split('@').collect::<Vec<_>>();
+                    let file = if unit.len() == 2 {
+                        format!("{}@.service", unit[0])
+                    } else {
+                        format!("{}.service", unit[0])
+                    };
+                    assert!(deploy().join("systemd").join(&file).exists(), "{document}: `{told}`: no {file}");
+                }
+                file => {
+                    let file = file.split('#').next().unwrap_or_default();
+                    assert!(deploy().join("..").join(file).exists(), "{document}: `{told}`: no {file}");
+                }
+            }
+        }
+    }
+    assert!(count > 30, "not all were found: {count}");
+}
+
+/// Files that are printed in a document are whole files, and good.
+#[tokio::test]
+async fn every_yaml_block_of_readme_and_runbook_is_a_good_file() {
+    let mut count = 0;
+    for document in ["README.md", "deploy/RUNBOOK.md"] {
+        let text = std::fs::read_to_string(deploy().join("..").join(document)).expect("shipped");
+        for block in text.split("```yaml\n").skip(1) {
+            let block = block.split("```").next().unwrap_or_default();
+            let home = TempDir::new_in(scratch::folder()).expect("a folder");
+            let file = write_policy(home.path(), block).display().to_string();
+            let said = command(&["check", &file]).await.expect("started");
+            assert!(said.status.success(), "{document}:\n{block}\n{said:?}");
+            count += 1;
+        }
+    }
+    assert!(count >= 2, "not all were found: {count}");
 }

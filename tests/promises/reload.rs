@@ -9,7 +9,7 @@ use fencegate_tests::{
     history::{ATTEMPT, History},
     load::{Load, Plan},
     origin::Origin,
-    patience::QUIET,
+    patience::{QUIET, patiently},
     policy::Policy,
     site::Site,
 };
@@ -158,6 +158,40 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     by_account(History::of(&log)).assert_holds();
 }
 
+/// Looking on refuses nothing; but what is told to stop takes nothing on.
+#[tokio::test]
+async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_last_plan() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "4s");
+    let gateway = Gateway::start(&policy).await;
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    gateway.rewrite(
+        &policy
+            .with("/routes/0/fence/key", "konto/{path.account}")
+            .with("/routes/0/fence/wait", "1m")
+            .with("/routes/0/fence/enforce", "observe"),
+    );
+    assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    let passed = gateway.send(&Ask::post("/pay/7").field("prefer", "wait=1")).await;
+    assert_eq!((passed.status, passed.outcome()), (200, Some(Outcome::Done)));
+    assert!(
+        passed.field("fencing-outcome").is_some_and(|text| text.contains("observe=locked")),
+        "{passed:?}"
+    );
+    assert_eq!(site.origin.request("/pay/7", 2).await.token(), None, "nobody holds the key for it");
+
+    let waits = gateway.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    gateway.signal(Signal::TERM);
+    let told = waits.answer().await;
+    assert_eq!((told.status, told.reason().as_str()), (503, "draining"));
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
 /// Under the name of the account alone: which key it had, depends on the plan of the moment.
 fn by_account(mut history: History) -> History {
     for execution in &mut history.executions {
@@ -201,4 +235,35 @@ async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_m
     let history = by_account(History::of(&site.origin.log()).with(&told));
     assert!(history.executions.len() >= told.len());
     history.assert_holds();
+}
+
+/// Metrics are told to whoever asks, there is no event.
+async fn counts_unlike(gateway: &Gateway, gateways: f64) {
+    let reached = async {
+        while metric(gateway, "fencegate_config_mismatch", &[]).await != gateways {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently(&format!("{gateways} gateways with other locks"), reached, || gateway.log()).await;
+}
+
+#[tokio::test]
+async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() {
+    let site = Site::fresh().await;
+    let (first, third) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-3"));
+    let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
+    let second = Gateway::start(&other).await;
+    let named = first.says("who differs", |line| line.message().ends_with("lock other keys")).await;
+    assert_eq!((named.field("code"), named.field("gateways")), ("FG0515", "gw-2"));
+    counts_unlike(&first, 1.0).await;
+    counts_unlike(&third, 1.0).await;
+    // Who is alone with its keys differs from both others.
+    counts_unlike(&second, 2.0).await;
+    second.rewrite(&site.policy("gw-2"));
+    let (code, report) = second.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
+    for gateway in [&first, &second, &third] {
+        counts_unlike(gateway, 0.0).await;
+    }
+    first.says("that all agree", |line| line.message().ends_with("lock the same keys")).await;
 }

@@ -24,9 +24,9 @@ use tokio::{
 };
 
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
+pub(crate) const GIB: u64 = 1 << 30;
 /// Buffers of one exchange on both sides take less than one of them; the rest is slack of the allocator.
-const FLAT: usize = 16 << 20;
+pub(crate) const FLAT: usize = 16 << 20;
 
 /// A service that keeps nothing: `GET` gets a gibibyte, and of anything else it counts the body. It has a thread of its
 /// own, so that those who ask do not wait for it.
@@ -58,7 +58,7 @@ impl Gibibyte {
         Self { address: address.await.expect("the thread listens"), moved, _running: running }
     }
 
-    fn moved(&self) -> u64 {
+    pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 }
@@ -117,7 +117,7 @@ const CYCLE: u64 = 256;
 static PIECES: LazyLock<Vec<Vec<u8>>> =
     LazyLock::new(|| (0..CYCLE).map(|n| piece_at(n * PIECE as u64)).collect());
 
-async fn say(
+pub(crate) async fn say(
     to: &mut (impl AsyncWriteExt + Unpin),
     length: u64,
     mut told: impl FnMut(u64),
@@ -169,12 +169,12 @@ async fn connect(gateway: &Gateway) -> BufReader<TcpStream> {
 }
 
 /// How much more than at first was in use at once.
-fn grown(gateway: &Gateway, before: usize) -> usize {
+pub(crate) fn grown(gateway: &Gateway, before: usize) -> usize {
     gateway.peak().saturating_sub(before)
 }
 
 /// Before something is measured, as it is in the long run.
-async fn warm(gateway: &Gateway) -> usize {
+pub(crate) async fn warm(gateway: &Gateway) -> usize {
     let mut client = connect(gateway).await;
     client.write_all(b"GET /nowhere\\ HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
@@ -182,13 +182,19 @@ async fn warm(gateway: &Gateway) -> usize {
     gateway.resident()
 }
 
+/// A gateway before the service, what it has in use before anything is streamed, and a client.
+async fn measured(site: &Site, service: &Gibibyte) -> (Gateway, usize, BufReader<TcpStream>) {
+    let gateway = gateway(site, service).await;
+    let before = warm(&gateway).await;
+    let client = connect(&gateway).await;
+    (gateway, before, client)
+}
+
 #[tokio::test]
 async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
     let site = Site::fresh().await;
     let service = Gibibyte::start().await;
-    let gateway = gateway(&site, &service).await;
-    let before = warm(&gateway).await;
-    let mut client = connect(&gateway).await;
+    let (gateway, before, mut client) = measured(&site, &service).await;
     let request = format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
     client.write_all(request.as_bytes()).await.expect("connected");
     tokio::time::timeout(Duration::from_secs(120), say(&mut client, GIB, |_| ()))
@@ -205,9 +211,7 @@ async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
 async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
     let site = Site::fresh().await;
     let service = Gibibyte::start().await;
-    let gateway = gateway(&site, &service).await;
-    let before = warm(&gateway).await;
-    let mut client = connect(&gateway).await;
+    let (gateway, before, mut client) = measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     let answer = head(&mut client).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -223,9 +227,7 @@ async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
 async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
     let site = Site::fresh().await;
     let service = Gibibyte::start().await;
-    let gateway = gateway(&site, &service).await;
-    let before = warm(&gateway).await;
-    let mut client = connect(&gateway).await;
+    let (gateway, before, mut client) = measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
     hear(&mut client, MIB, |_| ()).await.expect("the first of it");

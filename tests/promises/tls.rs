@@ -211,6 +211,35 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
     }
 }
 
+/// Whoever has replaced a certificate and asks for a reload wants to know how that went before going on.
+#[tokio::test]
+async fn a_reload_takes_certificates_over_before_it_is_answered_and_says_what_is_wrong_with_them() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let certificates = json!([keys.write("a", "pay.example")]);
+    let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
+    let shown = async || {
+        let stream = keys.client().connect(gateway.public, "pay.example").await.expect("accepted");
+        stream.get_ref().1.peer_certificates().expect("shown")[0].to_vec()
+    };
+    let mut before = shown().await;
+    // A look by the clock can come first now and then, not each time.
+    for round in 0..4 {
+        keys.write("a", "pay.example");
+        let (code, report) = gateway.reload(&[]).await;
+        assert_eq!((code, &report["said"]), (Some(0), &json!([])), "{report}");
+        let now = shown().await;
+        assert_ne!(now, before, "round {round}");
+        before = now;
+    }
+    fs::write(keys.path("a.pem"), "half of it").expect("our own file");
+    let (_, report) = gateway.reload(&["--dry-run"]).await;
+    assert_eq!(report["said"], json!([]), "nothing is taken over to be tried");
+    let (_, report) = gateway.reload(&[]).await;
+    let said = report["said"].to_string();
+    assert!(said.contains("FG0510") && said.contains("a.pem"), "{report}");
+    assert_eq!(shown().await, before, "the old one stays");
+}
+
 #[tokio::test]
 async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
     let (site, keys) = (Site::alone().await, Keys::new());

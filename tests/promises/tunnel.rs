@@ -13,13 +13,16 @@ use fencegate_tests::{
     patience::{QUIET, patiently},
     policy::Policy,
     site::Site,
+    terminator::{Clients, Terminator},
 };
 use serde_json::json;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
+
+use super::tls::Keys;
 
 /// Switches where it is asked to, then says every byte back; `/forbidden` is refused, everything else is answered.
 struct Echo {
@@ -68,7 +71,7 @@ async fn converse(mut stream: TcpStream, heads: Arc<Mutex<Vec<String>>>, heard: 
     }
 }
 
-async fn read_head(stream: &mut TcpStream) -> Option<String> {
+async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -87,7 +90,14 @@ fn policy(site: &Site, name: &str, echo: &Echo) -> Policy {
 
 /// A client that has asked, and the head of its answer.
 async fn ask(gateway: &Gateway, path: &str) -> (TcpStream, String) {
-    let mut stream = TcpStream::connect(gateway.public).await.expect("listens");
+    ask_over(TcpStream::connect(gateway.public).await.expect("listens"), gateway, path).await
+}
+
+async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    gateway: &Gateway,
+    path: &str,
+) -> (S, String) {
     let question = format!(
         "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: y\r\n\r\n"
     );
@@ -96,13 +106,13 @@ async fn ask(gateway: &Gateway, path: &str) -> (TcpStream, String) {
     (stream, head)
 }
 
-async fn hears(stream: &mut TcpStream, wanted: &str) {
+async fn hears(stream: &mut (impl AsyncRead + Unpin), wanted: &str) {
     let mut heard = vec![0; wanted.len()];
     patiently(wanted, stream.read_exact(&mut heard), || "nothing").await.expect("the tunnel is open");
     assert_eq!(heard, wanted.as_bytes());
 }
 
-async fn ends(stream: &mut TcpStream) {
+async fn ends(stream: &mut (impl AsyncRead + Unpin)) {
     let mut rest = Vec::new();
     // With a reset or in order: it is over.
     drop(patiently("the end of the tunnel", stream.read_to_end(&mut rest), || "open").await);
@@ -211,6 +221,19 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
 }
 
+/// What nobody takes does not count as passed.
+#[tokio::test]
+async fn a_tunnel_whose_client_reads_nothing_is_idle() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
+    let gateway = Gateway::start(&idle).await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    // More than the kernel keeps, and all of it comes back.
+    let much = vec![7; 64 << 20];
+    drop(patiently("the end of the tunnel", stream.write_all(&much), || "open").await);
+    gateway.says("why", |line: &Line| line.message() == "tunnel.ended" && line.text().contains("idle")).await;
+}
+
 #[tokio::test]
 async fn the_time_limits_of_http_do_not_end_a_tunnel() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
@@ -253,4 +276,39 @@ async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
     hears(&mut stream, "still here").await;
     ends(&mut stream).await;
     assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+/// Below TLS on both sides nothing is lost either: not what comes with the switch, not a large piece, and not the end.
+#[tokio::test]
+async fn tunnels_pass_through_tls_to_client_and_upstream() {
+    let (site, echo, keys) = (Site::fresh().await, Echo::start().await, Keys::new());
+    keys.authority.write(&keys.path("ca.pem"));
+    let signed = keys.authority.sign(&["127.0.0.1"]);
+    let front = Terminator::start(&signed, &Clients::Anybody, &["http/1.1"], echo.address);
+    let policy = policy(&site, "gw-1", &echo)
+        .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "a")]}))
+        .with("/upstreams/ledger/endpoints", json!([format!("https://{}", front.address)]))
+        .with("/upstreams/ledger/tls", json!({"ca_file": keys.path("ca.pem")}));
+    let gateway = Gateway::start(&policy).await;
+    let large = "0123456789".repeat(30_000);
+    for path in ["/chat", "/pay/7"] {
+        let stream =
+            keys.client().offering(&["http/1.1"]).connect(gateway.public, "a").await.expect("accepted");
+        let (stream, head) = ask_over(stream, &gateway, path).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        let (mut input, mut output) = tokio::io::split(stream);
+        hears(&mut input, "hello").await;
+        let (said, ()) = tokio::join!(output.write_all(large.as_bytes()), hears(&mut input, &large));
+        said.expect("open");
+        if path == "/pay/7" {
+            gateway.gauge_becomes("fencegate_locks_held", 1.0).await;
+        }
+        output.shutdown().await.expect("open");
+        let mut rest = Vec::new();
+        let end = patiently("the end", input.read_to_end(&mut rest), || gateway.log()).await;
+        assert_eq!(end.expect("in order, not cut off"), 0, "{path}");
+        gateway.gauge_becomes("fencegate_tunnels", 0.0).await;
+        gateway.gauge_becomes("fencegate_locks_held", 0.0).await;
+    }
+    assert!(front.seen().iter().all(|seen| seen.protocol.as_deref() == Some("http/1.1")));
 }

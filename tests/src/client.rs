@@ -1,5 +1,6 @@
-//! Clients: two that speak HTTP/1.1 and HTTP/2 through hyper, and one that sends any bytes.
+//! Clients: two that speak HTTP/1.1 and HTTP/2 through hyper, and two that say any bytes, or any frames.
 
+pub mod frames;
 mod raw;
 mod secure;
 mod streams;
@@ -92,13 +93,18 @@ impl Ask {
     }
 }
 
+/// What all of them but the narrow ones speak over.
+async fn connected(address: SocketAddr) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
+    stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
+    Ok(stream)
+}
+
 impl Client {
     /// # Errors
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
-        let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
-        stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
-        Self::over(stream, address).await
+        Self::over(connected(address).await?, address).await
     }
 
     /// Over a stream that is there already.

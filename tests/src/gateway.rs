@@ -15,7 +15,7 @@ use crate::{
     hosts::Hosts,
     patience::PATIENCE,
     policy::Policy,
-    process::{Failpoints, Process, binary},
+    process::{Failpoints, Process, TALKATIVE, binary},
     scratch,
 };
 
@@ -99,6 +99,13 @@ impl Launch {
     #[must_use]
     pub fn seeing(mut self, hosts: &Hosts) -> Self {
         self.names = hosts.command();
+        self
+    }
+
+    /// Logs all that it could.
+    #[must_use]
+    pub fn talkative(mut self) -> Self {
+        self.names = TALKATIVE.map(str::to_owned).into();
         self
     }
 

@@ -23,7 +23,7 @@ use crate::{
     origin::Origin,
     patience::patiently,
     policy::Policy,
-    process::{Failpoints, Process},
+    process::{Failpoints, Process, TALKATIVE},
     scratch,
     site::Turn,
 };
@@ -46,6 +46,8 @@ pub struct Guard {
 pub struct Launch {
     file: Policy,
     failpoints: Failpoints,
+    /// A command in front of it.
+    behind: Vec<String>,
     init: Option<u64>,
     ensemble: String,
     workers: usize,
@@ -88,6 +90,7 @@ impl Launch {
         Self {
             file: Policy::of_guard(upstream, &home.path().join("guard.redb")),
             failpoints: Failpoints::default(),
+            behind: Vec::new(),
             init: None,
             ensemble: ENSEMBLE.to_owned(),
             workers: 2,
@@ -133,6 +136,13 @@ impl Launch {
         self
     }
 
+    /// Logs all that it could.
+    #[must_use]
+    pub fn talkative(mut self) -> Self {
+        self.behind = TALKATIVE.map(str::to_owned).into();
+        self
+    }
+
     /// Makes the store at the next start.
     #[must_use]
     pub fn init(mut self, floor: u64) -> Self {
@@ -161,7 +171,8 @@ impl Launch {
     /// # Errors
     /// With its log, if it ends or is silent instead.
     pub async fn tries(&self) -> Result<Guard, String> {
-        let process = Process::start(&self.failpoints, Vec::new(), "guard", self.arguments()).await?;
+        let process =
+            Process::start(&self.failpoints, self.behind.clone(), "guard", self.arguments()).await?;
         let launch = Self { init: None, failpoints: Failpoints::default(), ..self.clone() };
         Ok(Guard { process, launch })
     }

@@ -1,10 +1,10 @@
 //! The names that one process sees: an `/etc/hosts` of its own, in a mount namespace of its own.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
 use tempfile::TempDir;
 
-use crate::scratch;
+use crate::{process::Process, scratch};
 
 /// Names and addresses, to be changed while the process runs.
 pub struct Hosts {
@@ -37,6 +37,36 @@ impl Hosts {
         fs::write(self.file("hosts"), lines).expect("the file can be written");
     }
 
+    /// Before its start: no lookup gets an answer, not even that there is no such name.
+    ///
+    /// # Panics
+    /// If the folder cannot be written.
+    pub fn silent() -> Self {
+        let hosts = Self::none();
+        fs::remove_file(hosts.file("hosts")).expect("our own file");
+        hosts.make_silence("hosts");
+        hosts
+    }
+
+    /// From now on the same, for a process that was started with these names.
+    ///
+    /// # Panics
+    /// If its namespaces cannot be entered.
+    pub fn fall_silent(&self, process: &Process) {
+        let silence = self.make_silence("silence");
+        let pid = process.pid().to_string();
+        let enter =
+            ["--target", &pid, "--user", "--mount", "--preserve-credentials", "--", "mount", "--bind"];
+        run(Command::new("nsenter").args(enter).arg(silence).arg("/etc/hosts"));
+    }
+
+    /// A pipe that nobody writes to: whoever opens it waits.
+    fn make_silence(&self, name: &str) -> PathBuf {
+        let file = self.file(name);
+        run(Command::new("mkfifo").arg(&file));
+        file
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
@@ -50,4 +80,9 @@ impl Hosts {
         command.push(self.home.path().display().to_string());
         command
     }
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("util-linux and coreutils are there");
+    assert!(status.success(), "{command:?}: {status}");
 }

@@ -5,7 +5,7 @@
 //! that records and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
 //! and [`hop`] what may stand between, [`hosts`] the names that
 //! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
-//! as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
+//! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
 //! shows what happens, and [`browser`] who looks at it. [`memory`] is a ZooKeeper for simulated time.
 
 pub mod browser;
@@ -29,6 +29,7 @@ pub mod patience;
 pub mod peers;
 pub mod policy;
 pub mod process;
+pub mod prometheus;
 pub mod scratch;
 pub mod site;
 pub mod terminator;

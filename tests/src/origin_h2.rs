@@ -51,6 +51,8 @@ pub struct Got {
     pub fields: BTreeMap<String, String>,
     /// Bytes of its body that were read.
     pub body: usize,
+    /// And that was all of it.
+    pub whole: bool,
     /// Requests on the connection when it came, with itself.
     pub beside: usize,
 }
@@ -153,6 +155,7 @@ impl Talk {
                 version: request.version(),
                 fields: request.headers().iter().map(text).collect(),
                 body: 0,
+                whole: false,
                 beside,
             };
             let mut records = self.shared.records.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,6 +174,7 @@ impl Talk {
                 self.shared.records.lock().unwrap_or_else(PoisonError::into_inner)[number].body = read.len();
             }
         }
+        self.shared.records.lock().unwrap_or_else(PoisonError::into_inner)[number].whole = true;
         if path.ends_with("/slow") {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }

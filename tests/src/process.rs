@@ -27,6 +27,9 @@ pub struct Process {
 /// As most systems start a process. It may raise its soft limit, and has to.
 const SOFT_LIMITS: [&str; 2] = ["--nofile=1024:", "--"];
 
+/// In front of a process that logs all that it could.
+pub(crate) const TALKATIVE: [&str; 2] = ["env", "FENCEGATE_LOG=trace"];
+
 /// A request under way.
 pub struct Pending(JoinHandle<Result<Answer, String>>);
 
@@ -69,6 +72,10 @@ impl Process {
     pub async fn send(&self, ask: &Ask) -> Answer {
         let answer = patiently("an answer", ask.to(self.public), || self.log()).await;
         answer.unwrap_or_else(|error| panic!("{error}; the process said:\n{}", self.log()))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
     }
 
     /// Sends a request from a client of its own, and goes on.
@@ -202,7 +209,7 @@ impl Process {
     }
 
     fn proc(&self, file: &str) -> PathBuf {
-        PathBuf::from("/proc").join(self.child.pid().to_string()).join(file)
+        PathBuf::from("/proc").join(self.pid().to_string()).join(file)
     }
 }
 

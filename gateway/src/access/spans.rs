@@ -69,13 +69,15 @@ fn upstream(entry: &Entry, trace: &Trace) -> Option<Span> {
     let began = began.into_std();
     let head = entry.notes.upstream.get();
     // What a refusal of our own says is not what the upstream has said.
-    let status = entry.answered.as_ref().filter(|answered| head.is_some() && answered.reason.is_none());
-    let status = status.map(|answered| answered.status);
-    let failed = match (head, status) {
-        (None, _) => Some(entry.reason().map_or("client_gone", Reason::word).to_owned()),
-        (Some(_), status) => {
-            status.filter(StatusCode::is_server_error).map(|status| error_type(None, status))
+    let given = entry.answered.as_ref().filter(|answered| answered.reason.is_none());
+    let status = given.map(|answered| answered.status);
+    let failed = match (&entry.answered, status) {
+        (_, Some(status)) => status.is_server_error().then(|| error_type(None, status)),
+        (Some(refused), None) => {
+            let told = head.is_some() && refused.outcome != Outcome::Unknown;
+            refused.reason.filter(|_| !told).map(|reason| reason.word().to_owned())
         }
+        (None, None) => Some("client_gone".to_owned()),
     };
     let (method, verb) = method(&entry.method);
     let attributes = [

@@ -34,7 +34,7 @@ pub enum BadBearer {
     #[error(transparent)]
     File(#[from] BadFile),
     #[error(
-        "FG0517: the admin token in {path} has fewer than {LEAST} bytes, or is no single line of visible ASCII; write one with `openssl rand -hex 32`"
+        "FG0512: the admin token in {path} has fewer than {LEAST} bytes, or is no single line of visible ASCII; write one with `openssl rand -hex 32`"
     )]
     Token { path: PathBuf },
 }

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::plan::{Caching, Enforce, Fence, Gateway, Hold, OnceStore, Upstream};
+use fencegate_policies::plan::{Caching, Enforce, Fence, Gateway, Hold, LargeBodies, OnceStore, Upstream};
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 use tokio_util::task::TaskTracker;
@@ -82,6 +82,9 @@ pub struct Lock {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
     pub hold: Kept,
+    /// How long a body may go up that is too large to be taken in full; absent where it is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upload_timeout: Option<String>,
     pub enforce: &'static str,
 }
 
@@ -233,6 +236,10 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
         queue: fence.queue,
         client_share: fence.client_share,
         hold: kept(fence),
+        upload_timeout: match fence.large_bodies {
+            LargeBodies::Refuse => None,
+            LargeBodies::Stream { within } => Some(text::duration(within)),
+        },
         enforce: match fence.enforce {
             Enforce::Refuse => "refuse",
             Enforce::Observe => "observe",

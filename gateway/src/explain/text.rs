@@ -89,6 +89,9 @@ impl Display for Lock {
                 ),
             )?,
         }
+        if let Some(within) = &self.upload_timeout {
+            line(f, "bodies", format_args!("large ones go up under the lock, within {within}"))?;
+        }
         line(f, "enforce", self.enforce)
     }
 }

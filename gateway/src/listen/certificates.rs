@@ -110,12 +110,13 @@ impl Certificates {
 
     /// Reads the files now, whether they look changed or not. Handshakes that have begun go on with the old ones, and
     /// connections are not touched.
-    pub fn reload(&self) {
+    ///
+    /// # Errors
+    /// They cannot be used, which is told in the log as well; the old ones stay.
+    pub fn reload(&self) -> Result<(), BadCertificate> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         *looked = Looked { seen: stamps(&self.tls), bad: None };
-        if let Err(bad) = self.take_over() {
-            self.tell(&bad);
-        }
+        self.take_over().inspect_err(|bad| self.tell(bad))
     }
 
     fn look(&self) {
@@ -188,6 +189,10 @@ pub(crate) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
 impl<I: Reset> Reset for TlsStream<I> {
     fn reset_on_close(&self) {
         self.get_ref().0.reset_on_close();
+    }
+
+    fn has_hung_up(&self) -> bool {
+        self.get_ref().0.has_hung_up()
     }
 }
 

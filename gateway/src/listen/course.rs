@@ -22,6 +22,8 @@ pub struct Course {
     exchanges: RefCell<Vec<Weak<Exchange>>>,
     /// To be closed with a reset.
     reset: Cell<bool>,
+    /// The rest of a body is not taken for now.
+    held_back: Cell<bool>,
     /// Who looks for the next request, once this one is over.
     waits: RefCell<Option<Waker>>,
     /// Who is given the stream, once the answer that says so has left.
@@ -56,10 +58,30 @@ pub struct Exchange {
     course: Rc<Course>,
     /// The client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
+    coming: Cell<Coming>,
     /// A piece of the answer was given to the HTTP library, which has not asked for the next one.
     given: Cell<bool>,
     /// How often in a row it was seen like that.
     seen: Cell<u8>,
+}
+
+/// How the body of a request comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coming {
+    /// Nobody has asked for any of it.
+    Untouched,
+    /// Some of it was taken, and will be given again; the rest is left where it is.
+    HeldBack,
+    /// The client is waited for.
+    Awaited,
+    /// A piece of it was handed on then.
+    Here(Instant),
+    /// All of it was.
+    Over,
+    /// It will never be all here.
+    Broken,
+    /// It did not go up in time.
+    Overdue,
 }
 
 /// Held by the answer: dropped when all of it was given to the HTTP library.
@@ -84,6 +106,7 @@ impl Course {
             writing: Cell::new(writing),
             exchanges: RefCell::default(),
             reset: Cell::new(false),
+            held_back: Cell::new(false),
             waits: RefCell::default(),
             taker: RefCell::default(),
         })
@@ -96,6 +119,7 @@ impl Course {
         let exchange = Rc::new(Exchange {
             course: self.clone(),
             stalled: Cell::new(false),
+            coming: Cell::new(Coming::Untouched),
             given: Cell::new(false),
             seen: Cell::new(0),
         });
@@ -123,6 +147,11 @@ impl Course {
         if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *waits = Some(waker.clone());
         }
+    }
+
+    /// Nobody reads what comes, so that the client's end would not be seen.
+    pub(super) fn holds_back(&self) -> bool {
+        self.held_back.get()
     }
 
     /// Bytes came.
@@ -187,6 +216,22 @@ pub(super) struct Sight {
     pub(super) not_taken: u8,
 }
 
+impl Exchange {
+    pub fn coming(&self) -> Coming {
+        self.coming.get()
+    }
+
+    pub fn comes(&self, coming: Coming) {
+        self.coming.set(coming);
+        self.course.held_back.set(!self.course.several && coming == Coming::HeldBack);
+    }
+
+    /// The connection has several exchanges at once, as HTTP/2 has it.
+    pub fn is_one_of_several(&self) -> bool {
+        self.course.several
+    }
+}
+
 impl Answering {
     /// The HTTP library asked for a piece, and was given one or has to wait for it.
     pub fn asked(&self, given: bool) {
@@ -214,6 +259,7 @@ impl Drop for Exchange {
     /// Answer and body are both over.
     fn drop(&mut self) {
         if !self.course.several {
+            self.course.held_back.set(false);
             self.course.reading.set(Reading::Idle(None));
             // The last piece has left before: nothing else happens that would begin the wait for the next request.
             if let (Writing::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take()) {

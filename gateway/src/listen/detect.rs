@@ -147,6 +147,10 @@ impl<I: Reset> Reset for Rewound<I> {
     fn reset_on_close(&self) {
         self.stream.reset_on_close();
     }
+
+    fn has_hung_up(&self) -> bool {
+        self.stream.has_hung_up()
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::{
 use fencegate_policies::plan::Timeouts;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep_until},
+    time::{Instant, Sleep, sleep, sleep_until},
 };
 
 use super::{
@@ -38,6 +38,8 @@ pub(super) struct Paced<I: Reset> {
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when the client has taken nothing.
     stuck: Option<Instant>,
+    /// When to look next whether a client whose body is held back is still there.
+    look: Option<Pin<Box<Sleep>>>,
     /// No line has come yet: what is too large is a target. Of a later head it is not known here where it begins.
     first_line: bool,
 }
@@ -58,6 +60,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
             metrics,
             timer: None,
             stuck: None,
+            look: None,
             first_line: true,
         }
     }
@@ -100,6 +103,19 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
                 return Poll::Ready(());
             }
             timer.as_mut().reset(due);
+        }
+    }
+
+    /// Ready when the client of a body that is held back has gone. The library does not read meanwhile, and the kernel
+    /// wakes nobody who does not.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Stream::Live(stream) = &self.stream else { return Poll::Pending };
+        loop {
+            if stream.has_hung_up() {
+                return Poll::Ready(());
+            }
+            ready!(self.look.get_or_insert_with(|| Box::pin(sleep(LOOK))).as_mut().poll(cx));
+            self.look = None;
         }
     }
 
@@ -188,6 +204,9 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     }
 }
 
+/// How often it is looked whether a client that waits is still there.
+const LOOK: Duration = Duration::from_millis(250);
+
 fn farewell_without_words<I: AsyncRead + AsyncWrite + Unpin + 'static>(
     stream: I,
 ) -> Pin<Box<dyn Future<Output = ()>>> {
@@ -261,6 +280,9 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
             this.course.owes(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
+        if this.course.holds_back() && this.poll_gone(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         if let Reading::Idle(_) = this.course.reading() {
             // The library does not read again before something comes; the wait for it begins here.
             let _too_late = this.poll_wait(cx);

@@ -142,7 +142,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         beside: options.beside,
         workers,
         drain,
-        certificates,
+        certificates: certificates.clone(),
         role,
     };
     let drain = shared.drain.clone();
@@ -166,8 +166,18 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let file = options.file.clone();
     let mut watcher = options.watch.then(|| Watcher::of(file.clone()));
     let turns = workers.turns;
-    let mut reloader =
-        Reloader { file, gateway, edition, workers: turns, metrics, guards, keeper, nameplate, in_force };
+    let mut reloader = Reloader {
+        file,
+        gateway,
+        edition,
+        workers: turns,
+        metrics,
+        guards,
+        certificates,
+        keeper,
+        nameplate,
+        in_force,
+    };
     waiting.block_on(async {
         tokio::select! {
             () = serve_reloads(&mut signals, asked, &mut watcher, &mut reloader) => Ok(()),

@@ -119,7 +119,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         beside: false,
         workers,
         drain: drain.clone(),
-        certificates,
+        certificates: certificates.clone(),
         role,
     })?;
     let end = CancellationToken::new();
@@ -134,7 +134,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     admin::listen::start(admin, admin::guard::routes(seen), door, async {})?;
     waiting.block_on(async {
         tokio::select! {
-            () = stop(&mut signals) => Ok(()),
+            () = stop(&mut signals, certificates.as_deref()) => Ok(()),
             () = asked_to_end.cancelled() => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
             () = keep_tidy(&guard) => Ok(()),
@@ -160,9 +160,13 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
 }
 
 /// A guard reads its file once: marks and journal are kept by what stands in it.
-async fn stop(signals: &mut Signals) {
+async fn stop(signals: &mut Signals, certificates: Option<&Certificates>) {
     while signals.next_of_all().await == Wanted::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
+        if let Some(certificates) = certificates {
+            // Told in the log where they cannot be used.
+            certificates.reload().ok();
+        }
     }
 }
 

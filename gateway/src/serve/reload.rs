@@ -1,7 +1,7 @@
 //! Puts another plan in force while requests run: the file is checked in full, then all workers take it over. A bad file
 //! changes nothing.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{error::Error, io, path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_policies::{difference::Difference, file, plan::Gateway};
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use crate::{
         metrics::{Metrics, Reloaded},
     },
     edition::Edition,
+    listen::certificates::Certificates,
     lock::keeper::Keeper,
     network::Tcp,
     session::nameplate::Nameplate,
@@ -64,6 +65,8 @@ pub struct Reloader {
     pub workers: Vec<mpsc::UnboundedSender<Turn>>,
     pub metrics: Arc<Metrics>,
     pub guards: Arc<Guards>,
+    /// What TLS is spoken with, where it is.
+    pub certificates: Option<Arc<Certificates>>,
     pub keeper: Keeper,
     pub nameplate: Nameplate,
     pub in_force: InForce,
@@ -90,13 +93,15 @@ impl Asking {
 }
 
 impl Reloader {
-    /// Reads the file again.
+    /// Reads the file again, and the certificates that clients are shown, whatever the file says.
     ///
     /// # Cancellation
     /// Not to be dropped: some workers would have the new plan and others the old one.
     pub async fn reload(&mut self, dry: bool) -> Report {
-        let report = self.read_again(dry).await;
+        let mut report = self.read_again(dry).await;
         if !dry {
+            let bad = self.certificates.as_ref().and_then(|certificates| certificates.reload().err());
+            report.said.extend(bad.map(|bad| format!("FG0510: {}", chain(&bad))));
             self.metrics.reloaded(report.result);
         }
         self.tell(&report, dry);
@@ -174,8 +179,11 @@ impl Reloader {
 
 /// A file for TLS, told with what is wrong with it.
 fn unusable(bad: BadTls) -> io::Error {
-    let why = std::error::Error::source(&bad).map(ToString::to_string);
-    io::Error::other(why.map_or_else(|| bad.to_string(), |why| format!("{bad}: {why}")))
+    io::Error::other(chain(&bad))
+}
+
+fn chain(bad: &dyn Error) -> String {
+    bad.source().map_or_else(|| bad.to_string(), |why| format!("{bad}: {why}"))
 }
 
 /// Sees when a file changes. A file that is being written changes more than once.

@@ -12,6 +12,7 @@ use super::{
     heartbeat::{Beats, Rhythm},
     link::{Failed, Fault, Kind, Link, State, Step},
     live::{Live, View},
+    others,
     supervise::Settings,
 };
 use crate::{lock::janitor, once::sweep};
@@ -47,12 +48,14 @@ pub(super) async fn keep<L: Link>(
     view: &watch::Sender<View>,
     stop: &CancellationToken,
 ) -> Ended {
-    let janitor = janitor::sweep_every(live, registration.rhythm.timeout);
+    let every = registration.rhythm.timeout;
+    let janitor = janitor::sweep_every(live, every);
     tokio::select! {
         ended = beat(live, &mut registration, settings) => ended,
         ended = report(live, settings, view) => ended,
         never = janitor => match never {},
         never = sweep::sweep_every(live) => match never {},
+        never = others::watch(live, settings, every) => match never {},
         // Whoever found a node of another owner.
         () = live.over.cancelled() => Ended::Swapped,
         () = stop.cancelled() => Ended::Stopped,

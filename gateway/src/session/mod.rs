@@ -1,7 +1,9 @@
 //! The ZooKeeper session: kept alive by one thread, and never believed without proof.
 //!
-//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, [`metered`] times either. [`heartbeat`] turns committed writes into
-//! the deadline of a [`proof`], [`evidence`] is that of one tenure; [`supervise`] makes a session, has it kept, and begins anew when it is over; [`live`] is the one of the moment.
+//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, [`metered`] times either. [`heartbeat`] turns
+//! committed writes into the deadline of a [`proof`], [`evidence`] is that of one tenure; [`supervise`] makes a session,
+//! has it kept, and begins anew when it is over; `others` sees what the other gateways do; [`live`] is the one of the
+//! moment.
 
 pub mod clock;
 pub mod era;
@@ -12,6 +14,7 @@ pub mod link;
 pub mod live;
 pub mod metered;
 pub mod nameplate;
+mod others;
 pub mod paths;
 pub mod proof;
 pub mod supervise;

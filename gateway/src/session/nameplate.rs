@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fencegate_policies::plan::Gateway;
 use serde::{Deserialize, Serialize};
 
-use super::era::FORMAT;
+use super::{era::FORMAT, others::Others};
 
 /// Data of a member node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,20 +23,29 @@ pub fn gateway_of(node: &str) -> &str {
 
 /// The data as it is to be written, shared by all sessions of a process.
 #[derive(Debug, Clone)]
-pub struct Nameplate(Arc<Mutex<Arc<[u8]>>>);
+pub struct Nameplate {
+    data: Arc<Mutex<Arc<[u8]>>>,
+    /// What the nameplates of the other gateways say.
+    others: Arc<Others>,
+}
 
 impl Nameplate {
     pub fn of(gateway: &Gateway) -> Self {
-        Self(Arc::new(Mutex::new(data(gateway))))
+        Self { data: Arc::new(Mutex::new(data(gateway))), others: Arc::default() }
     }
 
     /// Another plan is in force.
     pub fn says(&self, gateway: &Gateway) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = data(gateway);
+        *self.data.lock().unwrap_or_else(PoisonError::into_inner) = data(gateway);
+        self.others.look_again();
+    }
+
+    pub(super) fn others(&self) -> &Others {
+        &self.others
     }
 
     pub fn data(&self) -> Arc<[u8]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.data.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -1,9 +1,10 @@
-//! Takes the body of a fenced request in full before the lock is asked for: a slow client never holds a key.
+//! Takes the body of a fenced request in full before the lock is asked for: a slow client never holds a key. Where its
+//! route streams large bodies, the rest of one is left where it is until the key is ours.
 
 use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use fencegate_policies::plan::Plan;
+use fencegate_policies::plan::{LargeBodies, Plan};
 use hyper::{
     HeaderMap, Request,
     body::Body as _,
@@ -26,17 +27,30 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
 ) -> Result<Reply, Refusal> {
     if request.is_fenced() {
         late_enough(request.http().headers())?;
-        let (mut head, body) = mem::replace(request.http(), Request::new(Body::empty())).into_parts();
+        let large = request.large_bodies();
+        let (mut head, mut body) = mem::replace(request.http(), Request::new(Body::empty())).into_parts();
         let most = plan.listener.limits.max_body;
-        let limit = plan.listener.timeouts.request_body;
-        let whole = timeout(limit, whole(body, most))
-            .await
-            .map_err(|_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}")))??;
-        // A body that came in chunks has a length now; one that had a length has the same.
-        if !whole.is_empty() {
-            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+        let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes"));
+        // What is announced as too large is not read at all.
+        if large == LargeBodies::Refuse && body.size_hint().lower() > most as u64 {
+            return Err(too_large());
         }
-        *request.http() = Request::from_parts(head, Body::whole(whole));
+        let limit = plan.listener.timeouts.request_body;
+        // Also of a large one: who is slow from the start never gets the key.
+        let taken = timeout(limit, take(&mut body, most)).await;
+        let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
+        let body = match (taken.map_err(slow)??, large) {
+            (Taken::Whole(whole), _) => {
+                // A body that came in chunks has a length now; one that had a length has the same.
+                if !whole.is_empty() {
+                    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+                }
+                Body::whole(whole)
+            }
+            (Taken::Front(begun), LargeBodies::Stream { .. }) => body.held_back(begun),
+            (Taken::Front(_), LargeBodies::Refuse) => return Err(too_large()),
+        };
+        *request.http() = Request::from_parts(head, body);
     }
     next.serve(Loaded(request)).await
 }
@@ -52,21 +66,23 @@ fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
 
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
-async fn whole(mut body: Body, most: usize) -> Result<Bytes, Refusal> {
-    let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes"));
-    // What is announced as too large is not read at all.
-    if body.size_hint().lower() > most as u64 {
-        return Err(too_large());
-    }
+/// What was taken of a body.
+enum Taken {
+    Whole(Bytes),
+    /// A little more than what may be taken.
+    Front(Bytes),
+}
+
+async fn take(body: &mut Body, most: usize) -> Result<Taken, Refusal> {
     let mut taken = Pieces::default();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if let Ok(data) = frame.into_data() {
             taken.add(data);
         }
         if taken.len() > most {
-            return Err(too_large());
+            return Ok(Taken::Front(taken.into_bytes()));
         }
     }
-    Ok(taken.into_bytes())
+    Ok(Taken::Whole(taken.into_bytes()))
 }

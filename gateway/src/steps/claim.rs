@@ -35,15 +35,25 @@ pub struct Claiming {
     pub tickets: Option<Arc<Verifier>>,
 }
 
+/// Every connection of a gateway begins with this question. It is nobody's request, and counts as nobody's.
+pub async fn announce<S: Serve<Clean>>(
+    claiming: &Claiming,
+    request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Admitted { http, path, .. } = &request.request;
+    if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
+        return Ok(json(&claiming.guard.announcement()));
+    }
+    next.serve(request).await
+}
+
 pub async fn claim<S: Serve<Presented>>(
     claiming: &Claiming,
     request: Clean,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Clean { request: Admitted { mut http, notes, path, .. }, presented } = request;
-    if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
-        return Ok(json(&claiming.guard.announcement()));
-    }
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }

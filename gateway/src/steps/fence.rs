@@ -70,13 +70,19 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let deadline = Instant::now() + wait(&request, &fence);
     let mut second = fencing.second(&request, &fence);
     let mut first: Option<Refusal> = None;
-    fencing.opened(&request, &fence, deadline, &mut client).await?;
+    if let Err(refusal) = fencing.opened(&request, &fence, deadline, &mut client).await {
+        return observed(fence.enforce, refusal, request, &mut client, next).await;
+    }
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let held = match fencing.acquire(&request, &fenced, &fence, left, &mut client).await {
             Ok(held) => Hold { share: share.clone(), ..held },
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
+        // The rest of its body will not come.
+        if client.is_gone() && request.http.body().upload().is_some() {
+            return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
+        }
         // Whoever hung up while the second attempt waited may have asked elsewhere since.
         if let Some(refusal) = first.take_if(|_| client.is_gone()) {
             return Err(refusal);
@@ -151,10 +157,11 @@ impl Fencing {
     }
 
     /// The request once more, where there is a second attempt: a guard may tell us that another tenure was before us.
+    /// There is none of a body that is streamed: what was read of it is gone.
     fn second(&self, request: &Keyed, fence: &Fence) -> Option<Keyed> {
         let upstream = request.plan.upstream(request.upstream);
         let guarded = upstream.fencing == Level::Guard && self.guards.is_direct(upstream);
-        (guarded || fence.enforce == Enforce::Observe).then(|| request.again())
+        (guarded || fence.enforce == Enforce::Observe).then(|| request.again())?
     }
 
     /// Waits until nothing runs any more that may be about the same resource under another key.
@@ -171,6 +178,9 @@ impl Fencing {
         let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
         tokio::select! {
             () = self.edition.opened() => Ok(()),
+            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+                Err(Refusal::new(Reason::Draining, "still waiting for the last plan when the gateway stops"))
+            }
             () = sleep_until(deadline) => Err(locked("requests under the keys of the last plan still run")),
             () = client.gone() => Err(locked("the client went away while waiting")),
         }

@@ -1,6 +1,7 @@
 //! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
 
 mod fate;
+mod patience;
 mod reply;
 mod stamp;
 mod switch;
@@ -10,7 +11,7 @@ use std::{rc::Rc, sync::Arc};
 use fencegate_policies::{
     key::listed,
     pick,
-    plan::{Level, Plan},
+    plan::{LargeBodies, Level, Plan, Route},
     token::Token,
 };
 use hyper::{
@@ -22,15 +23,16 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
-pub use self::{
-    fate::evidence_needed,
-    stamp::{FENCING_KEY, FENCING_MODE, FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN, claim},
-};
 use self::{
-    fate::{Failed, failed, given_up, not_connected, not_connected_kind, too_late},
+    fate::{Failed, failed, given_up, not_connected, not_connected_kind},
+    patience::Patience,
     reply::{Answer, is_coded, judge_endpoint, refused_stale},
     stamp::stamp,
     switch::Switch,
+};
+pub use self::{
+    patience::evidence_needed,
+    stamp::{FENCING_KEY, FENCING_MODE, FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN, claim},
 };
 use super::upgrade::{self, Asked};
 use crate::{
@@ -66,6 +68,9 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
         frame(&mut http);
         let route = notes.route.get().map(|id| plan.routes.get(id));
         let asked = upgrade::ask(&mut http, route);
+        if let (Some(_), Some(LargeBodies::Stream { within })) = (&hold, route.and_then(large_bodies)) {
+            http.body_mut().has_to_be_here_by(Instant::now() + within);
+        }
         loop {
             let lend = self.pool.checkout(&mut tour).await.map_err(|error| {
                 self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
@@ -100,6 +105,10 @@ fn frame(http: &mut Request<Body>) {
     }
 }
 
+fn large_bodies(route: &Route) -> Option<LargeBodies> {
+    route.fence.as_ref().map(|fence| fence.large_bodies)
+}
+
 /// What one attempt is made with, beside its connection.
 struct Way<'a> {
     /// The client wants to go on in another protocol.
@@ -123,21 +132,23 @@ impl<N: Network> Forward<N> {
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
         let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
+        let patience = Patience { upload: http.body().upload(), fenced: evidence.is_some() };
         let answer = lend.link().send(http);
         let (limit, level) = (lend.upstream().response_timeout, lend.upstream().fencing);
-        let late = too_late(lend.link().progress(), limit, evidence.is_some());
+        let progress = lend.link().progress();
         let answered = tokio::select! {
             answered = answer => answered,
-            () = late => {
+            () = patience.over(progress, limit) => {
                 lend.failed();
                 return Err(self.abandoned(&lend, "timeout", Reason::OutcomeLate, format!("no answer within {limit:?}")));
             }
-            () = evidence_needed(evidence.as_deref(), level, &self.clock) => {
+            () = patience.unproven(evidence.as_deref(), level, &self.clock) => {
                 let why = "the session could not be proven any more".to_owned();
                 return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
             }
         };
-        let response = answered.map_err(|error| failed(error, &mut lend, &self.metrics))?;
+        let upload = patience.upload.as_deref();
+        let response = answered.map_err(|error| failed(error, &mut lend, upload, &self.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(switch) = switch.filter(|switch| switch.asked.is_granted(&response)) else {
                 return Err(self.off_protocol(&lend, "switched protocols unasked"));

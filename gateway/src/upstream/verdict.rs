@@ -57,7 +57,12 @@ impl Account {
             (_, Some(refusal)) => Err(self.refused(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
-                let passed_on = self.reason.filter(|reason| *reason == Reason::UpstreamConnect);
+                // None is the guard's fault, and none ends by asking again. The client that a guard counts is ours, as we
+                // have named it.
+                let passed_on = self.reason.filter(|reason| {
+                    use Reason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
+                    matches!(reason, UpstreamConnect | BodyTooLarge | SlowRequest | ClientLimit)
+                });
                 Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
             }
             // It says nothing, so it is not a guard's, and what came of the request is not known. A successful answer
@@ -181,7 +186,15 @@ mod tests {
         }
         let connect = judged("not-dispatched; reason=upstream-connect", "", true);
         assert_eq!(connect, (Reason::UpstreamConnect, false));
-        assert_eq!(judged("not-dispatched; reason=overloaded", "", true), (Reason::Guard, false));
+        for (word, reason) in [
+            ("not-dispatched; reason=body-too-large", Reason::BodyTooLarge),
+            ("not-dispatched; reason=slow-request", Reason::SlowRequest),
+            ("not-dispatched; reason=client-limit", Reason::ClientLimit),
+            ("not-dispatched; reason=overloaded", Reason::Guard),
+        ] {
+            assert_eq!(judged(word, "", true), (reason, false));
+            assert_eq!(judged(word, "", false), (Reason::OutcomeUnknown, true));
+        }
         assert_eq!(judged("not-dispatched; reason=overloaded", "", false), (Reason::OutcomeUnknown, true));
     }
 

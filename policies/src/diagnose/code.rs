@@ -103,6 +103,7 @@ codes! {
     OpenPath          "FG0225" Warning "a route lets requests that write pass without a lock where another one fences them"
     LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
     OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to an upstream that has fenced routes"
+    StreamedBody      "FG0228" Error "bodies are to be streamed whose end has to be known before they are sent"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -135,7 +136,6 @@ codes! {
     FolderUnusable    "FG0514" Error "a folder cannot be written"
     PlansDiffer       "FG0515" Warning "gateways of one installation lock other keys"
     NoTraces          "FG0516" Error "this build sends no traces"
-    AdminToken        "FG0517" Error "the token of the admin listener is no token"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

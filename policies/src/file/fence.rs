@@ -6,6 +6,7 @@ use super::{
     block::Block,
     hold::{self, Of},
     key::{self, Naming},
+    large_bodies::large_bodies,
     once::{self, Fencing},
     scalar,
 };
@@ -94,6 +95,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let once = once::once(block, naming, &Fencing { level, mode, enforce });
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
+    let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
     let fence = Fence {
@@ -106,6 +108,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         hold: terms.hold.settled(of),
         locked_status,
         max_response,
+        large_bodies,
         enforce,
         once: once?,
     };

@@ -1,6 +1,7 @@
 //! What files say and what plans have, and files that say nothing good.
 
 mod guard;
+mod reference;
 mod schema;
 
 use std::time::Duration;
@@ -11,8 +12,8 @@ use super::*;
 use crate::{
     path::CanonicalPath,
     plan::{
-        Caching, Enforce, Fence, Hold, Level, Limits, ModeRule, OnceStore, Plan, Protocols, Signing,
-        Timeouts, Unmatched, UpstreamId,
+        Caching, Enforce, Fence, Hold, LargeBodies, Level, Limits, ModeRule, OnceStore, Plan, Protocols,
+        Signing, Timeouts, Unmatched, UpstreamId,
     },
 };
 
@@ -69,6 +70,7 @@ fn what_is_not_written_has_the_documented_default() {
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
     assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(Caching::default()), 423));
     assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
+    assert_eq!(fence.large_bodies, LargeBodies::Refuse);
 }
 
 #[test]

@@ -30,9 +30,27 @@ pub struct Fence {
     pub locked_status: u16,
     /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
     pub max_response: usize,
+    pub large_bodies: LargeBodies,
     pub enforce: Enforce,
     /// Operations of this route happen at most once.
     pub once: Option<Once>,
+}
+
+/// What becomes of a request whose body is larger than what is taken in full before the lock is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LargeBodies {
+    #[default]
+    Refuse,
+    /// It goes up under the lock, while it comes.
+    Stream {
+        /// From the dispatch to its last byte: a slow client holds the lock no longer than that.
+        within: Duration,
+    },
+}
+
+impl LargeBodies {
+    /// Unless a route says otherwise.
+    pub const WITHIN: Duration = Duration::from_secs(60);
 }
 
 /// Whether what should be refused is refused.
@@ -203,6 +221,7 @@ mod tests {
             hold: Hold::Strict,
             locked_status: 423,
             max_response: 0,
+            large_bodies: LargeBodies::Refuse,
             enforce: Enforce::Refuse,
             once: None,
         }

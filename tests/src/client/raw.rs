@@ -46,6 +46,11 @@ impl Raw {
         self.output.write_all(bytes.as_ref()).await
     }
 
+    /// To say more than a test wants to have in one piece.
+    pub fn output(&mut self) -> &mut (impl AsyncWriteExt + use<>) {
+        &mut self.output
+    }
+
     /// Start line and fields of the next answer.
     ///
     /// # Errors

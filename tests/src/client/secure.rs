@@ -10,6 +10,8 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
+use super::connected;
+
 /// How a client speaks TLS.
 #[derive(Clone)]
 pub struct Secure {
@@ -51,9 +53,7 @@ impl Secure {
     /// # Panics
     /// If `name` is no name.
     pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<TlsStream<TcpStream>, String> {
-        let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
-        stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
-        self.over(stream, name).await
+        self.over(connected(address).await?, name).await
     }
 
     /// The same over a connection that is there already.

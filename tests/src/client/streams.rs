@@ -8,11 +8,10 @@ use hyper::{Request, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
     task::JoinHandle,
 };
 
-use super::{Answer, Ask};
+use super::{Answer, Ask, connected};
 
 /// Dropping it hangs up.
 pub struct Streams {
@@ -25,9 +24,7 @@ impl Streams {
     /// # Errors
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
-        let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
-        stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
-        Self::over(stream, address).await
+        Self::over(connected(address).await?, address).await
     }
 
     /// Over a stream that is there already.

@@ -3,6 +3,8 @@
 //! Times and habits are those of `zookeeper-client` 0.11: T being the session timeout, it pings after 3/20 T of its
 //! own silence, gives a connection up after 2/5 T of the server's, and the session after 7/5 T.
 
+mod phases;
+
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
@@ -15,17 +17,17 @@ use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},
 };
-use tracing::{debug, trace};
+use tracing::trace;
 
 use super::{
     ensemble::Ensemble,
     path,
     pipe::Pipe,
     request::{Answer, Request},
-    server::{Reply, Welcome},
+    server::Reply,
     watchers::{Watch, Watchers},
     watches::{Aspect, Event},
-    wire::{Comeback, Underway, Wire},
+    wire::{Underway, Wire},
 };
 
 #[derive(Debug)]
@@ -98,10 +100,6 @@ enum Message {
     /// The server closes the connection.
     Closed,
 }
-
-/// Between a lost connection and the first try to make another one; and between tries that the server refuses.
-const COMEBACK: Duration = Duration::from_millis(1);
-const REFUSED: Duration = Duration::from_millis(100);
 
 impl Conversation {
     pub(super) fn begin(ensemble: Ensemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
@@ -305,72 +303,6 @@ impl Conversation {
             Phase::Away { .. } => talk.heard + self.timeout * 7 / 5,
         };
         [to_server, to_client].into_iter().flatten().chain([of_its_own]).min()
-    }
-
-    /// The connection is gone: what was asked may have been done or not.
-    fn lose(&self, talk: &mut Talk, underway: Underway) {
-        if underway == Underway::Lost {
-            talk.to_server.clear();
-        }
-        if talk.phase != Phase::Connected {
-            return;
-        }
-        talk.to_client.clear();
-        for asked in talk.asked.drain(..) {
-            if let Asked::Call { answer, .. } = asked {
-                refuse(answer, Fault::Ambiguous("connection lost".to_owned()));
-            }
-        }
-        if talk.parting == Parting::Sent {
-            talk.parting = Parting::Wanted;
-        }
-        self.ensemble.detach(talk.session);
-        self.enter(talk, Phase::Away { retry: Instant::now() + COMEBACK });
-    }
-
-    fn come_back(&self, talk: &mut Talk, now: Instant) {
-        match (self.wire.comeback(), self.ensemble.welcome(talk.session, talk.seen)) {
-            (Comeback::Same, Welcome::Expired) => return self.finish(talk),
-            (Comeback::Same, Welcome::Ahead) => {
-                talk.phase = Phase::Away { retry: now + REFUSED };
-                return;
-            }
-            (Comeback::Same, Welcome::Back) => {}
-            (Comeback::Swapped, _) => talk.session = self.ensemble.open(self.timeout),
-        }
-        self.attach(talk.session);
-        // What was still underway on the old connection is refused from now on.
-        talk.to_server.clear();
-        (talk.heard, talk.spoke, talk.pinged) = (now, now, false);
-        self.enter(talk, Phase::Connected);
-        for (path, aspect) in talk.watchers.wanted() {
-            if let Some(missed) = self.ensemble.watch_again(talk.session, &path, aspect, talk.seen) {
-                talk.watchers.fire(&missed);
-            }
-        }
-        self.send_waiting(talk);
-    }
-
-    /// The session is over, for this side.
-    fn finish(&self, talk: &mut Talk) {
-        self.ensemble.detach(talk.session);
-        let asked = talk.asked.drain(..).filter_map(|asked| match asked {
-            Asked::Call { answer, .. } => Some(answer),
-            Asked::Ping | Asked::Close => None,
-        });
-        for answer in asked.chain(talk.waiting.drain(..).map(|call| call.answer)) {
-            refuse(answer, Fault::Over);
-        }
-        talk.watchers.fire_all();
-        self.enter(talk, Phase::Over);
-    }
-
-    fn enter(&self, talk: &mut Talk, phase: Phase) {
-        debug!(session = talk.session, ?phase, "connection");
-        talk.phase = phase;
-        self.changes.set(self.changes.get() + 1);
-        self.changed.notify_waiters();
-        self.wake();
     }
 
     fn send_waiting(&self, talk: &mut Talk) {

@@ -1,6 +1,9 @@
 //! What the system knows of this process, under the names that every Prometheus client library gives it.
 
-use std::fs;
+use std::{
+    fs,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use prometheus::{
     Counter, Gauge, IntGauge,
@@ -27,7 +30,6 @@ pub(super) struct Process {
 struct Stat {
     cpu_ticks: u64,
     threads: u64,
-    start_ticks: u64,
     virtual_bytes: u64,
     resident_pages: u64,
 }
@@ -45,9 +47,9 @@ impl Process {
             open_files: gauge("process_open_fds", "Open file descriptors."),
             most_files: gauge("process_max_fds", "File descriptors that may be open."),
         };
-        if let (Some(stat), Some(booted)) = (Stat::read(), booted()) {
-            process.started.set(booted as f64 + seconds(stat.start_ticks));
-        }
+        // Metrics are among the first things that a process makes; `/proc/stat` may be hidden from it.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        process.started.set(now.as_secs_f64());
         process
     }
 
@@ -104,17 +106,10 @@ impl Stat {
         Some(Self {
             cpu_ticks: number(14)? + number(15)?,
             threads: number(20)?,
-            start_ticks: number(22)?,
             virtual_bytes: number(23)?,
             resident_pages: number(24)?,
         })
     }
-}
-
-/// Seconds since 1970 when the machine started.
-fn booted() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
 fn seconds(ticks: u64) -> f64 {
@@ -133,7 +128,7 @@ mod tests {
     fn a_program_may_be_called_anything() {
         let fields = "S 1 2 3 4 5 6 7 8 9 10 70 30 0 0 20 0 9 0 500 4096 17 0";
         let stat = Stat::parse(&format!("42 (a) b) {fields}")).expect("read");
-        assert_eq!((stat.cpu_ticks, stat.threads, stat.start_ticks), (100, 9, 500));
+        assert_eq!((stat.cpu_ticks, stat.threads), (100, 9));
         assert_eq!((stat.virtual_bytes, stat.resident_pages), (4096, 17));
         assert!(Stat::parse("42 (cut").is_none() && Stat::parse("42 (cut) S 1 2").is_none());
     }

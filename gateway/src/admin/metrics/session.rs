@@ -35,6 +35,7 @@ pub struct SessionMetrics {
     dispatches: Histogram,
     tenures: IntCounterVec,
     lost: IntCounterVec,
+    mismatch: IntGauge,
 }
 
 /// Dispatches under one tenure.
@@ -83,6 +84,10 @@ impl SessionMetrics {
                 "Bytes of the paths of a session's lock nodes.",
                 &["session"],
             ),
+            mismatch: families.register(IntGauge::new(
+                "config_mismatch",
+                "Gateways of this installation that lock other keys.",
+            )),
             highest: families.register(IntGauge::new(
                 "zk_sequence_max",
                 "Highest number of a lock node so far; above 2^30 its parent is replaced.",
@@ -136,6 +141,9 @@ impl SessionMetrics {
         }
         for op in OPERATIONS {
             self.seconds.with_label_values(&[op]);
+            for error in ERRORS {
+                self.errors.with_label_values(&[op, error]);
+            }
         }
         for (over, _) in THRESHOLDS {
             self.pauses.with_label_values(&[over]);
@@ -172,6 +180,11 @@ impl SessionMetrics {
     /// The connection is back.
     pub fn reconnected(&self) {
         self.reconnects.inc();
+    }
+
+    /// So many gateways of the installation lock other keys.
+    pub fn unlike(&self, gateways: usize) {
+        self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
     /// `timeout`: of the session.
@@ -241,6 +254,9 @@ impl SessionMetrics {
 
 /// Names of lengths of a pause, and the part of the session timeout that each is.
 const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
+
+/// What of a failure is counted.
+const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];
 
 /// Of a session, as [`crate::session::metered`] calls them.
 const OPERATIONS: [&str; 11] = [

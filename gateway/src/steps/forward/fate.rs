@@ -1,23 +1,17 @@
 //! What is known of an exchange that got no answer: the write gate, not the HTTP library, knows what was written.
 
-use std::{error::Error as _, future::Future, time::Duration};
-
-use fencegate_policies::{
-    plan::Level,
-    retry::{self, Again, Cause, Sent},
-};
+use fencegate_policies::retry::{self, Again, Cause, Sent};
 use hyper::Request;
-use tokio::time::{Instant, sleep_until};
 
 use crate::{
     admin::metrics::WorkerMetrics,
-    body::{Body, BodyError},
+    body::Body,
+    listen::course::{Coming, Exchange},
     refusal::{Reason, Refusal},
-    session::{clock::SharedClock, evidence::Evidence},
     upstream::{
         gate::{Gate, Why},
         guards::Distrust,
-        link::{Lend, Progress},
+        link::Lend,
         pool::NotConnected,
         speak::NotAnswered,
     },
@@ -34,14 +28,18 @@ pub(super) enum Failed {
 }
 
 /// The exchange broke before its answer.
-pub(super) fn failed(failed: NotAnswered, lend: &mut Lend, metrics: &WorkerMetrics) -> Failed {
+pub(super) fn failed(
+    failed: NotAnswered,
+    lend: &mut Lend,
+    upload: Option<&Exchange>,
+    metrics: &WorkerMetrics,
+) -> Failed {
     // From here on the count cannot grow.
     lend.gate().shut(Why::Abandoned);
     let sent = if lend.gate().written() == 0 { Sent::Nothing } else { Sent::Something };
     let cause = if lend.gate().lost_its_proof() { Cause::ProofLost } else { Cause::Closed };
     let detail = format!("{}: {}", lend.endpoint(), failed.why);
-    if is_of_the_client(&failed.why) {
-        let reason = if sent == Sent::Nothing { Reason::Malformed } else { Reason::BodyBroken };
+    if let Some(reason) = of_the_client(upload, sent) {
         return Failed::Refused(Refusal::new(reason, detail));
     }
     metrics.upstream_error(&lend.upstream().name, if sent == Sent::Nothing { "unsent" } else { "broken" });
@@ -49,7 +47,9 @@ pub(super) fn failed(failed: NotAnswered, lend: &mut Lend, metrics: &WorkerMetri
     if cause == Cause::Closed && !(reused && sent == Sent::Nothing) {
         lend.failed();
     }
-    match (retry::again(cause, sent), sent, failed.back) {
+    // The library gives back only what it has not begun with; a body that was begun would go on in its middle.
+    let back = failed.back.filter(|_| is_untouched(upload));
+    match (retry::again(cause, sent), sent, back) {
         (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) => {
             Failed::Unsent { back: Box::new(back), reused }
         }
@@ -61,11 +61,21 @@ pub(super) fn failed(failed: NotAnswered, lend: &mut Lend, metrics: &WorkerMetri
     }
 }
 
-/// It was the body of the request that broke or did not come, not the service: slow clients must not look like an
-/// endpoint that is ill.
-fn is_of_the_client(error: &hyper::Error) -> bool {
-    let body = error.source().and_then(|cause| cause.downcast_ref::<BodyError>());
-    error.is_user() && matches!(body, Some(BodyError::Http(_) | BodyError::Stalled(_)))
+/// Where it was the body of the request that broke or did not come, and not the service: slow clients must not look like
+/// an endpoint that is ill.
+fn of_the_client(upload: Option<&Exchange>, sent: Sent) -> Option<Reason> {
+    match (upload?.coming(), sent) {
+        (Coming::Broken, Sent::Nothing) => Some(Reason::Malformed),
+        (Coming::Broken, Sent::Something) => Some(Reason::BodyBroken),
+        (Coming::Overdue, Sent::Nothing) => Some(Reason::SlowRequest),
+        (Coming::Overdue, Sent::Something) => Some(Reason::OutcomeLate),
+        _ => None,
+    }
+}
+
+/// Nothing of it was taken for an attempt: it can be given to another one.
+fn is_untouched(upload: Option<&Exchange>) -> bool {
+    upload.is_none_or(|upload| matches!(upload.coming(), Coming::Untouched | Coming::HeldBack))
 }
 
 /// Given up before an answer: what was written decides what is known.
@@ -75,32 +85,6 @@ pub(super) fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
         0 if reason == Reason::OutcomeUnknown => Refusal::new(Reason::Suspended, detail),
         0 => Refusal::new(Reason::UpstreamConnect, format!("not a byte could be written; {detail}")),
         _ => Refusal::new(reason, detail),
-    }
-}
-
-/// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what
-/// was written in full is waited for: its answer is the truth.
-pub async fn evidence_needed(evidence: Option<&Evidence>, level: Level, clock: &SharedClock) {
-    match (evidence, level) {
-        (Some(evidence), Level::None) => evidence.lapsed(clock).await,
-        (None, _) | (_, Level::Guard | Level::Upstream) => std::future::pending().await,
-    }
-}
-
-/// A fenced request was here in full, so its time runs from its dispatch. An unfenced one may be a long upload: its
-/// time runs from the last byte that went up.
-pub(super) fn too_late(progress: Progress, limit: Duration, fenced: bool) -> impl Future<Output = ()> {
-    let began = Instant::now();
-    async move {
-        let mut last = began;
-        loop {
-            sleep_until(last + limit).await;
-            let moved = progress.last().max(began);
-            if fenced || moved == last {
-                return;
-            }
-            last = moved;
-        }
     }
 }
 

@@ -32,6 +32,7 @@ impl Answer<'_> {
     pub(super) fn reply(self, fenced: bool) -> Reply {
         let Self { response, mut lend, plan } = self;
         let (mut head, incoming) = response.into_parts();
+        let incoming = (incoming, head.version);
         if head.headers.contains_key(TRANSFER_ENCODING) {
             // The library took the coding; a length beside it would be believed by the client (RFC 9112, 6.3).
             head.headers.remove(CONTENT_LENGTH);

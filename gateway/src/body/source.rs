@@ -1,0 +1,163 @@
+//! Where the bytes of a body come from, and how it is known that they are all of them.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap,
+    body::{Body as _, Frame, Incoming, SizeHint},
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::BodyError;
+
+pub(super) enum Source {
+    Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
+    Live(Live),
+    Piped(mpsc::Receiver<Piece>),
+}
+
+/// What a task feeds into a body. A feed that ends without [`Piece::End`] was given up, and the client must see that
+/// its answer is not complete.
+pub enum Piece {
+    Frame(Frame<Bytes>),
+    End,
+}
+
+/// Out of a connection, while it comes.
+pub(super) struct Live {
+    /// What was taken of it before, and is given again first.
+    begun: Option<Bytes>,
+    incoming: Incoming,
+    stall: Stall,
+    /// When all of it has to be here.
+    by: Option<Instant>,
+    framing: Framing,
+}
+
+/// What tells the end of a body. The HTTP library's own word for it is not enough (hyper 1.12, h2 0.4):
+///
+/// - HTTP/1.1 with a length: hyper counts, and what is left when the body ends is in its size hint.
+/// - HTTP/1.1 in chunks: hyper ends the body when it has read the last chunk. If the connection breaks or is dropped
+///   before, it puts an error in (`SenderDropGuard` in `proto/h1/dispatch.rs`).
+/// - HTTP/2: a reset with `NO_ERROR` ends the body as if it were complete (`body/incoming.rs`), and a client can send
+///   that at any time. Only the state of the stream knows whether `END_STREAM` was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    Http1,
+    Http2,
+}
+
+/// How long to wait for the next bytes; the timer is made when there is something to wait for.
+struct Stall {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Source {
+    pub(super) fn is_end(&self) -> bool {
+        match self {
+            Self::Whole { data, trailers } => data.is_none() && trailers.is_none(),
+            Self::Live(live) => live.begun.is_none() && live.incoming.is_end_stream(),
+            Self::Piped(_) => false,
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Whole { data, trailers } => Poll::Ready(match data.take() {
+                Some(data) => Some(Ok(Frame::data(data))),
+                None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+            }),
+            Self::Live(live) => live.poll(cx),
+            Self::Piped(pieces) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
+                Some(Piece::Frame(frame)) => Some(Ok(frame)),
+                Some(Piece::End) => None,
+                None => Some(Err(BodyError::Abandoned)),
+            }),
+        }
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match self {
+            // Trailers need a body without a length.
+            Self::Whole { trailers: Some(_), .. } | Self::Piped(_) => SizeHint::default(),
+            Self::Whole { data, .. } => {
+                SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
+            }
+            Self::Live(live) => live.size_hint(),
+        }
+    }
+}
+
+impl Live {
+    /// `pause`: between two pieces.
+    pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
+        Self { begun: None, incoming, stall: Stall { limit: pause, timer: None }, by: None, framing }
+    }
+
+    /// `begun` was taken, and is to come first again.
+    pub(super) fn begin_with(&mut self, begun: Bytes) {
+        self.begun = super::some(begun);
+    }
+
+    pub(super) fn by(&mut self, by: Instant) {
+        self.by = Some(by);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.by.is_some_and(|by| by <= Instant::now()) {
+            return Poll::Ready(Some(Err(BodyError::Overdue { awaited: self.stall.timer.is_some() })));
+        }
+        if let Some(begun) = self.begun.take() {
+            return Poll::Ready(Some(Ok(Frame::data(begun))));
+        }
+        let Poll::Ready(polled) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+            return self.stall.poll(cx, self.by).map(|error| Some(Err(error)));
+        };
+        self.stall.timer = None;
+        Poll::Ready(match polled {
+            None if !self.is_whole() => Some(Err(BodyError::Abandoned)),
+            other => other.map(|frame| frame.map_err(BodyError::Http)),
+        })
+    }
+
+    /// Asked when the library says that nothing more comes: was that the end which the other side has sent?
+    fn is_whole(&self) -> bool {
+        match self.framing {
+            Framing::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),
+            Framing::Http2 => self.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (begun, mut hint) = (self.begun.as_ref().map_or(0, Bytes::len), self.incoming.size_hint());
+        if let (1.., Some(left)) = (begun, hint.exact()) {
+            hint.set_exact(left + begun as u64);
+        }
+        hint
+    }
+}
+
+impl Stall {
+    fn poll(&mut self, cx: &mut Context<'_>, by: Option<Instant>) -> Poll<BodyError> {
+        let due = || {
+            let due = Instant::now() + self.limit;
+            Box::pin(sleep_until(by.map_or(due, |by| by.min(due))))
+        };
+        let timer = self.timer.get_or_insert_with(due);
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(match by {
+            Some(by) if by <= Instant::now() => BodyError::Overdue { awaited: true },
+            _ => BodyError::Stalled(self.limit),
+        })
+    }
+}

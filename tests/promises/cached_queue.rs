@@ -1,0 +1,132 @@
+//! Who waits for a key that its gateway keeps waits no longer than it would elsewhere, and in order.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    history::History,
+    patience::QUIET,
+    site::Site,
+};
+use serde_json::json;
+
+use super::cached::{cached, keeping};
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
+    let site = Site::alone().await;
+    let policy = cached(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
+    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
+    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200, "another key has a queue of its own");
+    latch.let_go();
+    for request in waiting.into_iter().chain([holder]) {
+        assert_eq!(request.answer().await.status, 200);
+    }
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// Who holds the key, as seen by the gateway that is asked.
+#[derive(Debug, Clone, Copy)]
+enum Holder {
+    Itself,
+    Another,
+}
+
+async fn waits_are_bounded(holder: Holder, hold: &str) {
+    let site = Site::alone().await;
+    let policy = |name, wait: &str| {
+        site.policy(name).with("/defaults/hold", json!({"mode": hold})).with("/routes/0/fence/wait", wait)
+    };
+    let tree = site.tree().await;
+    let (trying, timed, other) = (policy("try", "0s"), policy("timed", "1s"), policy("other", "5s"));
+    let (trying, timed, other) =
+        tokio::join!(Gateway::start(&trying), Gateway::start(&timed), Gateway::start(&other));
+    for (gateway, fields, least, most) in [
+        (&trying, None, 0, 700),
+        (&trying, Some("wait=60"), 0, 700),
+        (&timed, None, 1000, 2000),
+        (&timed, Some("wait=0"), 0, 700),
+        (&timed, Some("wait=60"), 1000, 2000),
+    ] {
+        let case = format!("{holder:?} {hold} {fields:?} {least} ms");
+        let ask = fields.map_or(Ask::post("/pay/7"), |prefer| Ask::post("/pay/7").field("Prefer", prefer));
+        assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free");
+        // Kept or not, it is free.
+        assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free again");
+        let taker = if let Holder::Itself = holder { gateway } else { &other };
+        let latch = site.origin.holds("/pay/7");
+        let held = taker.begin(Ask::post("/pay/7").field("X-Taker", "1"));
+        let taken = |log: &fencegate_tests::origin::Log| {
+            log.on("/pay/7").any(|record| record.ended.is_none() && record.whole.is_some()).then_some(())
+        };
+        site.origin.when("the key to be taken", taken).await;
+        let before = site.origin.count("/pay/7");
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"), "{case}");
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{case}");
+        let expected = Duration::from_millis(least)..Duration::from_millis(most);
+        assert!(expected.contains(&answer.took()), "{case}: took {:?}", answer.took());
+        assert_eq!(site.origin.count("/pay/7"), before, "{case}");
+        latch.let_go();
+        assert_eq!(held.answer().await.status, 200, "{case}");
+        // A kept tenure of another gateway is one that a request which does not wait gives way to.
+        tree.locks_become("none kept", <[String]>::is_empty).await;
+    }
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn a_wait_is_bounded_behind_a_cached_tenure_of_its_own_gateway() {
+    waits_are_bounded(Holder::Itself, "cached").await;
+}
+
+#[tokio::test]
+async fn a_wait_is_bounded_behind_a_cached_tenure_of_another_gateway() {
+    waits_are_bounded(Holder::Another, "cached").await;
+}
+
+#[tokio::test]
+async fn a_wait_is_bounded_behind_a_strict_holder() {
+    waits_are_bounded(Holder::Another, "strict").await;
+}
+
+#[tokio::test]
+async fn clients_that_hang_up_leave_the_local_queue_and_the_others_their_order() {
+    let site = Site::fresh().await;
+    let gateway = keeping(&site, "gw-1").await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7").field("x-attempt", "0"));
+    site.origin.request("/pay/7", 1).await;
+    let mut waiting = BTreeMap::new();
+    for n in 1..=6_u32 {
+        waiting.insert(n, gateway.begin(Ask::post("/pay/7").field("x-attempt", &n.to_string())));
+        gateway.gauge_becomes("fencegate_lock_waiters", n.into()).await;
+    }
+    for n in [1, 4, 6] {
+        waiting.remove(&n).expect("asked").hang_up();
+    }
+    gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    for waiting in waiting.into_values() {
+        assert_eq!(waiting.answer().await.status, 200);
+    }
+    let log = site.origin.log();
+    let order: Vec<_> = log.on("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
+    assert_eq!(order, ["0", "2", "3", "5"]);
+    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.stamped().dispatch()).collect();
+    assert!(tokens.is_sorted() && tokens[0] == 1, "{tokens:?}");
+}

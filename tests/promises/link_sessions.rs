@@ -1,0 +1,109 @@
+//! A session that ends, at whatever step of a lock, leaves no node, and nothing more is sent under its tokens.
+
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    client::Ask,
+    history::History,
+    link::{Fate, Operation},
+    origin::Latch,
+};
+
+use super::link::{HOLDS, Pair, is_served};
+
+#[tokio::test]
+async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = Latch::default();
+        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch.clone()));
+        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        made.happened().await;
+        pair.link.end_sessions();
+        pair.nothing_is_left().await;
+        latch.let_go();
+        is_served(asked).await;
+        pair.nothing_is_left().await;
+        pair.ours_serves(None).await;
+    }
+}
+
+/// The create reached nobody, and when the connection is back the session is over.
+#[tokio::test]
+async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
+        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        lost.happened().await;
+        pair.link.end_sessions();
+        is_served(asked).await;
+        pair.nothing_is_left().await;
+        pair.ours_serves(None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = pair.site.origin.holds("/pay/7");
+        let n = pair.site.origin.count("/pay/7");
+        let holder = pair.other.begin(Ask::post("/pay/7"));
+        pair.site.origin.request("/pay/7", n + 1).await;
+        let waiter = pair.ours.begin(Ask::post("/pay/7"));
+        let two = |locks: &[String]| locks.len() == 2;
+        pair.tree.locks_become("a holder and a waiter", two).await;
+        let before = pair.tree.locks().await;
+        pair.link.end_sessions();
+        let another = |locks: &[String]| locks.len() == 2 && locks != before;
+        pair.tree.locks_become("a holder and a waiter of another session", another).await;
+        latch.let_go();
+        is_served(holder).await;
+        is_served(waiter).await;
+        History::of(&pair.site.origin.log()).assert_holds();
+        pair.ours_serves(None).await;
+    }
+}
+
+/// The upstream goes on with what it has in full; nothing more is sent under that token.
+#[tokio::test]
+async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let (asked, record, latch) = pair.held().await;
+        let queued = pair.ours.begin(Ask::post("/pay/7"));
+        pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+        pair.session_ends().await;
+        latch.let_go();
+        is_served(asked).await;
+        let answer = queued.answer().await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.token().map(Token::number) > Some(record.stamped().number()), "{answer:?}");
+        pair.nothing_is_left().await;
+        pair.ours_serves(answer.token()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let latch = Latch::default();
+        let token = pair.removed(Fate::AnswerHeld(latch.clone())).await;
+        pair.link.end_sessions();
+        latch.let_go();
+        pair.session_ended().await;
+        pair.ours_serves(token).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_before_a_removal_arrives_leaves_no_node() {
+    for hold in HOLDS {
+        let pair = Pair::new(hold()).await;
+        let token = pair.removed(Fate::Vanishes).await;
+        pair.session_ends().await;
+        pair.nothing_is_left().await;
+        pair.ours_serves(token).await;
+    }
+}

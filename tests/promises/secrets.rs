@@ -1,0 +1,192 @@
+//! What stands in a file of secrets appears nowhere else: in no log however talkative, no answer, page, metric or error.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use fencegate::{
+    admin::bearer::Bearer,
+    ticket::{Signer, Verifier},
+};
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Launch, command},
+    guarded::{Guarded, operator},
+    process::Process,
+    scratch,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::tls::Keys;
+
+/// Files of secrets, and the words that must not be seen.
+struct Secrets {
+    home: TempDir,
+    words: Vec<String>,
+}
+
+impl Secrets {
+    fn new() -> Self {
+        Self { home: TempDir::new_in(scratch::folder()).expect("a folder"), words: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.home.path().join(name).display().to_string()
+    }
+
+    /// A file that only its owner can read.
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, text).expect("our own folder");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("our own file");
+        path
+    }
+
+    /// A key as the command makes it; its private part must not be seen.
+    async fn ticket_key(&mut self, name: &str) -> String {
+        let path = self.path(name);
+        operator(&["keys", "new", &path]).await;
+        let key: Value = serde_json::from_slice(&fs::read(&path).expect("made")).expect("JSON");
+        self.words.push(key["d"].as_str().expect("a private part").to_owned());
+        path
+    }
+
+    /// Each line of a PEM file but the first and last.
+    fn lines_of(&mut self, pem: &Path) {
+        let text = fs::read_to_string(pem).expect("made");
+        let lines = text.lines().filter(|line| !line.starts_with("-----"));
+        self.words.extend(lines.map(str::to_owned));
+    }
+
+    #[track_caller]
+    fn are_not_in(&self, place: &str, text: &str) {
+        assert!(!text.is_empty(), "{place}: nothing to look at");
+        for word in &self.words {
+            assert!(word.len() >= 16, "too short to be told from chance: {word}");
+            assert!(!text.contains(word.as_str()), "{place} tells `{word}`:\n{text}");
+        }
+    }
+}
+
+/// Looks at everything that a process shows of itself.
+async fn look_around(process: &Process, token: &str, pages: &[&str], secrets: &Secrets) {
+    for page in pages {
+        for ask in [Ask::get(page), Ask::get(page).field("authorization", &format!("Bearer {token}"))] {
+            let answer = ask.to(process.admin).await.expect("it answers");
+            secrets.are_not_in(page, &format!("{} {:?}", answer.status, answer.fields));
+            secrets.are_not_in(page, &format!("> {}", String::from_utf8_lossy(&answer.body)));
+        }
+    }
+    secrets.are_not_in("the log", &process.log());
+}
+
+const GATEWAYS: [&str; 8] = [
+    "/",
+    "/metrics",
+    "/jwks.json",
+    "/api/v1/config",
+    "/api/v1/locks",
+    "/api/v1/contention",
+    "/api/v1/members",
+    "/api/v1/operations",
+];
+const GUARDS: [&str; 4] = ["/metrics", "/api/v1/operations", "/api/v1/keys/account/7", "/api/v1/refusals"];
+
+#[tokio::test]
+async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
+    const TOKEN: &str = "canary-admin-token-4f1c9a7e";
+    const OF_A_CLIENT: &str = "canary-of-a-client-8d27b3";
+    let (guarded, keys, mut secrets) = (Guarded::fresh().await, Keys::new(), Secrets::new());
+    let signing = secrets.ticket_key("signing.json").await;
+    let public = secrets.path("public.json");
+    fs::write(&public, operator(&["keys", "public", &signing]).await).expect("our own folder");
+    let bearer = secrets.write("bearer", TOKEN);
+    secrets.words.extend([TOKEN, OF_A_CLIENT].map(str::to_owned));
+    let certificate = keys.write("a", "pay.example");
+    secrets.lines_of(Path::new(certificate["key_file"].as_str().expect("a path")));
+
+    let launch = guarded.launch().await.with("/tickets", json!({"public_keys_file": public})).talkative();
+    let guard = launch.with("/admin/auth", json!({"bearer_file": bearer})).start().await;
+    let policy = guarded
+        .policy("gw-1", &[guard.public])
+        .with("/tickets", json!({"signing_key_file": signing}))
+        .with("/admin/auth", json!({"bearer_file": bearer}));
+    let gateway = Launch::new(&policy).talkative().start().await;
+    let secured = policy
+        .clone()
+        .with("/name", "gw-2")
+        .with("/listeners/public/tls", json!({"certificates": [certificate]}));
+    let secured = Launch::new(&secured).talkative().start().await;
+    gateway.becomes_ready().await;
+
+    for path in ["/pay/7", "/pay/7", "/none"] {
+        let ask = Ask::post(path)
+            .field("authorization", &format!("Bearer {OF_A_CLIENT}"))
+            .field("cookie", &format!("session={OF_A_CLIENT}"));
+        let answer = gateway.send(&ask).await;
+        secrets.are_not_in(path, &format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body)));
+    }
+    // Plain text on a port for TLS, and a forged token at the guard.
+    drop(Ask::get("/x").to(secured.public).await);
+    let forged = Ask::post("/pay/7").field("fencing-token", "v1-0").field("authorization", OF_A_CLIENT);
+    assert_ne!(guard.send(&forged).await.status, 200);
+    for gateway in [&gateway, &secured] {
+        look_around(gateway, TOKEN, &GATEWAYS, &secrets).await;
+    }
+    look_around(&guard, TOKEN, &GUARDS, &secrets).await;
+    let file = gateway.file().display().to_string();
+    for arguments in [&["check", &file][..], &["explain", "-c", &file, "POST /pay/7"]] {
+        let said = command(arguments).await.expect("started");
+        let said = [said.stdout, said.stderr].concat();
+        secrets.are_not_in(arguments[0], &String::from_utf8_lossy(&said));
+    }
+}
+
+/// What a log line of a later version might print.
+#[tokio::test]
+async fn no_secret_is_seen_in_what_holds_it() {
+    let mut secrets = Secrets::new();
+    let signing = secrets.ticket_key("signing.json").await;
+    let shared = secrets.path("shared");
+    operator(&["keys", "new", &shared, "--hs256"]).await;
+    let bearer = secrets.write("bearer", "canary-admin-token-4f1c9a7e");
+    for file in [&shared, &bearer] {
+        secrets.words.push(fs::read_to_string(file).expect("made").trim().to_owned());
+    }
+    let [signing, shared, bearer] = [signing, shared, bearer].map(std::path::PathBuf::from);
+    for shown in [
+        format!("{:?}", Signer::from_key_file(&signing).expect("a key")),
+        format!("{:?}", Signer::from_secret_file(&shared).expect("a secret")),
+        format!("{:?}", Verifier::from_secret_file(&shared).expect("a secret")),
+        format!("{:?}", Bearer::open(&bearer).expect("a token")),
+    ] {
+        secrets.are_not_in("Debug", &shown);
+    }
+}
+
+/// Whoever puts the wrong thing into a file of secrets is told so, without a word of it.
+#[tokio::test]
+async fn a_file_of_secrets_that_cannot_be_used_is_not_quoted() {
+    const LINES: [&str; 3] =
+        ["canary of a wrong file 51d0c2aa", "and a second line of it", "Q2FuYXJ5T2ZBQmFkS2V5MDEyMzQ1"];
+    let (guarded, mut secrets) = (Guarded::fresh().await, Secrets::new());
+    let [first, second, key] = LINES;
+    secrets.words.extend(LINES.map(str::to_owned));
+    let bad = secrets.write("bad", &format!("{first}\n{second}\n"));
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n");
+    let pem = secrets.write("pem", &pem);
+    let address = "127.0.0.1:1".parse().expect("an address");
+    let policy = guarded.policy("gw-1", &[address]);
+    for (pointer, value) in [
+        ("/tickets", json!({"signing_key_file": bad})),
+        ("/tickets", json!({"signing_key_file": pem})),
+        ("/tickets", json!({"secret_file": bad})),
+        ("/admin/auth", json!({"bearer_file": bad})),
+        ("/listeners/public/tls", json!({"certificates": [{"certificate_file": bad, "key_file": pem}]})),
+    ] {
+        let said = Launch::new(&policy.clone().with(pointer, value.clone())).fails().await;
+        secrets.are_not_in(&format!("{pointer} {value}"), &said);
+    }
+    let said = command(&["keys", "public", &bad]).await.expect("started");
+    assert!(!said.status.success());
+    secrets.are_not_in("keys public", &String::from_utf8_lossy(&said.stderr));
+}

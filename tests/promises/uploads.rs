@@ -1,0 +1,223 @@
+//! Bodies that go up under the lock: intact and under one token, or seen to break off, and never in the way for longer
+//! than they may be.
+
+mod broken;
+mod client;
+
+use std::time::{Duration, Instant};
+
+use fencegate::{demo::child::Signal, explain};
+use fencegate_policies::file;
+use fencegate_tests::{
+    client::{Ask, Outcome, Raw, Streams},
+    gateway::Gateway,
+    history::History,
+    origin::{Act, Latch},
+    patience::{QUIET, patiently},
+    policy::Policy,
+    site::Site,
+};
+use serde_json::json;
+
+use self::client::{Framing, Upload};
+use super::{
+    explain::explained,
+    streaming::{FLAT, GIB, Gibibyte, grown, say, warm},
+};
+
+const MIB: usize = 1 << 20;
+
+/// Takes 64 KiB of a body in full, and streams what is larger.
+fn streaming(policy: Policy) -> Policy {
+    policy
+        .with("/listeners/public/limits/max_body", "64KiB")
+        .with("/listeners/public/timeouts/request_body", "3s")
+        .with("/routes/0/fence/large_bodies", "stream")
+}
+
+async fn gateway(site: &Site, name: &str) -> Gateway {
+    Gateway::start(&streaming(site.policy(name))).await
+}
+
+/// Neighbours differ, and so do pieces: what is lost or doubled shows.
+fn body(length: usize) -> Vec<u8> {
+    (0..length).map(|place| (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]).collect()
+}
+
+#[tokio::test]
+async fn a_large_body_goes_up_intact_under_one_token_however_it_is_framed() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site, "gw-1").await;
+    let body = body(8 * MIB);
+    for framing in [Framing::Length, Framing::Chunked, Framing::Http2, Framing::Http2Length] {
+        let before = site.origin.count("/pay/7");
+        let mut upload = Upload::begin(&gateway, framing, "/pay/7", body.len()).await;
+        upload.send(&body).await;
+        let (status, outcome) = upload.finish().await;
+        assert_eq!((status, outcome.as_str()), (200, "done"), "{framing:?}");
+        let record = site.origin.request("/pay/7", before + 1).await;
+        assert!(record.request.body == body, "{framing:?}: the body is another one");
+        let count = |name: &str| {
+            record.request.fields.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).count()
+        };
+        assert_eq!((count("fencing-token"), count("fencing-number")), (1, 1), "{framing:?}");
+        let length = record.request.field("content-length").is_some();
+        assert_eq!(length, matches!(framing, Framing::Length | Framing::Http2Length), "{framing:?}");
+    }
+    assert_eq!(site.origin.log().records.len(), 4, "each of them was sent once");
+}
+
+#[tokio::test]
+async fn explain_says_what_becomes_of_a_large_body() {
+    let site = Site::fresh().await;
+    let said = |how: &str| {
+        let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", how);
+        let plan = file::load(&policy.to_string()).plan.expect("sound");
+        explained(&plan, &explain::Ask::new("POST /pay/7", "a", &[], body(MIB).into()).expect("a request"))
+    };
+    let streamed = said("stream");
+    assert_eq!(streamed.refused, None);
+    assert_eq!(streamed.lock.expect("fenced").upload_timeout.as_deref(), Some("1m"));
+    let refused = said("refuse").refused.expect("too large");
+    assert_eq!((refused.status, refused.reason), (413, Some("body-too-large")));
+}
+
+#[tokio::test]
+async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
+    let site = Site::fresh().await;
+    let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", "refuse");
+    let gateway = Gateway::start(&policy).await;
+    let refused = gateway.send(&Ask::post("/pay/7").body(body(MIB))).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (413, "body-too-large"));
+    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    let mut chunked = Upload::begin(&gateway, Framing::Chunked, "/pay/7", 0).await;
+    chunked.send(&body(MIB)).await;
+    assert_eq!(chunked.answer().await, (413, "not-dispatched".to_owned()));
+    assert_eq!(site.origin.log().records.len(), 0);
+}
+
+#[tokio::test]
+async fn a_gibibyte_goes_up_under_the_lock_and_leaves_memory_flat() {
+    let site = Site::fresh().await;
+    let service = Gibibyte::start().await;
+    let policy = streaming(site.policy("gw-1"))
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]));
+    let gateway = Gateway::start(&policy).await;
+    let before = warm(&gateway).await;
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
+    client.say(head).await.expect("connected");
+    let sent = tokio::time::timeout(Duration::from_secs(120), say(client.output(), GIB, |_| ())).await;
+    sent.expect("a gibibyte takes seconds").expect("taken in full");
+    let answer = patiently("an answer", client.answer(), || gateway.log()).await.expect("answered");
+    assert_eq!(answer.word(1), "200", "the service compared every byte");
+    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+}
+
+#[tokio::test]
+async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site, "gw-1").await;
+    let before = warm(&gateway).await;
+    let latch = Latch::default();
+    site.origin.script("/pay/7", [Act::ReadLater(latch.clone())]);
+    let body = body(48 * MIB);
+    let mut upload = Upload::begin(&gateway, Framing::Length, "/pay/7", body.len()).await;
+    let stuck = tokio::time::timeout(Duration::from_secs(2), upload.send(&body)).await;
+    assert!(stuck.is_err(), "not exercised: everything was taken");
+    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    latch.let_go();
+    // Half of it is gone with the future above, so this one ends here; another one is not held up.
+    drop(upload);
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+}
+
+/// Some stream, some do not; each gateway keeps the key between its requests.
+#[tokio::test]
+async fn uploads_of_one_key_never_overlap() {
+    let site = Site::fresh().await;
+    let one = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
+    let two = Gateway::start(&streaming(site.policy("gw-2").cached())).await;
+    site.origin.works_for(Duration::from_millis(3));
+    let (small, large) = (body(32 << 10), body(MIB));
+    let mut asked = Vec::new();
+    for n in 0..12 {
+        let gateway = if n % 2 == 0 { &one } else { &two };
+        let body = if n % 3 == 0 { &small } else { &large };
+        asked.push(gateway.begin(Ask::post("/pay/7").body(body.clone())));
+    }
+    for asked in asked {
+        assert_eq!(asked.answer().await.status, 200);
+    }
+    let history = History::of(&site.origin.log());
+    history.assert_holds();
+    assert_eq!(history.executions.len(), 12);
+    assert!(history.hand_overs() > 0, "not exercised");
+}
+
+/// It does not read meanwhile, so it has to look.
+#[tokio::test]
+async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue_within_a_second() {
+    let site = Site::alone().await;
+    let gateway = Gateway::start(&streaming(site.unswept("gw-1"))).await;
+    let tree = site.tree().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    for (framing, resets) in [(Framing::Length, false), (Framing::Chunked, true), (Framing::Http2, false)] {
+        let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
+        upload.send(&body(128 << 10)).await;
+        tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+        let left = Instant::now();
+        if resets {
+            upload.reset()
+        } else {
+            drop(upload)
+        }
+        tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+        assert!(left.elapsed() < Duration::from_secs(1), "{framing:?}: took {:?}", left.elapsed());
+    }
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.log().records.len(), 1, "nothing of the others was sent");
+}
+
+#[tokio::test]
+async fn an_upload_that_begins_before_sigterm_is_finished() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site, "gw-1").await;
+    let body = body(MIB);
+    let mut upload = Upload::begin(&gateway, Framing::Chunked, "/pay/7", body.len()).await;
+    upload.send(&body[..MIB / 2]).await;
+    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    gateway.signal(Signal::TERM);
+    gateway.becomes_unready().await;
+    upload.send(&body[MIB / 2..]).await;
+    assert_eq!(upload.finish().await, (200, "done".to_owned()));
+    assert!(site.origin.request("/pay/7", 1).await.request.body == body);
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+/// The time for its answer begins when all of it is up, and a client that thinks is not the upstream's fault.
+#[tokio::test]
+async fn a_slow_upload_may_take_longer_than_the_upstream_may_for_its_answer() {
+    let site = Site::alone().await;
+    let policy = streaming(site.policy("gw-1")).with("/upstreams/ledger/response_timeout", "600ms");
+    let gateway = Gateway::start(&policy).await;
+    let streams = Streams::connect(gateway.public).await.expect("listens");
+    let body = body(MIB);
+    for framing in [Framing::Length, Framing::Http2] {
+        let mut upload = Upload::begin(&gateway, framing, "/pay/7", body.len()).await;
+        upload.send(&body[..MIB / 2]).await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        upload.send(&body[MIB / 2..]).await;
+        assert_eq!(upload.finish().await, (200, "done".to_owned()), "{framing:?}");
+    }
+    // And then it does run.
+    let latch = site.origin.holds("/pay/7");
+    let late = streams.send(&Ask::post("/pay/7").body(body)).await.expect("answered");
+    assert_eq!((late.status, late.reason().as_str()), (504, "outcome-unknown"));
+    latch.let_go();
+}

@@ -1,0 +1,149 @@
+//! Clients that send a body in pieces, and go in the middle of it.
+
+use std::{future::poll_fn, io, time::Duration};
+
+use bytes::Bytes;
+use fencegate_tests::{client::Raw, gateway::Gateway, patience::patiently};
+use h2::{Reason, SendStream, client::ResponseFuture};
+use hyper::Request;
+use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinHandle};
+
+/// How the end of a body is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length,
+    Chunked,
+    Http2,
+    /// With a `content-length` beside its frames.
+    Http2Length,
+}
+
+/// A request whose body is on its way. Dropping it hangs up, politely.
+pub(super) enum Upload {
+    Raw(Raw, Framing),
+    Stream(Stream),
+}
+
+/// The only one of its connection.
+pub(super) struct Stream {
+    body: SendStream<Bytes>,
+    answer: ResponseFuture,
+    connection: JoinHandle<()>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Stream {
+    async fn begin(gateway: &Gateway, path: &str, length: Option<usize>) -> Self {
+        let stream = TcpStream::connect(gateway.public).await.expect("listens");
+        let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        let connection = tokio::spawn(async { drop(connection.await) });
+        let mut request = Request::post(format!("http://{}{path}", gateway.public));
+        if let Some(length) = length {
+            request = request.header("content-length", length);
+        }
+        let mut requests = requests.ready().await.expect("HTTP/2");
+        let request = request.body(()).expect("a request");
+        let (answer, body) = requests.send_request(request, false).expect("HTTP/2");
+        Self { body, answer, connection }
+    }
+
+    /// False once the gateway takes no more.
+    async fn send(&mut self, mut bytes: Bytes) -> bool {
+        while !bytes.is_empty() {
+            self.body.reserve_capacity(bytes.len());
+            let Some(Ok(room)) = poll_fn(|cx| self.body.poll_capacity(cx)).await else { return false };
+            let piece = bytes.split_to(room.min(bytes.len()));
+            if self.body.send_data(piece, false).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Upload {
+    /// `length`: announced, where the framing has it.
+    pub(super) async fn begin(gateway: &Gateway, framing: Framing, path: &str, length: usize) -> Self {
+        let announced = match framing {
+            Framing::Length => format!("Content-Length: {length}"),
+            Framing::Chunked => "Transfer-Encoding: chunked".to_owned(),
+            Framing::Http2 => return Self::Stream(Stream::begin(gateway, path, None).await),
+            Framing::Http2Length => return Self::Stream(Stream::begin(gateway, path, Some(length)).await),
+        };
+        let mut raw = Raw::connect(gateway.public).await.expect("listens");
+        raw.say(format!("POST {path} HTTP/1.1\r\nHost: a\r\n{announced}\r\n\r\n")).await.expect("connected");
+        Self::Raw(raw, framing)
+    }
+
+    /// Some of the body. A gateway that takes no more is found out at the answer.
+    pub(super) async fn send(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Raw(raw, Framing::Chunked) => {
+                for piece in bytes.chunks(16 << 10) {
+                    let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+                    if raw.say(chunk).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Self::Raw(raw, _) => drop(raw.say(bytes).await),
+            Self::Stream(stream) => drop(stream.send(Bytes::copy_from_slice(bytes)).await),
+        }
+    }
+
+    /// Ends the body, and gives the status of the answer and what it says of the outcome.
+    pub(super) async fn finish(mut self) -> (u16, String) {
+        match &mut self {
+            Self::Raw(raw, Framing::Chunked) => raw.say("0\r\n\r\n").await.expect("connected"),
+            Self::Raw(..) => {}
+            Self::Stream(stream) => stream.body.send_data(Bytes::new(), true).expect("open"),
+        }
+        self.answer().await
+    }
+
+    /// The same of a body that does not end.
+    pub(super) async fn answer(&mut self) -> (u16, String) {
+        let (status, outcome) = match self {
+            Self::Raw(raw, _) => {
+                let answer = patiently("an answer", raw.answer(), || "none").await.expect("answered");
+                let outcome = answer.field("fencing-outcome").unwrap_or_default().to_owned();
+                (answer.word(1).parse().expect("a status"), outcome)
+            }
+            Self::Stream(stream) => {
+                let answer = patiently("an answer", &mut stream.answer, || "none").await.expect("answered");
+                let outcome = answer.headers().get("fencing-outcome");
+                let outcome = outcome.map(|value| value.to_str().expect("a word").to_owned());
+                (answer.status().as_u16(), outcome.unwrap_or_default())
+            }
+        };
+        (status, outcome.split(';').next().unwrap_or_default().to_owned())
+    }
+
+    /// Hangs up with a reset.
+    pub(super) fn reset(self) {
+        match self {
+            Self::Raw(raw, _) => raw.reset().expect("still connected"),
+            Self::Stream(_) => panic!("a stream is reset by itself"),
+        }
+    }
+
+    /// Ends the stream alone.
+    pub(super) fn reset_stream(&mut self, reason: Reason) {
+        let Self::Stream(stream) = self else { panic!("HTTP/1.1 has no streams") };
+        stream.body.send_reset(reason);
+    }
+
+    /// A byte now and then, until nobody takes it.
+    pub(super) async fn trickle(&mut self, pause: Duration) -> io::Result<()> {
+        let Self::Raw(raw, Framing::Length) = self else { panic!("only where bytes are the body") };
+        loop {
+            raw.output().write_all(b"x").await?;
+            tokio::time::sleep(pause).await;
+        }
+    }
+}

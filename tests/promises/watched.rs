@@ -1,0 +1,175 @@
+//! The shipped Prometheus configuration, dashboards and rules, on two gateways and a guard under load, of which one
+//! gateway sleeps through the end of its session.
+
+use std::{fs, time::Duration};
+
+use fencegate::demo::{child::Signal, relay::Relay};
+use fencegate_tests::{
+    client::Ask,
+    gateway::Gateway,
+    guarded::Guarded,
+    load::{Load, Plan},
+    patience::patiently,
+    prometheus::{Prometheus, deploy},
+};
+use serde_json::{Value, json};
+
+use super::tls::Keys;
+
+const OLD: &str = "the-old-one";
+
+/// What Grafana would put in the place of its variables: everything, and four scrapes.
+const VARIABLES: [(&str, &str); 3] = [("$__rate_interval", "4s"), ("$route", ".*"), ("$instance", ".*")];
+
+/// Everything that is watched, and what it did.
+struct Watched {
+    prometheus: Prometheus,
+    _guarded: Guarded,
+}
+
+impl Watched {
+    /// A request of the victim is on its way when the victim stops; another gateway is granted its key; the bytes
+    /// arrive too late; the victim wakes up.
+    async fn after_an_accident() -> Self {
+        let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+        let guard = guarded.guard().await;
+        let relay = Relay::start(guard.public).expect("a relay");
+        let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).cached();
+        // Nobody asks it anything; it has a certificate.
+        let secured = policy("secured", guard.public)
+            .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "pay.example")]}));
+        let (victim, next) = (policy("victim", relay.address()), policy("next", guard.public));
+        let (victim, next, secured) =
+            tokio::join!(Gateway::start(&victim), Gateway::start(&next), Gateway::start(&secured));
+        let prometheus = Prometheus::start(&[victim.admin, next.admin, secured.admin], &[guard.admin]).await;
+        let plan = Plan {
+            gateways: vec![victim.public, next.public],
+            paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
+            clients: 6,
+            requests: 10_000,
+            pause: Duration::from_millis(10),
+        };
+        let load = Load::start("load", &plan);
+        assert_eq!(next.send(&Ask::post("/nowhere")).await.status, 404);
+        // What counts from zero has to be seen at zero.
+        has(&prometheus, "rate(fencegate_zk_session_expirations_total[4s])", 3).await;
+
+        let hold = relay.hold_containing(OLD);
+        let asked = victim.begin(Ask::post("/pay/7").field("x-attempt", OLD));
+        hold.captured().await;
+        let refused = next.send(&Ask::post("/pay/7").field("prefer", "wait=0")).await;
+        assert_eq!(refused.status, 423, "somebody is refused on the route");
+        victim.signal(Signal::STOP);
+        assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
+        hold.release();
+        guard.decides("stale", 1.0).await;
+        victim.signal(Signal::CONT);
+        asked.result().await.ok();
+        victim.becomes_ready().await;
+        fires(&prometheus, "FencegateStaleTokenRejected").await;
+        fires(&prometheus, "FencegateSessionExpired").await;
+        drop(load.stop().await);
+        drop((victim, next, secured, guard));
+        Self { prometheus, _guarded: guarded }
+    }
+}
+
+/// Polls until an expression gives so many series: Prometheus tells whoever asks.
+async fn has(prometheus: &Prometheus, expression: &str, series: usize) {
+    let seen = async {
+        while prometheus.now(expression).await.len() < series {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently(&format!("{series} of {expression}"), seen, || prometheus.log()).await;
+}
+
+async fn fires(prometheus: &Prometheus, alert: &str) {
+    has(prometheus, &format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}"), 1).await;
+}
+
+fn substituted(expression: &str) -> String {
+    VARIABLES.iter().fold(expression.to_owned(), |text, (name, value)| text.replace(name, value))
+}
+
+/// Expressions of the shipped dashboards, with the places where they stand.
+fn panels() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(deploy().join("grafana/dashboards")).expect("shipped") {
+        let text = fs::read_to_string(entry.expect("readable").path()).expect("shipped");
+        let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+        let title = |value: &Value| value["title"].as_str().unwrap_or_default().to_owned();
+        for panel in dashboard["panels"].as_array().expect("panels") {
+            let unit = panel["fieldConfig"]["defaults"]["unit"].as_str();
+            assert!(unit.is_some_and(|unit| !unit.is_empty()), "a number without a unit: {panel}");
+            for target in panel["targets"].as_array().expect("targets") {
+                let expression = target["expr"].as_str().expect("an expression").to_owned();
+                found.push((format!("{}: {}", title(&dashboard), title(panel)), expression));
+            }
+        }
+        for annotation in dashboard["annotations"]["list"].as_array().expect("annotations") {
+            let expression = annotation["expr"].as_str().expect("an expression").to_owned();
+            found.push((format!("{}: {}", title(&dashboard), annotation["name"]), expression));
+        }
+        let variables = dashboard["templating"]["list"].as_array().expect("variables");
+        assert!(variables.iter().any(|variable| variable["type"] == "datasource"), "{variables:?}");
+    }
+    found
+}
+
+/// The selectors of an expression: names of our series, or `up`, with the matchers behind them.
+fn selectors(expression: &str) -> Vec<String> {
+    const OURS: [&str; 4] = ["fencegate_", "process_", "route:", "instance:"];
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let mut found = Vec::new();
+    let mut rest = expression;
+    while let Some(start) = rest.find(is_of_a_name) {
+        rest = &rest[start..];
+        let length = rest.find(|c| !is_of_a_name(c)).unwrap_or(rest.len());
+        let (name, behind) = rest.split_at(length);
+        rest = behind;
+        if name == "up" || OURS.iter().any(|prefix| name.starts_with(prefix)) {
+            let end = rest.starts_with('{').then(|| rest.find('}')).flatten().map_or(0, |end| end + 1);
+            let (matchers, behind) = rest.split_at(end);
+            found.push(format!("{name}{matchers}"));
+            rest = behind;
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
+    let watched = Watched::after_an_accident().await;
+    let prometheus = &watched.prometheus;
+    let firing = prometheus.now("ALERTS{alertname=\"FencegateStaleTokenUnexplained\"}").await;
+    assert!(firing.is_empty(), "the victim lost its tenure: {firing:?}");
+
+    let panels = panels();
+    assert!(panels.len() > 40, "not all were found: {panels:?}");
+    for (place, expression) in panels {
+        assert!(prometheus.values(&substituted(&expression)).await > 0, "{place}: nothing for {expression}");
+    }
+
+    let told = prometheus.told("/api/v1/rules", &[]).await;
+    let groups = told["data"]["groups"].as_array().expect("groups");
+    let rules: Vec<&Value> = groups.iter().filter_map(|group| group["rules"].as_array()).flatten().collect();
+    assert!(rules.len() > 25, "{told}");
+    for rule in rules {
+        let (name, query) =
+            (rule["name"].as_str().expect("a name"), rule["query"].as_str().expect("a query"));
+        assert_eq!(rule["health"], "ok", "{rule}");
+        let wanted = if rule["type"] == "recording" { vec![name.to_owned()] } else { selectors(query) };
+        assert!(!wanted.is_empty(), "{name} asks for nothing: {query}");
+        for selector in wanted {
+            assert!(prometheus.values(&selector).await > 0, "{name}: nothing for {selector}");
+        }
+    }
+}
+
+#[test]
+fn selectors_are_found_wherever_they_stand() {
+    let found =
+        selectors("sum by (route) (increase(fencegate_x_total{reason=\"up\"}[5m])) > on () up / route:a:b");
+    assert_eq!(found, ["fencegate_x_total{reason=\"up\"}", "up", "route:a:b"]);
+}

@@ -1,0 +1,153 @@
+//! HTTP/2 without a library: a client that says any frames, also such as no library would.
+
+use std::{io, net::SocketAddr};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::patience::patiently;
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const CONTINUATION: u8 = 9;
+
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+/// A frame as RFC 9113, 4.1 has it.
+///
+/// # Panics
+/// If the payload is longer than a frame can be.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// What every connection begins with, and no settings.
+pub fn opening() -> Vec<u8> {
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, b"")].concat()
+}
+
+/// The fields of `GET path` at `a`, from the static table where it has them.
+pub fn get(path: &str) -> Vec<u8> {
+    head(0x82, path)
+}
+
+/// The same of a POST.
+pub fn post(path: &str) -> Vec<u8> {
+    head(0x83, path)
+}
+
+fn head(method: u8, path: &str) -> Vec<u8> {
+    [&[method, 0x86, 0x04][..], &text(path), &[0x01], &text("a")].concat()
+}
+
+/// A field that no table knows.
+pub fn literal(name: &str, value: &str) -> Vec<u8> {
+    [vec![0], text(name), text(value)].concat()
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat()
+}
+
+/// A connection.
+pub struct Bare(TcpStream);
+
+/// A frame that came.
+#[derive(Debug)]
+pub struct Frame {
+    pub kind: u8,
+    pub payload: Vec<u8>,
+}
+
+impl Bare {
+    /// # Panics
+    /// When nobody listens.
+    pub async fn connect(address: SocketAddr) -> Self {
+        let mut bare = Self(TcpStream::connect(address).await.expect("listens"));
+        bare.send(&[opening()]).await;
+        bare
+    }
+
+    /// One that takes nothing of any answer.
+    pub async fn without_window(address: SocketAddr) -> Self {
+        let mut bare = Self::connect(address).await;
+        bare.send(&[frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])]).await;
+        bare
+    }
+
+    /// Until the connection ends, which it has to do by itself.
+    pub async fn asks_and_takes_nothing(mut self, path: &str) {
+        self.send(&[frame(HEADERS, END_HEADERS | END_STREAM, 1, &get(path))]).await;
+        self.until(|frame| frame.kind == HEADERS).await;
+        patiently("the end of the connection", async { while self.next().await.is_ok() {} }, || "open").await;
+    }
+
+    /// # Panics
+    /// When the other side hung up.
+    pub async fn send(&mut self, frames: &[Vec<u8>]) {
+        self.0.write_all(&frames.concat()).await.expect("connected");
+    }
+
+    async fn next(&mut self) -> io::Result<Frame> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).expect("24 bits")];
+        self.0.read_exact(&mut payload).await?;
+        Ok(Frame { kind: head[3], payload })
+    }
+
+    /// The next frame that is wanted.
+    ///
+    /// # Panics
+    /// When none came in time.
+    pub async fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
+        let found = async {
+            loop {
+                let frame = self.next().await.expect("connected");
+                if wanted(&frame) {
+                    return frame;
+                }
+            }
+        };
+        patiently("a frame", found, || "none").await
+    }
+
+    /// As fast as they are taken, a hundred at once, without reading: what is answered has to wait somewhere. Returns
+    /// when the other side takes no more.
+    pub async fn pours(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
+        let mut frames = frames.peekable();
+        while frames.peek().is_some() {
+            let some: Vec<u8> = frames.by_ref().take(100).flatten().collect();
+            if self.0.write_all(&some).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The same, and reads meanwhile. True once the other side has closed the connection.
+    pub async fn flood(&mut self, frames: &[Vec<u8>]) -> bool {
+        let (mut input, mut output) = self.0.split();
+        let write = async {
+            for frames in frames.chunks(100) {
+                if output.write_all(&frames.concat()).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut sink = vec![0; 64 << 10];
+        let read = async { while input.read(&mut sink).await.is_ok_and(|count| count > 0) {} };
+        tokio::select! {
+            () = write => false,
+            () = read => true,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Passes the messages of one connection on, or does to them what is asked for.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc,
+    time::sleep_until,
+};
+
+use super::{Fate, Operation, Shared, State, Trap};
+
+impl Operation {
+    /// Numbers of the ZooKeeper protocol; only what names a lock node counts.
+    pub(super) fn of(message: &[u8]) -> Option<Self> {
+        let lock_node = |name: &[u8]| name == b"-w-" || name == b"-r-";
+        message.windows(3).any(lock_node).then_some(())?;
+        match word(message, 2)? {
+            1 | 15 => Some(Self::Create),
+            2 => Some(Self::Delete),
+            14 => Some(Self::Multi),
+            _ => None,
+        }
+    }
+}
+
+/// The n-th 32-bit number of a message: 0 is its length, 1 the number of the request, 2 in a request the operation.
+fn word(message: &[u8], n: usize) -> Option<i32> {
+    message.chunks_exact(4).nth(n).map(|bytes| i32::from_be_bytes(bytes.try_into().expect("four")))
+}
+
+/// Messages with their length in front.
+struct Messages {
+    stream: OwnedReadHalf,
+    read: BytesMut,
+}
+
+impl Messages {
+    fn of(stream: OwnedReadHalf) -> Self {
+        Self { stream, read: BytesMut::new() }
+    }
+
+    /// `None` at the end.
+    ///
+    /// # Cancellation
+    /// Dropping the future loses nothing.
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            if let Some(length) = word(&self.read, 0).and_then(|length| usize::try_from(length).ok())
+                && self.read.len() >= 4 + length
+            {
+                return Ok(Some(self.read.split_to(4 + length).freeze()));
+            }
+            if self.stream.read_buf(&mut self.read).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Traps that were sprung by requests whose answers are still to come, by the requests' numbers.
+type Expected = Mutex<HashMap<i32, Trap>>;
+
+pub(super) async fn pass(shared: Arc<Shared>, client: TcpStream) -> io::Result<()> {
+    let mut breaks = shared.breaks.subscribe();
+    if *shared.state.borrow() == State::Cut {
+        return Ok(());
+    }
+    let server = TcpStream::connect(shared.server).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (client_says, mut to_client) = client.into_split();
+    let (server_says, mut to_server) = server.into_split();
+    let expected = Expected::default();
+    let (due, delayed) = mpsc::unbounded_channel();
+    tokio::select! {
+        ended = upward(&shared, Messages::of(client_says), &mut to_server, &expected) => ended,
+        // What the server said last is passed on before the connection ends.
+        ended = async {
+            tokio::try_join!(
+                downward(&shared, Messages::of(server_says), due, &expected),
+                write(&mut to_client, delayed),
+            )
+        } => ended.map(drop),
+        _broken = breaks.changed() => Ok(()),
+    }?;
+    if shared.abrupt.load(Ordering::Relaxed) {
+        to_client.as_ref().set_zero_linger()?;
+        to_server.as_ref().set_zero_linger()?;
+    }
+    Ok(())
+}
+
+async fn upward(
+    shared: &Shared,
+    mut client: Messages,
+    server: &mut OwnedWriteHalf,
+    expected: &Expected,
+) -> io::Result<()> {
+    let mut endings = shared.endings.subscribe();
+    let mut vanished = false;
+    loop {
+        let message = tokio::select! {
+            message = client.next() => message?,
+            _ = endings.changed() => {
+                server.write_all(&CLOSE_SESSION).await?;
+                continue;
+            }
+        };
+        let Some(message) = message else { return Ok(()) };
+        match shared.sprung_by(&message) {
+            Some(Trap { fate: Fate::Vanishes, sprung, .. }) => {
+                vanished = true;
+                sprung.send(()).ok();
+            }
+            Some(trap) => {
+                let number = word(&message, 1).expect("an operation has a number");
+                expected.lock().expect("no thread panics here").insert(number, trap);
+            }
+            None => {}
+        }
+        if !vanished && shared.passes(State::Mute) {
+            server.write_all(&message).await?;
+        }
+    }
+}
+
+/// Number 2^31 - 1, operation -11.
+const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf5];
+
+async fn downward(
+    shared: &Shared,
+    mut server: Messages,
+    due: mpsc::UnboundedSender<(Instant, Bytes)>,
+    expected: &Expected,
+) -> io::Result<()> {
+    while let Some(message) = server.next().await? {
+        let number = word(&message, 1).unwrap_or_default();
+        let trap = expected.lock().expect("no thread panics here").remove(&number);
+        match trap {
+            Some(Trap { fate: Fate::AnswerHeld(latch), sprung, .. }) => {
+                sprung.send(()).ok();
+                latch.passed().await;
+            }
+            Some(Trap { sprung, .. }) => {
+                sprung.send(()).ok();
+                return Ok(());
+            }
+            // The answer to our own word, which no client asked for.
+            None if number == i32::MAX => return Ok(()),
+            None => {}
+        }
+        if shared.passes(State::Deaf) {
+            due.send((Instant::now() + *shared.delay.borrow(), message)).ok();
+        }
+    }
+    Ok(())
+}
+
+async fn write(
+    client: &mut OwnedWriteHalf,
+    mut delayed: mpsc::UnboundedReceiver<(Instant, Bytes)>,
+) -> io::Result<()> {
+    while let Some((due, message)) = delayed.recv().await {
+        sleep_until(due.into()).await;
+        client.write_all(&message).await?;
+    }
+    Ok(())
+}

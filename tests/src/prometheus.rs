@@ -1,0 +1,109 @@
+//! A real Prometheus, with the configuration that is shipped: only addresses and intervals are a test's.
+
+use std::{fs, net::SocketAddr, path::PathBuf};
+
+use fencegate::demo::child::Child;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{client::Ask, ensemble::free_ports, patience::patiently, scratch};
+
+pub struct Prometheus {
+    pub address: SocketAddr,
+    child: Child,
+    _home: TempDir,
+}
+
+/// In the place of the shipped 15 s.
+const INTERVAL: &str = "1s";
+
+/// The folder of the repository that is shipped.
+pub fn deploy() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+impl Prometheus {
+    /// Scrapes these every second, from now on.
+    ///
+    /// # Panics
+    /// If it does not start; Debian has it as `prometheus`.
+    pub async fn start(gateways: &[SocketAddr], guards: &[SocketAddr]) -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let shipped = deploy().join("prometheus");
+        for file in ["recording.rules.yml", "alerts.rules.yml"] {
+            fs::copy(shipped.join(file), home.path().join(file)).expect("shipped");
+        }
+        let mut text = fs::read_to_string(shipped.join("prometheus.yml")).expect("shipped");
+        for (written, ours) in [("127.0.0.1:9901", gateways), ("127.0.0.1:9902", guards)] {
+            let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
+            assert!(text.contains(written), "{text}");
+            text = text.replace(written, &ours.join(", "));
+        }
+        let file = home.path().join("prometheus.yml");
+        // Nobody gets its alerts: the test asks for them.
+        fs::write(&file, text.replace("15s", INTERVAL).replace("127.0.0.1:9093", ""))
+            .expect("our own folder");
+        let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
+        let arguments = [
+            format!("--config.file={}", file.display()),
+            format!("--storage.tsdb.path={}", home.path().join("data").display()),
+            format!("--web.listen-address={address}"),
+        ];
+        let child = Child::spawn("prometheus", arguments).expect("setpriv");
+        let started = Self { address, child, _home: home };
+        let ready = async {
+            while Ask::get("/-/ready").to(address).await.map_or(true, |answer| answer.status != 200) {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        patiently("Prometheus", ready, || started.child.log()).await;
+        started
+    }
+
+    /// What an expression gives at this moment.
+    pub async fn now(&self, expression: &str) -> Vec<Value> {
+        self.result("/api/v1/query", &[("query", expression)]).await
+    }
+
+    /// What it gives at every second of the last minutes: how many values that are numbers.
+    pub async fn values(&self, expression: &str) -> usize {
+        let now = self.now("time()").await;
+        // A scalar: its time and its value.
+        let end = now.first().and_then(Value::as_f64).expect("Prometheus knows the time");
+        let (start, end) = ((end - 300.0).to_string(), end.to_string());
+        let asked = [("query", expression), ("start", &*start), ("end", &*end), ("step", "1")];
+        let series = self.result("/api/v1/query_range", &asked).await;
+        let values = series.iter().filter_map(|series| series["values"].as_array()).flatten();
+        values.filter(|value| value[1] != "NaN").count()
+    }
+
+    async fn result(&self, path: &str, asked: &[(&str, &str)]) -> Vec<Value> {
+        let mut answer = self.told(path, asked).await;
+        match answer["data"]["result"].take() {
+            Value::Array(result) => result,
+            other => panic!("{asked:?}: {other}"),
+        }
+    }
+
+    /// What it tells about itself.
+    ///
+    /// # Panics
+    /// If it does not understand.
+    pub async fn told(&self, path: &str, asked: &[(&str, &str)]) -> Value {
+        let form: Vec<String> =
+            asked.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let target = format!("{path}?{}", form.join("&"));
+        let answer = Ask::get(&target).to(self.address).await.expect("Prometheus answers");
+        let told: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        assert_eq!(told["status"], "success", "{asked:?}: {told}");
+        told
+    }
+
+    pub fn log(&self) -> String {
+        self.child.log()
+    }
+}
+
+fn encoded(value: &str) -> String {
+    value.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}

@@ -4,6 +4,8 @@ mod abuse;
 mod access;
 mod admin_door;
 mod admin_locks;
+mod admin_page;
+mod admin_verbs;
 mod alerts;
 mod artefacts;
 mod cached;

@@ -71,6 +71,9 @@ fn the_package_has_what_it_should_and_lintian_finds_nothing_wrong() {
     assert!(!said.contains("E: ") && !said.contains("W: "), "{said}");
 }
 
+/// A static libc takes randomness from there.
+const DEVICES: [&str; 2] = ["random", "urandom"];
+
 /// A folder with nothing but the binary, its policy, and what a container is given: names, and a place for randomness.
 fn empty_root(policy: &Policy) -> TempDir {
     let (installed, home) = (unpacked(), TempDir::new_in(scratch::folder()).expect("a folder"));
@@ -80,7 +83,9 @@ fn empty_root(policy: &Policy) -> TempDir {
     for folder in ["etc", "dev"] {
         fs::create_dir(root.join(folder)).expect("our own folder");
     }
-    fs::write(root.join("dev/urandom"), "").expect("our own folder");
+    for device in DEVICES {
+        fs::write(root.join(format!("dev/{device}")), "").expect("our own folder");
+    }
     fs::write(root.join("etc/hosts"), "127.0.0.1 localhost upstream.test\n").expect("our own folder");
     home
 }
@@ -94,10 +99,9 @@ async fn the_binary_needs_nothing_but_itself() {
         policy.with("/upstreams/ledger/endpoints", vec![format!("http://upstream.test:{}", door.port())]);
     let home = empty_root(&policy);
     // In namespaces of its own, so that nobody has to be root.
-    let enter = format!(
-        "mount --bind /dev/urandom '{at}/dev/urandom' && exec chroot '{at}' \"$@\"",
-        at = path(home.path())
-    );
+    let at = path(home.path());
+    let mounts = DEVICES.map(|device| format!("mount --bind /dev/{device} '{at}/dev/{device}'"));
+    let enter = format!("{} && exec chroot '{at}' \"$@\"", mounts.join(" && "));
     let entered =
         ["--map-root-user", "--mount", "sh", "-c", &enter, "sh", "/fencegate", "--log-format", "json"];
     let arguments = [&entered[..], &["run", "--init", "-c", "/policy.yaml"]].concat();

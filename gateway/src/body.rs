@@ -20,6 +20,7 @@ pub use self::source::Piece;
 use self::source::{Framing, Live, Source};
 use crate::{
     access::Entry,
+    admin::metrics::Counted,
     listen::course::{Answering, Coming, Exchange},
     steps::hygiene::Trailers,
     steps::limit::Permit,
@@ -62,6 +63,8 @@ pub struct Body {
     taker: Option<Taker>,
     /// Counts the request as in flight until here.
     permit: Option<Rc<Permit>>,
+    /// The same on its route.
+    in_flight: Option<Counted>,
     /// Tells the connection that the answer goes to how its client takes it.
     answering: Option<Answering>,
     /// The same of the request that comes from it.
@@ -186,6 +189,11 @@ impl Body {
         self
     }
 
+    pub fn counted(mut self, in_flight: Option<Counted>) -> Self {
+        self.in_flight = in_flight.filter(|_| !self.source.is_end());
+        self
+    }
+
     /// An answer that goes to the client of this connection.
     pub fn answering(mut self, answering: Answering) -> Self {
         if let Some(taker) = self.taker.take() {
@@ -213,6 +221,7 @@ impl Body {
             tunnel: None,
             taker: None,
             permit: None,
+            in_flight: None,
             answering: None,
             exchange: None,
             entry: None,
@@ -222,6 +231,7 @@ impl Body {
     /// The last byte has passed; who holds a lock waits for the connection itself ([`Body::settled`]).
     fn finish(&mut self) {
         self.permit = None;
+        self.in_flight = None;
         if let Some(exchange) = &self.exchange {
             exchange.comes(Coming::Over);
         }

@@ -230,6 +230,9 @@ impl Visit {
         }
         self.count(refused, outcome);
         self.route().answered(reply.status(), self.began.elapsed());
+        // An answer that is still on its way is in flight.
+        let in_flight = self.notes.in_flight.take();
+        let reply = reply.map(|body| body.counted(in_flight));
         let mut entry = self.entry.take();
         if let Some(entry) = &mut entry {
             entry.answered(self.route().name(), reply.status(), outcome, refused);

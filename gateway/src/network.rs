@@ -93,12 +93,17 @@ pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
 /// Connections that the kernel completes before we take them.
 pub const BACKLOG: i32 = 1024;
 
+/// Bytes of an answer that the kernel takes before it can send them. Left to itself it takes megabytes for each client,
+/// however slowly that reads: a thousand of them would cost gigabytes, and seconds of nothing but copying.
+const UNSENT: u32 = 128 << 10;
+
 impl Accept for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
         let (stream, address) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
         let local = stream.local_addr()?;
         Ok((stream, Peer { address, local, tls: None }))
     }

@@ -214,7 +214,7 @@ fn expected(said: &Explained, spelled: &Spelled) -> BTreeSet<(String, String)> {
 }
 
 /// On a thread of its own, because it brings its own runtime.
-fn explained(plan: &plan::Gateway, ask: &Ask) -> Explained {
+pub(super) fn explained(plan: &plan::Gateway, ask: &Ask) -> Explained {
     let said = thread::scope(|scope| scope.spawn(|| explain::explain(plan, ask)).join());
     said.expect("no panic").expect("a runtime")
 }

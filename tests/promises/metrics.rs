@@ -8,10 +8,11 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Client},
+    client::{Ask, Client, Raw},
     gateway::{Gateway, Metrics},
     guarded::Guarded,
     load::{Load, Plan},
+    origin::{Act, Latch, Reply},
     site::Site,
 };
 use futures_util::future::join_all;
@@ -160,6 +161,23 @@ async fn requests_and_refusals_are_counted_by_route_and_reason() {
     assert_eq!(count("fencegate_requests_total", &["route=\"pay\"", "code=\"200\""]), 3);
     assert_eq!(count("fencegate_requests_total", &["route=\"none\"", "code=\"404\""]), 1);
     assert_eq!(count("fencegate_rejections_total", &["route=\"none\"", "reason=\"no-route\""]), 1);
+}
+
+/// Whoever looks at the gauge before a restart wants to know whether anybody would notice.
+#[tokio::test]
+async fn an_unfenced_request_is_in_flight_until_the_last_byte_of_its_answer() {
+    const GAUGE: &str = "fencegate_requests_in_flight";
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let latch = Latch::default();
+    site.origin.script("/x", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
+    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    client.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+    let mut answer = client.head().await.expect("a head");
+    assert_eq!(gateway.metrics().await.sum(GAUGE, &["\"read\""]), 1.0);
+    latch.let_go();
+    client.body(&mut answer).await.expect("the rest");
+    gateway.series_becomes(GAUGE, &["\"read\""], 0.0).await;
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ async fn printed(arguments: &[&str]) -> String {
 
 #[tokio::test]
 async fn every_starter_file_is_good_and_has_comments() {
-    for starter in ["payments", "inventory", "guard"] {
+    for starter in ["payments", "inventory", "multi-tenant", "guard"] {
         let text = printed(&["init", starter]).await;
         assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
         let home = TempDir::new_in(scratch::folder()).expect("a folder");

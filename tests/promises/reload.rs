@@ -158,6 +158,40 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     by_account(History::of(&log)).assert_holds();
 }
 
+/// Looking on refuses nothing; but what is told to stop takes nothing on.
+#[tokio::test]
+async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_last_plan() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "4s");
+    let gateway = Gateway::start(&policy).await;
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    gateway.rewrite(
+        &policy
+            .with("/routes/0/fence/key", "konto/{path.account}")
+            .with("/routes/0/fence/wait", "1m")
+            .with("/routes/0/fence/enforce", "observe"),
+    );
+    assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    let passed = gateway.send(&Ask::post("/pay/7").field("prefer", "wait=1")).await;
+    assert_eq!((passed.status, passed.outcome()), (200, Some(Outcome::Done)));
+    assert!(
+        passed.field("fencing-outcome").is_some_and(|text| text.contains("observe=locked")),
+        "{passed:?}"
+    );
+    assert_eq!(site.origin.request("/pay/7", 2).await.token(), None, "nobody holds the key for it");
+
+    let waits = gateway.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    gateway.signal(Signal::TERM);
+    let told = waits.answer().await;
+    assert_eq!((told.status, told.reason().as_str()), (503, "draining"));
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
 /// Under the name of the account alone: which key it had, depends on the plan of the moment.
 fn by_account(mut history: History) -> History {
     for execution in &mut history.executions {

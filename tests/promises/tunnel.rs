@@ -221,6 +221,19 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
 }
 
+/// What nobody takes does not count as passed.
+#[tokio::test]
+async fn a_tunnel_whose_client_reads_nothing_is_idle() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
+    let gateway = Gateway::start(&idle).await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    // More than the kernel keeps, and all of it comes back.
+    let much = vec![7; 64 << 20];
+    drop(patiently("the end of the tunnel", stream.write_all(&much), || "open").await);
+    gateway.says("why", |line: &Line| line.message() == "tunnel.ended" && line.text().contains("idle")).await;
+}
+
 #[tokio::test]
 async fn the_time_limits_of_http_do_not_end_a_tunnel() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);

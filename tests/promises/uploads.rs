@@ -6,7 +6,8 @@ mod client;
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate::{demo::child::Signal, explain};
+use fencegate_policies::file;
 use fencegate_tests::{
     client::{Ask, Outcome, Raw, Streams},
     gateway::Gateway,
@@ -19,7 +20,10 @@ use fencegate_tests::{
 use serde_json::json;
 
 use self::client::{Framing, Upload};
-use super::streaming::{FLAT, GIB, Gibibyte, grown, say, warm};
+use super::{
+    explain::explained,
+    streaming::{FLAT, GIB, Gibibyte, grown, say, warm},
+};
 
 const MIB: usize = 1 << 20;
 
@@ -64,6 +68,21 @@ async fn a_large_body_goes_up_intact_under_one_token_however_it_is_framed() {
 }
 
 #[tokio::test]
+async fn explain_says_what_becomes_of_a_large_body() {
+    let site = Site::fresh().await;
+    let said = |how: &str| {
+        let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", how);
+        let plan = file::load(&policy.to_string()).plan.expect("sound");
+        explained(&plan, &explain::Ask::new("POST /pay/7", "a", &[], body(MIB).into()).expect("a request"))
+    };
+    let streamed = said("stream");
+    assert_eq!(streamed.refused, None);
+    assert_eq!(streamed.lock.expect("fenced").upload_timeout.as_deref(), Some("1m"));
+    let refused = said("refuse").refused.expect("too large");
+    assert_eq!((refused.status, refused.reason), (413, Some("body-too-large")));
+}
+
+#[tokio::test]
 async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
     let site = Site::fresh().await;
     let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", "refuse");
@@ -73,7 +92,7 @@ async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
     assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
     let mut chunked = Upload::begin(&gateway, Framing::Chunked, "/pay/7", 0).await;
     chunked.send(&body(MIB)).await;
-    assert_eq!(chunked.answered().await, (413, "not-dispatched".to_owned()));
+    assert_eq!(chunked.answer().await, (413, "not-dispatched".to_owned()));
     assert_eq!(site.origin.log().records.len(), 0);
 }
 

@@ -141,7 +141,7 @@ impl Metrics {
                 SHORT,
                 &["route"],
             ),
-            in_flight: gauges("requests_in_flight", "Requests without an answer yet.", &["route"]),
+            in_flight: gauges("requests_in_flight", "Requests whose answer is not complete yet.", &["route"]),
             rejections: counters("rejections_total", "Answers of our own, by reason.", &["route", "reason"]),
             outcome_unknown: counters(
                 "outcome_unknown_total",

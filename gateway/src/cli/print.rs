@@ -16,6 +16,8 @@ pub(super) enum Starter {
     Payments,
     /// A gateway before a service that compares tokens; readers beside writers, two keys at once.
     Inventory,
+    /// A gateway before the services of many tenants, told apart by host; values from the environment.
+    MultiTenant,
     /// The guard beside the payment service.
     Guard,
 }
@@ -26,6 +28,7 @@ impl Starter {
         match self {
             Self::Payments => include_str!("../../../policies/examples/payments.yaml"),
             Self::Inventory => include_str!("../../../policies/examples/inventory.yaml"),
+            Self::MultiTenant => include_str!("../../../policies/examples/multi-tenant.yaml"),
             Self::Guard => include_str!("../../../policies/examples/guard.yaml"),
         }
     }

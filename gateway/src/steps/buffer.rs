@@ -28,7 +28,7 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
     if request.is_fenced() {
         late_enough(request.http().headers())?;
         let large = request.large_bodies();
-        let (mut head, body) = mem::replace(request.http(), Request::new(Body::empty())).into_parts();
+        let (mut head, mut body) = mem::replace(request.http(), Request::new(Body::empty())).into_parts();
         let most = plan.listener.limits.max_body;
         let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes"));
         // What is announced as too large is not read at all.
@@ -37,7 +37,7 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
         }
         let limit = plan.listener.timeouts.request_body;
         // Also of a large one: who is slow from the start never gets the key.
-        let taken = timeout(limit, take(body, most)).await;
+        let taken = timeout(limit, take(&mut body, most)).await;
         let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
         let body = match (taken.map_err(slow)??, large) {
             (Taken::Whole(whole), _) => {
@@ -47,8 +47,8 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
                 }
                 Body::whole(whole)
             }
-            (Taken::Front(begun, rest), LargeBodies::Stream { .. }) => rest.held_back(begun),
-            (Taken::Front(..), LargeBodies::Refuse) => return Err(too_large()),
+            (Taken::Front(begun), LargeBodies::Stream { .. }) => body.held_back(begun),
+            (Taken::Front(_), LargeBodies::Refuse) => return Err(too_large()),
         };
         *request.http() = Request::from_parts(head, body);
     }
@@ -69,19 +69,19 @@ const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 /// What was taken of a body.
 enum Taken {
     Whole(Bytes),
-    /// A little more than what may be taken, and the body that it was taken of.
-    Front(Bytes, Box<Body>),
+    /// A little more than what may be taken.
+    Front(Bytes),
 }
 
-async fn take(mut body: Body, most: usize) -> Result<Taken, Refusal> {
+async fn take(body: &mut Body, most: usize) -> Result<Taken, Refusal> {
     let mut taken = Pieces::default();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if let Ok(data) = frame.into_data() {
             taken.add(data);
         }
         if taken.len() > most {
-            return Ok(Taken::Front(taken.into_bytes(), Box::new(body)));
+            return Ok(Taken::Front(taken.into_bytes()));
         }
     }
     Ok(Taken::Whole(taken.into_bytes()))

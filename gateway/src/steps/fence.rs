@@ -70,7 +70,9 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let deadline = Instant::now() + wait(&request, &fence);
     let mut second = fencing.second(&request, &fence);
     let mut first: Option<Refusal> = None;
-    fencing.opened(&request, &fence, deadline, &mut client).await?;
+    if let Err(refusal) = fencing.opened(&request, &fence, deadline, &mut client).await {
+        return observed(fence.enforce, refusal, request, &mut client, next).await;
+    }
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let held = match fencing.acquire(&request, &fenced, &fence, left, &mut client).await {
@@ -176,6 +178,9 @@ impl Fencing {
         let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
         tokio::select! {
             () = self.edition.opened() => Ok(()),
+            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+                Err(Refusal::new(Reason::Draining, "still waiting for the last plan when the gateway stops"))
+            }
             () = sleep_until(deadline) => Err(locked("requests under the keys of the last plan still run")),
             () = client.gone() => Err(locked("the client went away while waiting")),
         }

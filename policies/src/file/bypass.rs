@@ -1,5 +1,7 @@
 //! Finds the ways round a fence: routes by which requests that write reach a fenced resource without its lock.
 
+use std::cell::Cell;
+
 use super::{Faults, reach::Pattern};
 use crate::{
     diagnose::{Code, Diagnostic},
@@ -26,15 +28,24 @@ pub(super) enum Access {
 /// Methods that change nothing (RFC 9110, 9.2.1).
 const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
+/// Wide routes have to be held against all others. A file in which that takes longer is read without these warnings,
+/// rather than slowly.
+const MOST_LOOKS: usize = 1 << 20;
+
 /// `ways` in the order in which they are tried.
 pub(super) fn check(ways: &[Way], faults: &Faults) {
     let mut fenced = Tree::new();
     for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.access == Access::Fenced) {
         fenced.insert(index, way.pattern.path);
     }
-    for (index, open) in ways.iter().enumerate().filter(|(_, way)| way.access == Access::Open) {
+    let looks = Cell::new(0_usize);
+    for (index, open) in ways.iter().enumerate().filter(|(_, way)| may_write(way)) {
+        if looks.get() > MOST_LOOKS {
+            return;
+        }
         let parts: Vec<Part> = open.pattern.path.pieces().iter().map(Part::from).collect();
         let round = |other: usize| {
+            looks.set(looks.get() + 1);
             ways[other].upstream == open.upstream
                 && ways[other].pattern.conditions.meet(open.pattern.conditions)
                 && passed(&ways[other], open, other < index).is_some()
@@ -51,6 +62,10 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
             }
         }
     }
+}
+
+fn may_write(way: &Way) -> bool {
+    way.access == Access::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
 }
 
 /// What writes, goes by `open`, and is meant for the paths of `fenced`; `None` where nothing is.

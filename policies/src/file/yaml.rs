@@ -90,7 +90,7 @@ fn options() -> Options {
         with_snippet: false,
         // A few lines of aliases of aliases must not become a tree of millions.
         alias_limits: alias_limits! { max_total_replayed_events: 20_000 },
-        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 250_000 },
+        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 1_000_000 },
     }
 }
 

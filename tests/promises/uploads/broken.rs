@@ -8,7 +8,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guarded::Guarded,
     history::ATTEMPT,
-    origin::Record,
+    origin::{Act, Latch, Record, Reply},
     origin_h2::OriginH2,
     patience::{QUIET, patiently},
     site::Site,
@@ -97,6 +97,22 @@ async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_
     gateway.says("that the outcome is unknown", retired).await;
 }
 
+/// With its answer a client may stop sending, and its stream is over.
+#[tokio::test]
+async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&streaming(site.policy("gw-1"))).await;
+    for (n, framing) in [Framing::Chunked, Framing::Http2].into_iter().enumerate() {
+        let latch = Latch::default();
+        site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), Reply::ok())]);
+        let mut upload = halfway(&site, &gateway, framing, "/pay/7").await;
+        assert_eq!(upload.answer().await, (200, "done".to_owned()), "{framing:?}");
+        latch.let_go();
+        let record = broken_off(&site, "/pay/7", n + 1).await;
+        assert!(record.whole.is_none(), "{framing:?}: it looked complete");
+    }
+}
+
 /// What is not fenced is sent to services, too.
 #[tokio::test]
 async fn on_an_unfenced_route_half_a_body_does_not_look_complete_either() {
@@ -133,6 +149,12 @@ async fn over_http2_to_the_upstream_half_a_body_does_not_look_complete_either() 
         let before = origin.on("/pay/7").len();
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
         upload.send(&body(MIB / 2)).await;
+        let begun = async {
+            while origin.on("/pay/7").len() == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        patiently("the head of the request", begun, || gateway.log()).await;
         leave(upload, way);
         let next = gateway.send(&Ask::post("/pay/7").body(body(MIB))).await;
         assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)), "{framing:?}");
@@ -147,12 +169,12 @@ async fn a_client_that_stops_halfway_holds_the_key_no_longer_than_it_may_pause()
     let policy = streaming(site.policy("gw-1")).with("/listeners/public/timeouts/request_body", "700ms");
     let gateway = Gateway::start(&policy).await;
     for (n, framing) in [Framing::Length, Framing::Chunked, Framing::Http2].into_iter().enumerate() {
-        let upload = halfway(&site, &gateway, framing, "/pay/7").await;
+        let mut upload = halfway(&site, &gateway, framing, "/pay/7").await;
         let stopped = Instant::now();
         let next = gateway.send(&Ask::post("/pay/7")).await;
         assert_eq!(next.status, 200);
         assert!(stopped.elapsed() < Duration::from_secs(2), "{framing:?}: held for {:?}", stopped.elapsed());
-        assert_eq!(upload.answered().await, (408, "unknown".to_owned()), "{framing:?}");
+        assert_eq!(upload.answer().await, (408, "unknown".to_owned()), "{framing:?}");
         assert!(
             broken_off(&site, "/pay/7", 2 * n + 1).await.whole.is_none(),
             "{framing:?}: it looked complete"
@@ -177,7 +199,7 @@ async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
     assert_eq!(next.answer().await.status, 200);
     assert!(began.elapsed() < Duration::from_secs(3), "held for {:?}", began.elapsed());
     assert!(broken_off(&site, "/pay/7", 1).await.whole.is_none(), "it looked complete");
-    assert_eq!(upload.answered().await, (408, "unknown".to_owned()));
+    assert_eq!(upload.answer().await, (408, "unknown".to_owned()));
 }
 
 #[tokio::test]
@@ -190,15 +212,18 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
             .with("/listeners/public/timeouts/request_body", "10s")
             .with("/upstreams/ledger/fencing", level);
         let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
-        let upload = halfway(&site, &gateway, Framing::Chunked, "/pay/7").await;
+        let mut upload = halfway(&site, &gateway, Framing::Chunked, "/pay/7").await;
+        let lost = Instant::now();
         drop(relay);
         assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
         let (cut, second) = (broken_off(&site, "/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
         assert!(cut.whole.is_none() && cut.stamped() < second.stamped(), "{level}: {cut:?}");
         let late = site.origin.log().bytes_since("gw-1", second.arrived);
         assert!(late.is_empty(), "{level}: {} bytes came when the key was another's", late.len());
-        let (status, outcome) = upload.answered().await;
+        let (status, outcome) = upload.answer().await;
         assert_eq!((status, outcome.as_str()), (502, "unknown"), "{level}");
+        // Not only when its client goes on, or may no longer pause.
+        assert!(lost.elapsed() < Duration::from_secs(6), "{level}: took {:?}", lost.elapsed());
     }
 }
 

@@ -103,12 +103,12 @@ impl Upload {
             Self::Raw(..) => {}
             Self::Stream(stream) => stream.body.send_data(Bytes::new(), true).expect("open"),
         }
-        self.answered().await
+        self.answer().await
     }
 
     /// The same of a body that does not end.
-    pub(super) async fn answered(mut self) -> (u16, String) {
-        let (status, outcome) = match &mut self {
+    pub(super) async fn answer(&mut self) -> (u16, String) {
+        let (status, outcome) = match self {
             Self::Raw(raw, _) => {
                 let answer = patiently("an answer", raw.answer(), || "none").await.expect("answered");
                 let outcome = answer.field("fencing-outcome").unwrap_or_default().to_owned();

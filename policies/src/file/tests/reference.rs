@@ -1,0 +1,224 @@
+//! Keeps the tables of README.md to what the reader asks for: every field has a row, every row is a field, and the
+//! defaults that are written there are those that count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{
+    super::asked::{Asked, take},
+    *,
+};
+
+const README: &str = include_str!("../../../README.md");
+const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
+const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
+
+/// Where the fields below a place in the file are described: the heading of a section.
+const GATEWAY: [(&str, &str); 9] = [
+    ("", "## Fields"),
+    ("/listeners/*", "### `listeners.<name>`"),
+    ("/admin", "### `admin`"),
+    ("/zookeeper", "### `zookeeper`"),
+    ("/upstreams/*", "### `upstreams.<name>`"),
+    ("/routes/*", "### `routes[]`"),
+    ("/routes/*/fence", "### `routes[].fence`"),
+    ("/routes/*/fence/hold", "### `routes[].fence.hold`"),
+    ("/routes/*/fence/once", "### `routes[].fence.once`"),
+];
+
+/// The same, of a guard's file.
+const GUARD_FILE: [(&str, &str); 2] = [("", "## The file of a guard"), ("/journal", "### `journal`")];
+
+/// Places of which the fields are described with those of another place, by a sentence of the reference.
+const ELSEWHERE: [&str; 4] = ["/defaults", "/admin/tls", "/listeners/*/tls/certificates/*", "/unmatched"];
+const GUARD_ELSEWHERE: [&str; 3] = ["/listener", "/admin", "/upstream"];
+
+/// One row of a table.
+#[derive(Debug, Clone)]
+struct Row {
+    names: Vec<String>,
+    default: String,
+}
+
+/// The rows of the first table below a heading.
+fn rows(heading: &str) -> Vec<Row> {
+    let section =
+        README.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no section {heading}")).1;
+    let lines = section.lines().skip_while(|line| !line.starts_with("| field |")).skip(2);
+    let table = lines.take_while(|line| line.starts_with('|'));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [names, default, ..] = *cells else { panic!("no row: {line}") };
+        let quoted = names.split('`').skip(1).step_by(2).map(str::to_owned);
+        Row { names: quoted.collect(), default: default.trim().to_owned() }
+    };
+    table.map(row).collect()
+}
+
+fn asked(texts: &[&str], kind: Kind) -> BTreeMap<String, Asked> {
+    take();
+    for text in texts {
+        match kind {
+            Kind::Gateway => drop(load(text)),
+            Kind::Guard => drop(load_guard(text)),
+        }
+    }
+    take()
+}
+
+/// The section of a place, and what its fields are called there: `limits.max_body`.
+fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &'static str, String) {
+    let within = |(root, _): &&(&str, &str)| place == *root || place.starts_with(&format!("{root}/"));
+    let (root, heading) =
+        sections.iter().filter(within).max_by_key(|(root, _)| root.len()).expect("the root");
+    let prefix = place[root.len()..].trim_start_matches('/').replace('/', ".");
+    (root, heading, if prefix.is_empty() { prefix } else { prefix + "." })
+}
+
+fn compare(texts: &[&str], kind: Kind, sections: &[(&str, &'static str)], elsewhere: &[&str]) {
+    let asked = asked(texts, kind);
+    let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut mappings: BTreeSet<(&str, String)> = BTreeSet::new();
+    for (place, fields) in &asked {
+        let (_, heading, prefix) = section(place, sections);
+        let within = |other: &&str| place == *other || place.starts_with(&format!("{other}/"));
+        if elsewhere.iter().any(within) {
+            // Those that mean something of their own here may have a row all the same.
+            mappings.extend(fields.fields.keys().map(|field| (heading, format!("{prefix}{field}"))));
+            continue;
+        }
+        let known = wanted.entry(heading).or_default();
+        for field in fields.fields.keys() {
+            let below = format!("{place}/{field}");
+            let name = format!("{prefix}{field}");
+            // A mapping is described by its fields; it may have a row of its own.
+            let is_mapping = asked.contains_key(&below) || asked.contains_key(&format!("{below}/*"));
+            if is_mapping {
+                mappings.insert((heading, name));
+            } else {
+                known.insert(name);
+            }
+        }
+    }
+    for (_, heading) in sections {
+        let rows = rows(heading);
+        let written: BTreeSet<String> = rows.iter().flat_map(|row| row.names.clone()).collect();
+        let wanted = wanted.remove(heading).unwrap_or_default();
+        let missing: Vec<&String> = wanted.difference(&written).collect();
+        assert!(missing.is_empty(), "{heading} of README.md has no row for {missing:?}");
+        let is_field = |name: &&String| {
+            !wanted.contains(*name)
+                && !mappings.contains(&(*heading, (*name).clone()))
+                && !name.ends_with("...")
+        };
+        let unknown: Vec<&String> = written.iter().filter(is_field).collect();
+        assert!(unknown.is_empty(), "{heading} of README.md describes what nobody asks for: {unknown:?}");
+    }
+}
+
+#[test]
+fn every_field_of_a_policy_has_a_row_and_every_row_is_a_field() {
+    compare(&[COMPLETE], Kind::Gateway, &GATEWAY, &ELSEWHERE);
+}
+
+#[test]
+fn every_field_of_a_guards_file_has_a_row_and_every_row_is_a_field() {
+    compare(&[COMPLETE_GUARD, GUARD], Kind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
+}
+
+/// A policy that says as little as can be said, but has everything that a default can stand in.
+fn least() -> Value {
+    json!({
+        "version": 1,
+        "listeners": {"one": {"address": "127.0.0.1:8080", "tls": {"certificates": [{"certificate_file": "/a", "key_file": "/b"}]}}},
+        "zookeeper": {"servers": ["zk1:2181"]},
+        "upstreams": {"one": {"endpoints": ["https://a:1"], "fencing": "upstream", "health": {"path": "/"}}},
+        "routes": [{"name": "one", "upstream": "one", "match": {"path": "/{x}"}, "fence": {"key": "{path.x}", "once": {}}}],
+    })
+}
+
+fn least_guard() -> Value {
+    json!({
+        "version": 1,
+        "listener": {"address": "127.0.0.1:8080"},
+        "upstream": {"endpoint": "http://a:1"},
+        "store": {"redb": "/a"},
+        "tickets": {"secret_file": "/b"},
+        "journal": {"probe": {"path": "/{operation}", "done": [200]}},
+    })
+}
+
+/// The first thing in backquotes, where the cell begins with it.
+fn written_default(cell: &str) -> Option<Value> {
+    let text = cell.strip_prefix('`')?.split('`').next()?;
+    // A list, or a single value as one would write it.
+    Some(match text.strip_prefix('[').and_then(|list| list.strip_suffix(']')) {
+        Some(list) => json!(list.split(", ").collect::<Vec<_>>()),
+        None => json!(text),
+    })
+}
+
+fn set(value: &mut Value, way: &str, to: Value) {
+    let mut place = value;
+    for step in way.split('/').skip(1) {
+        place = match place {
+            Value::Array(items) => &mut items[0],
+            members => {
+                let name = if step == "*" { "one" } else { step };
+                &mut members[name]
+            }
+        };
+    }
+    *place = to;
+}
+
+fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -> Option<String>) -> usize {
+    let before = plan(&least.to_string()).expect("sound");
+    let mut compared = 0;
+    for (root, heading) in sections {
+        for row in rows(heading) {
+            let Some(default) = written_default(&row.default) else { continue };
+            for name in &row.names {
+                // Those that depend on the machine, or on another field.
+                if name.ends_with("...") || ["store", "direct"].contains(&name.as_str()) {
+                    continue;
+                }
+                let (mut written, way) = (least.clone(), format!("{root}/{}", name.replace('.', "/")));
+                set(&mut written, &way, several(&row, name, &default));
+                let after = plan(&written.to_string());
+                assert_eq!(
+                    after.as_ref(),
+                    Some(&before),
+                    "{heading}: the default of `{name}` is not {default}"
+                );
+                compared += 1;
+            }
+        }
+    }
+    compared
+}
+
+/// `a.x`, `a.y` with defaults `1`, `2`: each has its own.
+fn several(row: &Row, name: &str, first: &Value) -> Value {
+    let at = row.names.iter().position(|other| other == name).unwrap_or_default();
+    let all: Vec<&str> = row.default.split('`').skip(1).step_by(2).collect();
+    match all.get(at) {
+        Some(own) if row.names.len() == all.len() && row.names.len() > 1 => json!(own),
+        _ => first.clone(),
+    }
+}
+
+#[test]
+fn the_defaults_of_a_policy_are_those_that_are_written() {
+    let plan = |text: &str| load(text).plan.map(|plan| format!("{plan:?}"));
+    let compared = defaults_hold(&GATEWAY, &least(), plan);
+    assert!(compared > 40, "{compared}");
+}
+
+#[test]
+fn the_defaults_of_a_guard_are_those_that_are_written() {
+    let plan = |text: &str| load_guard(text).plan.map(|plan| format!("{plan:?}"));
+    let compared = defaults_hold(&GUARD_FILE, &least_guard(), plan);
+    assert!(compared > 7, "{compared}");
+}

@@ -1,0 +1,70 @@
+//! Ten thousand routes are checked, loaded and found, and told apart from ten thousand others.
+
+use std::fmt::Write;
+
+use fencegate_policies::{
+    diagnose::Code,
+    difference::Difference,
+    file::{Loaded, load},
+    path::CanonicalPath,
+    plan::{Gateway, RouteId},
+};
+
+const MANY: usize = 10_000;
+
+/// As somebody would generate them: a service of a tenant each, some with variables and some without a lock.
+fn policy(routes: usize, key: &str) -> String {
+    let mut text = String::from(
+        "version: 1\nlisteners: {public: {address: 127.0.0.1:8080}}\nzookeeper: {servers: [zk1:2181]}\n\
+         upstreams:\n  a: {endpoints: [\"http://a:80\"], fencing: upstream}\n  b: {endpoints: [\"http://b:80\"], fencing: upstream}\nroutes:\n",
+    );
+    for route in 0..routes {
+        let written = match route % 4 {
+            0 => format!("match: {{methods: [GET, HEAD], path: \"/t{route}/{{rest...}}\"}}, fence: none"),
+            1 => format!(
+                "match: {{methods: [POST], path: \"/{{tenant}}/s{route}/{{id}}\"}}, fence: {{key: \"{key}{route}/{{path.tenant}}/{{path.id}}\", wait: 2s, queue: 10}}"
+            ),
+            _ => format!(
+                "match: {{methods: [POST, PUT], path: \"/t{route}/orders/{{id}}\", hosts: [\"*.shop.example\"]}}, fence: {{key: \"{key}{route}/{{path.id}}\", hold: {{mode: strict}}}}"
+            ),
+        };
+        let upstream = if route % 3 == 0 { "a" } else { "b" };
+        writeln!(text, "  - {{name: route-{route}, upstream: {upstream}, {written}}}").expect("memory");
+    }
+    text
+}
+
+fn loaded(text: &str) -> Gateway {
+    let Loaded { plan, diagnostics, traces: _ } = load(text);
+    assert_eq!(diagnostics, [], "{:?}", diagnostics.first());
+    plan.expect("sound")
+}
+
+#[test]
+fn ten_thousand_routes_are_loaded_found_and_compared() {
+    let plan = loaded(&policy(MANY, "order"));
+    for route in (0..MANY).step_by(97) {
+        let (method, path) = match route % 4 {
+            0 => ("GET", format!("/t{route}/a/b")),
+            1 => ("POST", format!("/acme/s{route}/7")),
+            _ => continue,
+        };
+        let path = CanonicalPath::parse(&path);
+        let found = plan.serving.routes.find(method, &path, &()).expect("clear").expect("a route");
+        assert_eq!(found.route.id, RouteId(route));
+    }
+    let other = loaded(&policy(MANY, "konto"));
+    assert!(Difference::between(&plan, &plan.clone()).is_empty());
+    let difference = Difference::between(&plan, &other);
+    assert_eq!((difference.changed.len(), difference.rekeyed.len()), (MANY / 4 * 3, MANY / 4 * 3));
+    assert!(difference.added.is_empty() && difference.removed.is_empty());
+}
+
+#[test]
+fn the_last_of_many_routes_is_still_told_that_it_is_never_reached() {
+    let text = policy(MANY / 10, "order")
+        + "  - {name: late, upstream: a, match: {methods: [GET], path: /t0/x}, fence: none}\n";
+    let diagnostics = load(&text).diagnostics;
+    assert_eq!(diagnostics.iter().map(|one| one.code).collect::<Vec<_>>(), [Code::Unreachable]);
+    assert!(diagnostics[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("`route-0`")));
+}

@@ -88,7 +88,7 @@ impl<'a> Guard<'a> {
             return Ok(pretty(&known));
         }
         let key: Key = self.read(known)?;
-        Ok(text::key(&key, open.iter().filter(|open| open.keys.iter().any(|key| key.as_str() == about))))
+        Ok(text::key(&key, open.iter().filter(|open| key.is_of(open))))
     }
 
     async fn resolve(

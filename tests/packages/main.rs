@@ -109,7 +109,8 @@ async fn the_binary_needs_nothing_but_itself() {
 #[test]
 fn the_bill_of_materials_names_every_crate_with_its_licence() {
     let said = run("deploy/sbom", &[]);
-    let file = said.lines().find(|line| line.starts_with("gateway/")).expect("it prints what it wrote");
+    let file =
+        said.lines().find(|line| line.ends_with("/fencegate.cdx.json")).expect("it prints what it wrote");
     let bill: Value = serde_json::from_slice(&fs::read(root().join(file)).expect("written")).expect("JSON");
     assert_eq!(bill["bomFormat"], "CycloneDX");
     let parts = bill["components"].as_array().expect("components");
@@ -119,8 +120,5 @@ fn the_bill_of_materials_names_every_crate_with_its_licence() {
     assert!(without.is_empty(), "{without:#?}");
     for name in ["hyper", "rustls", "zookeeper-client", "redb"] {
         assert!(parts.iter().any(|part| part["name"] == name), "no {name}");
-    }
-    for file in said.lines() {
-        fs::remove_file(root().join(file)).expect("written by us");
     }
 }

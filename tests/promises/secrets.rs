@@ -2,6 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
+use fencegate::{
+    admin::bearer::Bearer,
+    ticket::{Signer, Verifier},
+};
 use fencegate_tests::{
     client::Ask,
     gateway::{Launch, command},
@@ -134,6 +138,28 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
         let said = command(arguments).await.expect("started");
         let said = [said.stdout, said.stderr].concat();
         secrets.are_not_in(arguments[0], &String::from_utf8_lossy(&said));
+    }
+}
+
+/// What a log line of a later version might print.
+#[tokio::test]
+async fn no_secret_is_seen_in_what_holds_it() {
+    let mut secrets = Secrets::new();
+    let signing = secrets.ticket_key("signing.json").await;
+    let shared = secrets.path("shared");
+    operator(&["keys", "new", &shared, "--hs256"]).await;
+    let bearer = secrets.write("bearer", "canary-admin-token-4f1c9a7e");
+    for file in [&shared, &bearer] {
+        secrets.words.push(fs::read_to_string(file).expect("made").trim().to_owned());
+    }
+    let [signing, shared, bearer] = [signing, shared, bearer].map(std::path::PathBuf::from);
+    for shown in [
+        format!("{:?}", Signer::from_key_file(&signing).expect("a key")),
+        format!("{:?}", Signer::from_secret_file(&shared).expect("a secret")),
+        format!("{:?}", Verifier::from_secret_file(&shared).expect("a secret")),
+        format!("{:?}", Bearer::open(&bearer).expect("a token")),
+    ] {
+        secrets.are_not_in("Debug", &shown);
     }
 }
 

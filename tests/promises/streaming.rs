@@ -58,7 +58,7 @@ impl Gibibyte {
         Self { address: address.await.expect("the thread listens"), moved, _running: running }
     }
 
-    fn moved(&self) -> u64 {
+    pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 }

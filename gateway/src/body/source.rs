@@ -48,9 +48,8 @@ pub(super) struct Live {
 /// - HTTP/1.1 with a length: hyper counts, and what is left when the body ends is in its size hint.
 /// - HTTP/1.1 in chunks: hyper ends the body when it has read the last chunk. If the connection breaks or is dropped
 ///   before, it puts an error in (`SenderDropGuard` in `proto/h1/dispatch.rs`).
-/// - HTTP/2: a reset with `NO_ERROR` ends the body as if it were complete (`body/incoming.rs`), and that is what a
-///   client can send at any time, and what we ourselves send when an answer is complete before its request. Only the
-///   state of the stream knows whether `END_STREAM` was there.
+/// - HTTP/2: a reset with `NO_ERROR` ends the body as if it were complete (`body/incoming.rs`), and a client can send
+///   that at any time. Only the state of the stream knows whether `END_STREAM` was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     Http1,

@@ -97,7 +97,7 @@ async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_
     gateway.says("that the outcome is unknown", retired).await;
 }
 
-/// The library ends the stream of a client that has its answer, with `NO_ERROR`.
+/// With its answer a client may stop sending, and its stream is over.
 #[tokio::test]
 async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
     let site = Site::fresh().await;

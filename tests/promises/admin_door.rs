@@ -1,7 +1,7 @@
 //! The admin listener lets nobody in who does not show what is asked for, calls it by a foreign name, or comes from the
 //! page of another site; and what is done leaves a line in the log with whom it was done by.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use fencegate_tests::{
     client::{Answer, Ask, Client},
@@ -14,6 +14,11 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 use super::tls::Keys;
 
@@ -284,7 +289,43 @@ async fn what_is_too_large_or_too_slow_is_not_waited_for() {
     let large = Ask::post("/api/v1/operations/x/resolve").body(vec![b' '; 64 * 1024]);
     assert_eq!(ask(&gateway, large).await.status, 413);
     let long = Ask::get("/live").field("x", &"x".repeat(64 * 1024));
-    let refused = long.to(gateway.admin).await.is_ok_and(|answer| answer.status == 431);
-    assert!(refused || gateway.admin("/live").await.status == 200);
+    // Refused, or hung up on while it still sends.
+    if let Ok(answer) = long.to(gateway.admin).await {
+        assert_eq!(answer.status, 431);
+    }
+    let mut half_a_head = begun(&gateway, "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n").await;
+    let mut rest = Vec::new();
+    drop(timeout(SOON, half_a_head.read_to_end(&mut rest)).await.expect("hung up on"));
     assert_eq!(gateway.admin("/ready").await.status, 200);
+}
+
+/// More than the time for a first head.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn begun(gateway: &Gateway, bytes: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(gateway.admin).await.expect("listens");
+    stream.write_all(bytes.as_bytes()).await.expect("there is room");
+    stream
+}
+
+/// Probes come from the same address as whatever else runs beside the gateway.
+#[tokio::test]
+async fn whoever_lies_idle_or_never_ends_a_request_takes_no_place_from_probes() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let half_a_body = "POST /api/v1/reload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nhalf";
+    let again = "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    let mut all = Vec::new();
+    for bytes in ["", half_a_body, again, "GET /live HT"].repeat(40) {
+        all.push(begun(&gateway, bytes).await);
+        if all.len().is_multiple_of(20) {
+            for path in ["/live", "/ready"] {
+                let probed = timeout(Duration::from_secs(3), gateway.admin(path)).await;
+                assert_eq!(probed.expect("answered at once").status, 200, "{path} after {}", all.len());
+            }
+        }
+    }
+    // The first ones had to go for them, long before their time was up.
+    let mut rest = Vec::new();
+    drop(timeout(SOON, all[2].read_to_end(&mut rest)).await.expect("hung up on"));
 }

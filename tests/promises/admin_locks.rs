@@ -185,9 +185,36 @@ async fn nothing_is_broken_by_a_slip() {
         said(&gateway, "/api/v1/locks/account%2F8/break", &json!({"confirm": "account/8", "force": true}))
             .await;
     assert_eq!((answered, told["reason"].as_str()), (409, Some("changed")), "{told}");
+    // It runs to its end under the plan that it came with, whatever its route is called now and who compares by then.
+    let renamed = policy.clone().with("/routes/0/name", "other");
+    let unfenced = renamed.clone().with("/routes/0/fence", "none");
+    let comparing = policy.clone().with("/upstreams/ledger/fencing", "upstream");
+    for later in [renamed, unfenced, comparing] {
+        gateway.rewrite(&later);
+        let (code, report) = gateway.reload(&[]).await;
+        assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
+        let (answered, told) = said(&gateway, path, &json!({"confirm": "account/7"})).await;
+        assert_eq!((answered, told["reason"].as_str()), (409, Some("force")), "{told}");
+    }
     assert_eq!(told_held(&gateway).await, json!(1));
     latch.let_go();
     assert_eq!(holder.answer().await.status, 200);
+}
+
+/// `enforce: observe`: a request may go without its lock or token, so nobody compares either.
+#[tokio::test]
+async fn a_break_needs_a_word_more_where_a_route_with_that_key_only_observes() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").route(json!({
+        "name": "look", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/look/{account}"},
+        "fence": {"key": "look/{path.account}", "enforce": "observe"},
+    }));
+    let gateway = Gateway::start(&policy).await;
+    for (key, reason) in [("look/7", "force"), ("account/7", "changed")] {
+        let path = format!("/api/v1/locks/{}/break", key.replace('/', "%2F"));
+        let (answered, told) = said(&gateway, &path, &json!({"confirm": key})).await;
+        assert_eq!((answered, told["reason"].as_str()), (409, Some(reason)), "{key}: {told}");
+    }
 }
 
 async fn told_held(gateway: &Gateway) -> Value {
@@ -277,6 +304,13 @@ async fn keys_are_called_as_the_log_may_call_them() {
         }
         if shown == "hash" {
             let number = locks["locks"][0]["key"].as_str().expect("a name").replace('#', "%23");
+            for gone in ["/api/v1/locks/%230123456789abcdef", "/api/v1/locks?after=%230123456789abcdef"] {
+                assert_eq!(
+                    gateway.admin(gone).await.status,
+                    409,
+                    "{gone}: paging would begin anew, for ever"
+                );
+            }
             assert_eq!(
                 told(&gateway, &format!("/api/v1/locks/{number}")).await["here"]["held"][0]["route"],
                 "pay"

@@ -28,6 +28,10 @@ type Said = (Option<i32>, String, String);
 
 impl Guard {
     async fn before(origin: &Origin) -> Self {
+        Self::calling_keys(origin, "plain").await
+    }
+
+    async fn calling_keys(origin: &Origin, keys: &str) -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let file = home.path().join("guard.yaml");
         let text = json!({
@@ -41,6 +45,7 @@ impl Guard {
             "store": {"redb": home.path().join("guard.redb")},
             "max_execution": "1s",
             "send_within": "500ms",
+            "log": {"keys": keys},
         });
         std::fs::write(&file, text.to_string()).expect("the folder can be written");
         let arguments = format!("guard -c {} --log-format json", file.display())
@@ -141,6 +146,31 @@ async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(guard.dispatch(0x13, 0xab).await.status, 200);
     assert_eq!(origin.count("/pay/7"), 3);
+}
+
+#[tokio::test]
+async fn keys_are_called_as_the_log_may_call_them() {
+    for (keys, shown) in [("plain", "account/7"), ("hash", "#"), ("off", "(hidden)")] {
+        let origin = Origin::start();
+        let guard = Guard::calling_keys(&origin, keys).await;
+        origin.script("/pay/7", [Act::Reset]);
+        assert_eq!(guard.dispatch(0x12, 0xab).await.reason(), "outcome-unknown");
+        assert_eq!(guard.dispatch(0x11, 0xac).await.reason(), "stale");
+        for path in ["/api/v1/operations", "/api/v1/keys/account%2F7", "/api/v1/refusals", "/"] {
+            let answer = Ask::get(path).to(guard.admin).await.expect("an answer");
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            assert_eq!(answer.status, 200, "{path}: {text}");
+            assert!(text.contains(shown), "{keys} {path}: {text}");
+            assert_eq!(
+                text.contains("account/7") || text.contains("/pay/7"),
+                keys == "plain",
+                "{keys} {path}: {text}"
+            );
+        }
+        let (code, text, log) = guard.operator(&["show", "account/7"]).await;
+        assert_eq!(code, Some(0), "{log}");
+        assert!(text.contains(shown) && text.contains(&"ab".repeat(8)), "{keys}: {text}");
+    }
 }
 
 #[tokio::test]

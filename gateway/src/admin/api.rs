@@ -9,7 +9,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use fencegate_policies::plan::Level;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -23,8 +22,8 @@ use super::{
     told::{self, Contention, HotKey, Locks, One, millis},
 };
 use crate::lock::{
-    inquiry::{Broken, Resolution, Resolved, Standing},
-    survey::{self, Order, Select},
+    inquiry::{Broken, Resolution, Resolved, Standing, Untold},
+    survey::{Order, Select},
 };
 
 type Told<T> = Result<Json<T>, Fault>;
@@ -147,8 +146,7 @@ impl Seen {
         if confirm != text {
             return Err(Fault::new(Word::Confirm, "say the key once more in `confirm`"));
         }
-        let here = self.keeper.look_at(&key);
-        if !force && !self.all_compare(here.as_ref()) {
+        if !force && !self.in_force.all_compare(&key) {
             return Err(Fault::new(
                 Word::Force,
                 "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
@@ -163,20 +161,20 @@ impl Seen {
             let said = "nobody holds it, or not the one that was meant any more; look again";
             return Err(Fault::new(Word::Changed, said));
         }
-        let mut broken = Vec::new();
+        let mut broken: Vec<Standing> = Vec::new();
         for one in meant {
-            match self.keeper.break_lock(&key, one.node.clone()).await? {
-                Broken::Gone => broken.push(one),
-                Broken::NotHolding => {}
-                Broken::Unknown => {
-                    let said = "the answer of ZooKeeper was lost: it may be broken; look again";
-                    return Err(Fault::new(Word::Unknown, said));
+            let done = match self.keeper.break_lock(&key, one.node.clone()).await {
+                Ok(Broken::Gone) => {
+                    broken.push(one);
+                    continue;
                 }
-            }
+                Ok(Broken::NotHolding) => continue,
+                Ok(Broken::Unknown) => Untold::Unknown,
+                Err(untold) => untold,
+            };
+            return Err(stopped_at(&one, done, &broken, &names.of(&key)));
         }
-        let nodes =
-            broken.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
-        let did = Did(format!("broke {}: {}", names.of(&key), nodes.collect::<Vec<_>>().join(", ")));
+        let did = Did(format!("broke {}: {}", names.of(&key), named(&broken)));
         if broken.is_empty() {
             return Err(Fault::new(Word::Changed, "it was given back in the meantime"));
         }
@@ -186,27 +184,28 @@ impl Seen {
     /// Could a break of this key never make two effects overlap?
     pub(super) fn compares(&self, text: &str) -> Result<bool, Fault> {
         let key = self.names().meant(text, &self.keeper)?;
-        Ok(self.all_compare(self.keeper.look_at(&key).as_ref()))
+        Ok(self.in_force.all_compare(&key))
     }
+}
 
-    /// Does everybody compare tokens to whom requests under this key may go? Where its holder is another gateway, its
-    /// route is not known here, and it is asked of all routes.
-    fn all_compare(&self, here: Option<&survey::Lock>) -> bool {
-        let plan = self.in_force.plan();
-        let serving = &plan.serving;
-        let ours: Vec<&str> = here
-            .filter(|lock| !lock.held.is_empty())
-            .map(|lock| {
-                let held = lock.held.iter().filter_map(|held| held.route.as_deref());
-                held.chain(lock.line.iter().map(|waiter| &*waiter.route)).collect()
-            })
-            .unwrap_or_default();
-        let mut fenced = serving
-            .routes
-            .routes()
-            .iter()
-            .filter(|route| route.fence.is_some() && (ours.is_empty() || ours.contains(&&*route.name)));
-        fenced.all(|route| serving.upstream(route.upstream).fencing != Level::None)
+fn named(nodes: &[Standing]) -> String {
+    let nodes = nodes.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
+    nodes.collect::<Vec<_>>().join(", ")
+}
+
+/// Some were removed, of one nobody knows, and the rest was not tried.
+fn stopped_at(one: &Standing, untold: Untold, broken: &[Standing], key: &str) -> Fault {
+    let (last, fault) = (named(std::slice::from_ref(one)), Fault::from(untold));
+    let nothing = fault.word == Word::Away;
+    let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
+    match (broken, nothing) {
+        ([], true) => fault,
+        ([], false) => fault.having(Did(format!("may have broken {key}: {last}"))),
+        (broken, _) => {
+            let broken = named(broken);
+            let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.said);
+            Fault::new(Word::Unknown, said).having(Did(format!("broke {key}: {broken}; {of_the_last}")))
+        }
     }
 }
 
@@ -297,12 +296,13 @@ impl Seen {
     pub(super) async fn resolve(&self, reference: &str, outcome: Outcome, force: bool) -> Result<Did, Fault> {
         let done = outcome == Outcome::Done;
         let resolution = Resolution { reference: reference.to_owned(), done, force };
-        match self.keeper.resolve(resolution).await? {
-            Resolved::Written => Ok(Did(format!(
-                "resolved operation {} as {}",
-                reference.escape_debug(),
-                if done { "done" } else { "not done" }
-            ))),
+        let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
+        let resolved = self.keeper.resolve(resolution).await.map_err(|untold| match Fault::from(untold) {
+            nothing if nothing.word == Word::Away => nothing,
+            perhaps => perhaps.having(Did(format!("may have resolved operation {how}"))),
+        })?;
+        match resolved {
+            Resolved::Written => Ok(Did(format!("resolved operation {how}"))),
             Resolved::NotFound(said) => Err(Fault::new(Word::NotFound, said)),
             Resolved::MayRun(said) => Err(Fault::new(Word::Force, said)),
         }

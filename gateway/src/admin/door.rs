@@ -70,21 +70,29 @@ pub async fn pass(State(door): State<Door>, mut request: Request, next: Next) ->
     let admitted = door.admit(&request, &caller, changes);
     let principal = admitted.as_ref().map_or_else(|_| "nobody".into(), |principal| principal.0.clone());
     let run = async move {
-        let answer = match admitted {
+        match admitted {
             Ok(admitted) => {
                 request.extensions_mut().insert(admitted);
                 timeout(LONGEST, next.run(request)).await.unwrap_or_else(|_| late())
             }
             Err(fault) => fault.into_response(),
-        };
-        if changes {
-            audit(&principal, &caller, &method, &path, &answer);
         }
-        answer
     };
-    // Whoever has something done and hangs up does not get away without a line in the log.
-    let answer = if changes { tokio::spawn(run).await.unwrap_or_else(|_| late()) } else { run.await };
-    secured(answer)
+    if !changes {
+        return secured(run.await);
+    }
+    // Whoever has something done and hangs up does not get away without a line in the log, nor does what panics.
+    let done = tokio::spawn(run);
+    let audited = tokio::spawn(async move {
+        let answer = done.await.unwrap_or_else(|_| failed());
+        audit(&principal, &caller, &method, &path, &answer);
+        answer
+    });
+    secured(audited.await.unwrap_or_else(|_| failed()))
+}
+
+fn failed() -> Response {
+    Fault::new(Word::Unknown, "it went wrong on the way; it may have been done: look again").into_response()
 }
 
 fn late() -> Response {

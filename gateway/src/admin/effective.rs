@@ -1,27 +1,73 @@
 //! The plan in force as operators see it: every value that counts, also those that nobody has written. Of secrets only
 //! where they are read from is in a plan, and not even that is shown.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
-use fencegate_policies::plan::{Fence, Gateway, Hold, OnceStore, Route, Unmatched, Upstream};
+use fencegate_policies::{
+    key::{KeyTemplate, ResourceKey},
+    plan::{Enforce, Fence, Gateway, Hold, Level, OnceStore, Route, Unmatched, Upstream},
+};
 use serde::Serialize;
 
 /// The plan in force, for whoever looks. Clones see the same one.
 #[derive(Debug, Clone)]
-pub struct InForce(Arc<ArcSwap<Gateway>>);
+pub struct InForce {
+    plan: Arc<ArcSwap<Gateway>>,
+    past: Arc<Mutex<Past>>,
+}
+
+/// What was in force since the process began. A request runs to its end under the plan that it came with, so what has
+/// been put right since may still be at work.
+#[derive(Debug, Default)]
+struct Past {
+    /// Keys of routes that nobody compares tokens for.
+    uncompared: HashMap<String, KeyTemplate>,
+    /// Keys of the others.
+    compared: HashMap<String, KeyTemplate>,
+}
 
 impl InForce {
     pub fn new(gateway: Gateway) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(gateway)))
+        let past = Arc::default();
+        let in_force = Self { plan: Arc::new(ArcSwap::from_pointee(gateway.clone())), past };
+        in_force.expect(&gateway);
+        in_force
+    }
+
+    /// To be called before the first request comes under it.
+    pub fn expect(&self, gateway: &Gateway) {
+        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        for route in gateway.serving.routes.routes() {
+            let Some(fence) = &route.fence else { continue };
+            let level = gateway.serving.upstream(route.upstream).fencing;
+            let compared = level != Level::None && fence.enforce == Enforce::Refuse;
+            let known = if compared { &mut past.compared } else { &mut past.uncompared };
+            for key in &fence.keys {
+                known.entry(key.to_string()).or_insert_with(|| key.clone());
+            }
+        }
     }
 
     pub fn turn_to(&self, gateway: Gateway) {
-        self.0.store(Arc::new(gateway));
+        self.plan.store(Arc::new(gateway));
     }
 
     pub fn plan(&self) -> Arc<Gateway> {
-        self.0.load_full()
+        self.plan.load_full()
+    }
+
+    /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
+    /// asked by the routes that are at work now: a newer tenure may be of another one.
+    pub fn all_compare(&self, key: &ResourceKey) -> bool {
+        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_be =
+            |keys: &HashMap<String, KeyTemplate>| keys.values().any(|template| template.may_give(key));
+        may_be(&past.compared) && !may_be(&past.uncompared)
     }
 }
 

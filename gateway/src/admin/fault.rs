@@ -1,12 +1,13 @@
 //! Why the admin listener does not do what it was asked: a word for programs, a sentence for people.
 
 use axum::{
-    Json,
+    Extension, Json,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde_json::json;
 
+use super::door::Did;
 use crate::lock::inquiry::Untold;
 
 /// An answer that is none. Told as `{"error": ..., "reason": ...}`.
@@ -14,6 +15,8 @@ use crate::lock::inquiry::Untold;
 pub struct Fault {
     pub word: Word,
     pub said: String,
+    /// What was done, or may have been, all the same.
+    pub did: Option<Did>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,15 +71,22 @@ impl Word {
 
 impl Fault {
     pub fn new(word: Word, said: impl Into<String>) -> Self {
-        Self { word, said: said.into() }
+        Self { word, said: said.into(), did: None }
+    }
+
+    /// With what the audit line is to say.
+    pub fn having(mut self, did: Did) -> Self {
+        self.did = Some(did);
+        self
     }
 }
 
 impl From<Untold> for Fault {
     fn from(untold: Untold) -> Self {
         let word = match untold {
-            Untold::Away | Untold::Fault(_) => Word::Away,
+            Untold::Away | Untold::Ended | Untold::Fault(_) => Word::Away,
             Untold::Late(_) => Word::Late,
+            Untold::Unknown => Word::Unknown,
         };
         Self::new(word, untold.to_string())
     }
@@ -85,6 +95,6 @@ impl From<Untold> for Fault {
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
         let told = Json(json!({ "error": self.said, "reason": self.word.text() }));
-        (self.word.status(), told).into_response()
+        (self.word.status(), self.did.map(Extension), told).into_response()
     }
 }

@@ -20,6 +20,7 @@ use super::{
     expose,
     fault::{Fault, Word},
     metrics::Metrics,
+    names::Names,
     page::{self, Csrf},
 };
 use crate::guard::{
@@ -37,6 +38,7 @@ pub struct Seen {
     /// Asks the process to end in order.
     pub end: CancellationToken,
     pub csrf: Csrf,
+    pub names: Names,
 }
 
 /// An operation or execution that nobody knows the outcome of.
@@ -45,7 +47,8 @@ pub struct Open {
     /// To name it by: of an operation, or the token of an execution that is none.
     pub reference: String,
     pub kind: Kind,
-    pub keys: Vec<ResourceKey>,
+    /// As the guard's file lets its log call them.
+    pub keys: Vec<String>,
     pub token: Token,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
@@ -135,14 +138,15 @@ impl Seen {
             let doubt = doubts.iter().find(|doubt| doubt.token == token)?;
             u64::try_from(doubt.until.since(guard.now()).as_millis()).ok()
         };
+        let names = self.names;
         let operation = |reference: String, entry: Entry| Open {
             reference,
             kind: Kind::Operation,
             closes_key_for_ms: closes(entry.token),
-            keys: entry.keys,
+            keys: names.of_each(&entry.keys),
             token: entry.token,
             method: Some(entry.method),
-            target: Some(entry.target),
+            target: names.shows_targets().then_some(entry.target),
             idempotency_key: entry.name,
             admitted: Some(entry.admitted),
         };
@@ -152,7 +156,7 @@ impl Seen {
         open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
             reference: doubt.token.to_string(),
             kind: Kind::Execution,
-            keys: doubt.keys.clone(),
+            keys: names.of_each(&doubt.keys),
             token: doubt.token,
             method: None,
             target: None,
@@ -207,7 +211,8 @@ async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Done
 
 async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
     let parsed = ResourceKey::parse(&key).ok();
-    let Some(known) = parsed.and_then(|key| seen.guard.seen(&key)) else { return Err(unknown(&key)) };
+    let known = parsed.and_then(|key| Some((seen.names.of(&key), seen.guard.seen(&key)?)));
+    let Some((key, known)) = known else { return Err(unknown(&key)) };
     let running: Vec<_> = known.running.iter().map(|running| running.token).collect();
     let doubts: Vec<_> = known.doubts.iter().map(|doubt| doubt.token).collect();
     Ok(Json(json!({
@@ -215,8 +220,12 @@ async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
     })))
 }
 
-async fn refusals(State(seen): State<Seen>) -> Json<Refusals> {
-    Json(seen.guard.refusals())
+async fn refusals(State(seen): State<Seen>) -> Json<Value> {
+    let Refusals { stale, latest } = seen.guard.refusals();
+    let latest = latest.map(|one| {
+        json!({ "keys": seen.names.of_each(&one.keys), "presented": one.presented, "newest": one.newest })
+    });
+    Json(json!({ "stale": stale, "latest": latest }))
 }
 
 fn unknown(what: &str) -> Fault {

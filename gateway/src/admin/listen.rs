@@ -16,7 +16,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    sync::Semaphore,
     time::{sleep, timeout},
 };
 use tower::ServiceExt as _;
@@ -25,11 +24,10 @@ use tracing::{debug, warn};
 use super::{
     bearer::Bearer,
     door::{self, Caller, Door},
+    places::{Place, Places},
 };
 use crate::listen::certificates::{Certificates, Shaken, handshake};
 
-/// Connections at once: operators, probes, a few that scrape.
-const CONNECTIONS: usize = 64;
 /// Whoever asks again after this long connects again.
 const LONGEST: Duration = Duration::from_secs(600);
 /// From the end of an answer to the head of the next request, too.
@@ -72,15 +70,19 @@ async fn accept(
     routes: &Router,
     certificates: Option<Arc<Certificates>>,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::default();
     loop {
-        let place = places.clone().acquire_owned().await.expect("nobody closes it");
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let (certificates, routes) = (certificates.clone(), routes.clone());
+                let address = peer.ip().to_canonical();
+                let place = Arc::new(places.take(address));
                 drop(tokio::spawn(async move {
-                    greet(stream, peer.ip().to_canonical(), certificates.as_deref(), routes).await;
-                    drop(place);
+                    let routes = (routes, place.clone());
+                    tokio::select! {
+                        () = greet(stream, address, certificates.as_deref(), routes) => {}
+                        () = place.lost() => debug!(%address, "admin: hung up on"),
+                    }
                 }));
             }
             Err(error) => {
@@ -93,7 +95,12 @@ async fn accept(
 }
 
 /// Where TLS is spoken, nothing else is.
-async fn greet(stream: TcpStream, address: IpAddr, certificates: Option<&Certificates>, routes: Router) {
+async fn greet(
+    stream: TcpStream,
+    address: IpAddr,
+    certificates: Option<&Certificates>,
+    routes: (Router, Arc<Place>),
+) {
     let Some(certificates) = certificates else {
         return serve(stream, Caller { address, certificate: None, secured: false }, routes).await;
     };
@@ -116,11 +123,21 @@ const FINGERPRINT: usize = 16;
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, caller: Caller, routes: Router) {
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Caller,
+    (routes, place): (Router, Arc<Place>),
+) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
         let answered = routes.clone().oneshot(request.map(Body::new));
-        async move { Ok::<_, Infallible>(answered.await.unwrap_or_else(|never| match never {})) }
+        let place = place.clone();
+        place.asks();
+        async move {
+            let answer = answered.await.unwrap_or_else(|never| match never {});
+            place.is_answered();
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -5,6 +5,7 @@
 mod clients;
 mod endpoints;
 mod families;
+mod gathered;
 mod guard;
 mod process;
 mod session;
@@ -23,6 +24,7 @@ use prometheus::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::gathered::Gathered;
 pub use self::{
     clients::ClientMetrics,
     endpoints::{EndpointMetrics, Waited},
@@ -322,27 +324,9 @@ impl Metrics {
         &self.clients
     }
 
-    /// Of all series of a family, or of those that have a label of this value; 0 for what is not counted here.
-    pub fn sum(&self, name: &str, value: Option<&str>) -> f64 {
-        let families = self.families.gather();
-        let family = families.iter().find(|family| family.name() == name);
-        let series = family.iter().flat_map(|family| family.get_metric());
-        let wanted = series.filter(|one| {
-            value.is_none_or(|value| one.get_label().iter().any(|label| label.value() == value))
-        });
-        wanted.map(|one| one.get_counter().get_value() + one.get_gauge().get_value()).sum()
-    }
-
-    /// The series of a family of counters, by the values of a label.
-    pub fn by_label(&self, name: &str, label: &str) -> Vec<(String, f64)> {
-        let families = self.families.gather();
-        let family = families.iter().find(|family| family.name() == name);
-        let series = family.iter().flat_map(|family| family.get_metric());
-        let named = |one: &prometheus::proto::Metric| {
-            let label = one.get_label().iter().find(|found| found.name() == label)?;
-            Some((label.value().to_owned(), one.get_counter().get_value()))
-        };
-        series.filter_map(named).collect()
+    /// Everything as it is now. With thousands of routes that takes a while: not for a thread that others wait for.
+    pub fn gathered(&self) -> Gathered {
+        Gathered::of(self.families.gather())
     }
 
     /// How long requests waited for their locks, over all routes.

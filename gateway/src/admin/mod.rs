@@ -15,6 +15,7 @@ pub mod listen;
 pub mod metrics;
 pub mod names;
 mod page;
+mod places;
 pub mod told;
 pub mod trends;
 
@@ -26,6 +27,7 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 pub use self::page::Csrf;
@@ -63,8 +65,14 @@ pub fn routes(seen: Seen) -> Router {
 /// What both roles show. `count` brings gauges up to date.
 fn expose(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'static) -> Router {
     let rendered = async move || {
-        count();
-        ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render())
+        let (count, metrics) = (count.clone(), metrics.clone());
+        // With thousands of routes it takes a while, and probes are answered on this thread.
+        let rendered = spawn_blocking(move || {
+            count();
+            metrics.render()
+        });
+        let rendered = rendered.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+        Ok::<_, StatusCode>(([(CONTENT_TYPE, "text/plain; version=0.0.4")], rendered))
     };
     Router::new().route("/live", get(async || "live\n")).route("/metrics", get(rendered))
 }

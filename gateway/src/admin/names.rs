@@ -9,12 +9,11 @@ use fencegate_policies::{
 use super::fault::{Fault, Word};
 use crate::lock::{keeper::Keeper, survey::Select};
 
-/// Before the 16 digits of a key that is not to be shown. No key begins with it in a place where both could stand: a
-/// key that does is meant only if nothing here has that number.
+/// Before the 16 digits of a key that is not to be shown. A key that itself reads so is asked for by its number only.
 const MARK: char = '#';
 
 /// What stands for a key that is not to be shown in any way.
-const HIDDEN: &str = "(hidden)";
+pub const HIDDEN: &str = "(hidden)";
 
 /// How keys are called under the plan in force.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +26,10 @@ impl Names {
             KeysShown::Hash => hashed(key),
             KeysShown::Off => HIDDEN.to_owned(),
         }
+    }
+
+    pub fn of_each(self, keys: &[ResourceKey]) -> Vec<String> {
+        keys.iter().map(|key| self.of(key)).collect()
     }
 
     pub fn of_all(self, keys: &[ResourceKey]) -> String {
@@ -48,15 +51,32 @@ impl Names {
     }
 
     /// The key that an operator means: by its own name, which whoever knows it may say, or by its number.
+    ///
+    /// # Errors
+    /// `changed` for a number that no key here has, or two have: clients choose what keys are called, and who looks for
+    /// it finds two with one number.
     pub fn meant(self, text: &str, keeper: &Keeper) -> Result<ResourceKey, Fault> {
-        let numbered = text.strip_prefix(MARK).filter(|digits| digits.len() == DIGITS);
-        if numbered.is_some() && self.0 == KeysShown::Hash {
-            let all = keeper.survey(Select { limit: usize::MAX, ..Select::default() });
-            if let Some(lock) = all.locks.into_iter().find(|lock| hashed(&lock.key) == text) {
-                return Ok(lock.key);
-            }
+        if self.0 != KeysShown::Hash || !is_number(text) {
+            return ResourceKey::parse(text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()));
         }
-        ResourceKey::parse(text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()))
+        let all = keeper.survey(Select { limit: usize::MAX, ..Select::default() });
+        numbered(text, all.locks.into_iter().map(|lock| lock.key))
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix(MARK).unwrap_or_default().as_bytes();
+    digits.len() == DIGITS && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The only one of `keys` with that number.
+fn numbered(number: &str, keys: impl Iterator<Item = ResourceKey>) -> Result<ResourceKey, Fault> {
+    let changed = |said| Fault::new(Word::Changed, said);
+    let mut keys = keys.filter(|key| hashed(key) == number);
+    let only = keys.next().ok_or_else(|| changed("no key here has that number any more; look again"))?;
+    match keys.next() {
+        None => Ok(only),
+        Some(_) => Err(changed("two keys here have that number; say the key itself")),
     }
 }
 
@@ -80,5 +100,17 @@ mod tests {
             assert!(!Names(shown).of_all(&[key.clone(), key.clone()]).contains("secret"));
         }
         assert_eq!(Names(KeysShown::Hash).of(&key), Names(KeysShown::Hash).of(&key));
+    }
+
+    #[test]
+    fn a_number_means_one_key_or_none() {
+        let key = |text| ResourceKey::parse(text).expect("a key");
+        let number = hashed(&key("a"));
+        assert!(is_number(&number) && !is_number("#0123456789abcdeg") && !is_number("0123456789abcdef"));
+        let meant = |keys: &[&'static str]| numbered(&number, keys.iter().map(|text| key(text)));
+        assert_eq!(meant(&["b", "a"]).expect("it is there"), key("a"));
+        for keys in [&["b"][..], &["a", "a"]] {
+            assert_eq!(meant(keys).map_err(|fault| fault.word), Err(Word::Changed), "{keys:?}");
+        }
     }
 }

@@ -9,13 +9,14 @@ mod plot;
 
 use askama::Template;
 use axum::{
-    Router,
+    Extension, Router,
     extract::{Path, Query, State},
     http::{HeaderName, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use serde::Deserialize;
+use tokio::task::spawn_blocking;
 
 pub use self::forms::Csrf;
 pub(super) use self::guarded::routes as of_guard;
@@ -81,7 +82,7 @@ impl From<Fault> for Told {
 impl IntoResponse for Told {
     fn into_response(self) -> Response {
         let page = Page(NotDone { said: &self.0.said, version: VERSION }).into_response();
-        (self.0.word.status(), page).into_response()
+        (self.0.word.status(), self.0.did.map(Extension), page).into_response()
     }
 }
 
@@ -138,7 +139,12 @@ struct InDoubt {
 }
 
 async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Response {
-    Page(Overview::of(&seen, after.note()).await).into_response()
+    let page = Overview::of(&seen, after.note()).await;
+    // With thousands of routes it is long, and probes are answered on this thread.
+    match spawn_blocking(|| Page(page).into_response()).await {
+        Ok(answer) => answer,
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 #[derive(Template)]

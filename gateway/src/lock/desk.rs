@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     attend::attend,
     grant::NotGranted,
-    inquiry::{self, Question},
+    inquiry::{self, Question, Turns},
     order::{self, Order},
     slot::{Slot, Table},
 };
@@ -57,7 +57,7 @@ impl Desk {
     pub async fn run<C: Connect>(self, connect: C, settings: Rc<Settings>, stop: CancellationToken) {
         let Self { mut work, view, table } = self;
         let current = Rc::new(Current::default());
-        let shelves = Rc::new(Shelves::default());
+        let (shelves, turns) = (Rc::new(Shelves::default()), Turns::default());
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         let session = supervise(connect, settings.clone(), current.clone(), view, close.clone());
         let serving = async {
@@ -72,7 +72,7 @@ impl Desk {
                         drop(tasks.spawn_local(book::serve(current, shelves, admission)));
                     }
                     (Work::Ask(question), _) => {
-                        drop(tasks.spawn_local(inquiry::answer(current.clone(), question)));
+                        drop(tasks.spawn_local(inquiry::answer(current.clone(), turns.clone(), question)));
                     }
                     (Work::Attend(slot), _) => {
                         drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));

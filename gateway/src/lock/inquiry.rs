@@ -1,27 +1,19 @@
 //! What an operator asks ZooKeeper through a running gateway, or has it do: who stands in line for a key, which gateways
 //! are there, what nobody knows the outcome of.
 
-use std::{rc::Rc, time::Duration};
+mod answers;
+
+use std::time::Duration;
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
-use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{
-    desk::Work,
-    grant,
-    keeper::Keeper,
-    layout::{self, Contender, Place},
-};
+pub use self::answers::{Turns, answer};
+use super::{desk::Work, keeper::Keeper};
 use crate::{
-    once::open::{self, Open},
-    session::{
-        link::{Fault, Link},
-        live::{Current, Live, View},
-        nameplate::Member,
-        proof::Proof,
-    },
+    once::open::Open,
+    session::{link::Fault, live::View, proof::Proof},
 };
 
 /// Answered on the thread of the sessions.
@@ -42,8 +34,14 @@ pub enum Untold {
     Away,
     #[error("ZooKeeper did not answer within {0:?}")]
     Late(Duration),
+    /// Whoever was asked has ended: the process stops.
+    #[error("nobody answers any more: the gateway is stopping")]
+    Ended,
     #[error("ask ZooKeeper: {0}")]
     Fault(String),
+    /// Only of what changes something.
+    #[error("the answer of ZooKeeper was lost: it may have been done; look again")]
+    Unknown,
 }
 
 /// One that stands in line for a key, in any gateway.
@@ -139,7 +137,9 @@ impl Keeper {
     /// # Cancellation
     /// It may have been removed all the same.
     pub async fn break_lock(&self, key: &ResourceKey, holder: String) -> Result<Broken, Untold> {
-        self.ask(key, |answer| Question::Break { key: key.clone(), holder, answer }).await
+        self.ask(key, |answer| Question::Break { key: key.clone(), holder, answer })
+            .await
+            .map_err(Untold::of_a_change)
     }
 
     pub async fn members(&self) -> Result<Vec<Registered>, Untold> {
@@ -154,7 +154,7 @@ impl Keeper {
     /// # Cancellation
     /// It may have been written down all the same.
     pub async fn resolve(&self, resolution: Resolution) -> Result<Resolved, Untold> {
-        self.ask_any(|answer| Question::Resolve { resolution, answer }).await
+        self.ask_any(|answer| Question::Resolve { resolution, answer }).await.map_err(Untold::of_a_change)
     }
 
     pub fn sessions(&self) -> Vec<Session> {
@@ -182,10 +182,7 @@ impl Keeper {
     ) -> Result<T, Untold> {
         let (told, answer) = oneshot::channel();
         self.line(key).work.send(Work::Ask(question(told))).map_err(|_| Untold::Away)?;
-        match timeout(PATIENCE, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(Untold::Away)),
-            Err(_elapsed) => Err(Untold::Late(PATIENCE)),
-        }
+        told_in_time(answer).await
     }
 
     /// Through a session that is ready, if there is one.
@@ -194,10 +191,21 @@ impl Keeper {
         let line = ready.or(self.desks.first()).expect("there is at least one session");
         let (told, answer) = oneshot::channel();
         line.work.send(Work::Ask(question(told))).map_err(|_| Untold::Away)?;
-        match timeout(PATIENCE, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(Untold::Away)),
-            Err(_elapsed) => Err(Untold::Late(PATIENCE)),
-        }
+        told_in_time(answer).await
+    }
+}
+
+async fn told_in_time<T>(answer: oneshot::Receiver<Result<T, Untold>>) -> Result<T, Untold> {
+    match timeout(PATIENCE, answer).await {
+        Ok(answer) => answer.unwrap_or(Err(Untold::Ended)),
+        Err(_elapsed) => Err(Untold::Late(PATIENCE)),
+    }
+}
+
+impl Untold {
+    /// Whoever ended on the way may have done it before.
+    fn of_a_change(self) -> Self {
+        if self == Self::Ended { Self::Unknown } else { self }
     }
 }
 
@@ -208,153 +216,4 @@ impl From<Fault> for Untold {
             other => Self::Fault(other.to_string()),
         }
     }
-}
-
-/// Nobody who waits for it: the operator has gone, and nothing has to be done about that.
-fn tell<T>(answer: Told<T>, told: Result<T, Untold>) {
-    answer.send(told).ok();
-}
-
-/// Answers one question. Whoever asked may have gone: what has not begun is not begun for nobody.
-pub async fn answer<L: Link>(current: Rc<Current<L>>, question: Question) {
-    let Some(live) = current.live() else { return refuse(question) };
-    match question {
-        Question::Line { key, answer } => {
-            let told = line(&live, &key).await;
-            tell(answer, told);
-        }
-        Question::Break { key, holder, answer } if !answer.is_closed() => {
-            let told = remove_holder(&live, &key, &holder).await;
-            tell(answer, told);
-        }
-        Question::Members { answer } => {
-            let told = members(&live).await;
-            tell(answer, told);
-        }
-        Question::Operations { answer } => {
-            let told = operations(&live).await;
-            tell(answer, told);
-        }
-        Question::Resolve { resolution, answer } if !answer.is_closed() => {
-            let told = resolve(&live, &resolution).await;
-            tell(answer, told);
-        }
-        Question::Break { .. } | Question::Resolve { .. } => {}
-    }
-}
-
-fn refuse(question: Question) {
-    match question {
-        Question::Line { answer, .. } => tell(answer, Err(Untold::Away)),
-        Question::Break { answer, .. } => tell(answer, Err(Untold::Away)),
-        Question::Members { answer } => tell(answer, Err(Untold::Away)),
-        Question::Operations { answer } => tell(answer, Err(Untold::Away)),
-        Question::Resolve { answer, .. } => tell(answer, Err(Untold::Away)),
-    }
-}
-
-async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Untold> {
-    match live.link.children(path).await {
-        Ok(children) => Ok(children),
-        Err(Fault::NoNode) => Ok(Vec::new()),
-        Err(fault) => Err(fault.into()),
-    }
-}
-
-async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<Standing>, Untold> {
-    let parent = live.paths.lock(key);
-    let mut nodes = children(live, &parent).await?;
-    nodes.retain(|name| Contender::parse(name).is_some());
-    nodes.sort_by_key(|name| Contender::parse(name).map(|one| one.sequence));
-    nodes.truncate(MOST);
-    let members = children(live, &live.paths.members()).await?;
-    let paths: Vec<String> = nodes.iter().map(|name| format!("{parent}/{name}")).collect();
-    let seen = join_all(paths.iter().map(|path| live.link.seen(path))).await;
-    let mut line = Vec::new();
-    for (name, seen) in nodes.iter().zip(seen) {
-        let (Some(seen), Some(contender)) = (seen?, Contender::parse(name)) else { continue };
-        let place = layout::place(&nodes, name);
-        let session = format!("{:016x}", seen.owner);
-        line.push(Standing {
-            node: name.clone(),
-            mode: contender.mode,
-            gateway: members.iter().find_map(|member| gateway(member, &session)).map(str::to_owned),
-            number: grant::epoch(live.base, seen.czxid).ok(),
-            holds: place == Place::First,
-            behind: match place {
-                Place::Behind(other) => Some(other.to_owned()),
-                Place::First | Place::Gone => None,
-            },
-            session,
-        });
-    }
-    Ok(line)
-}
-
-/// The name in front of the session in a member node's name.
-fn gateway<'a>(member: &'a str, session: &str) -> Option<&'a str> {
-    member.strip_suffix(session)?.strip_suffix('-')
-}
-
-/// The node that was meant, and no other: a list may be older than the last hand-over, and then it is gone already.
-async fn remove_holder<L: Link>(live: &Live<L>, key: &ResourceKey, holder: &str) -> Result<Broken, Untold> {
-    let parent = live.paths.lock(key);
-    live.link.sync(&parent).await?;
-    let nodes = children(live, &parent).await?;
-    if layout::place(&nodes, holder) != Place::First {
-        return Ok(Broken::NotHolding);
-    }
-    match live.link.delete(&format!("{parent}/{holder}")).await {
-        Ok(()) => Ok(Broken::Gone),
-        Err(Fault::NoNode) => Ok(Broken::NotHolding),
-        Err(Fault::Ambiguous(_) | Fault::Over) => Ok(Broken::Unknown),
-        Err(fault) => Err(fault.into()),
-    }
-}
-
-async fn members<L: Link>(live: &Live<L>) -> Result<Vec<Registered>, Untold> {
-    let parent = live.paths.members();
-    let mut names = children(live, &parent).await?;
-    names.sort_unstable();
-    names.truncate(MOST);
-    let paths: Vec<String> = names.iter().map(|name| format!("{parent}/{name}")).collect();
-    let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
-    let registered = names.iter().zip(read).filter_map(|(name, read)| {
-        let (data, _) = match read {
-            // Gone since the list, or a heartbeat's probe that is.
-            Err(Fault::NoNode) => return None,
-            Err(_) => (Vec::new(), ()),
-            Ok((data, _)) => (data, ()),
-        };
-        let (gateway, session) = name.rsplit_once('-')?;
-        let member = serde_json::from_slice::<Member>(&data).ok();
-        let (version, plan) = member.map(|member| (member.version, member.plan)).unzip();
-        Some(Registered { gateway: gateway.to_owned(), session: session.to_owned(), version, plan })
-    });
-    Ok(registered.filter(|one| one.session.len() == SESSION_DIGITS).collect())
-}
-
-const SESSION_DIGITS: usize = 16;
-
-async fn operations<L: Link>(live: &Live<L>) -> Result<Vec<Open>, Untold> {
-    let found = open::all(&live.link, &live.paths, live.base).await;
-    let mut found = found.map_err(|trouble| Untold::Fault(trouble.to_string()))?;
-    found.truncate(MOST);
-    Ok(found)
-}
-
-async fn resolve<L: Link>(live: &Live<L>, resolution: &Resolution) -> Result<Resolved, Untold> {
-    let Resolution { reference, done, force } = resolution;
-    let found = match open::one(&live.link, &live.paths, live.base, reference).await {
-        Ok(found) => found,
-        Err(trouble @ (open::Trouble::NotFound(_) | open::Trouble::Several(_))) => {
-            return Ok(Resolved::NotFound(trouble.to_string()));
-        }
-        Err(trouble) => return Err(Untold::Fault(trouble.to_string())),
-    };
-    if found.may_run && !force {
-        return Ok(Resolved::MayRun(open::Trouble::MayRun(reference.clone()).to_string()));
-    }
-    let written = found.resolve(&live.link, *done).await;
-    written.map(|()| Resolved::Written).map_err(|trouble| Untold::Fault(trouble.to_string()))
 }

@@ -41,35 +41,55 @@ pub async fn all(link: &impl Link, paths: &Paths, base: u64) -> Result<Vec<Open>
     for shard in children(link, &paths.operations()).await? {
         let shard = format!("{}/{shard}", paths.operations());
         for name in children(link, &shard).await? {
-            let path = format!("{shard}/{name}");
-            let (data, seen) = match link.data(&path).await {
-                Ok(read) => read,
-                Err(Fault::NoNode) => continue,
-                Err(source) => return Err(Trouble::Read { path, source }),
-            };
-            let Ok(record) = Record::parse(&data) else { continue };
-            if record.state == State::Admitted {
-                let may_run = is_held(link, paths, base, &record).await?;
-                let reference = name.get(..REFERENCE).unwrap_or(&name).to_owned();
-                open.push(Open { reference, record, may_run, path, version: seen.version });
-            }
+            open.extend(read(link, paths, base, (&shard, &name)).await?);
         }
     }
     open.sort_by_key(|open| open.record.admitted);
     Ok(open)
 }
 
+/// `None` for what is known, gone or not ours to read.
+async fn read(
+    link: &impl Link,
+    paths: &Paths,
+    base: u64,
+    (shard, name): (&str, &str),
+) -> Result<Option<Open>, Trouble> {
+    let path = format!("{shard}/{name}");
+    let (data, seen) = match link.data(&path).await {
+        Ok(read) => read,
+        Err(Fault::NoNode) => return Ok(None),
+        Err(source) => return Err(Trouble::Read { path, source }),
+    };
+    let Some(record) = Record::parse(&data).ok().filter(|record| record.state == State::Admitted) else {
+        return Ok(None);
+    };
+    let may_run = is_held(link, paths, base, &record).await?;
+    let reference = name.get(..REFERENCE).unwrap_or(name).to_owned();
+    Ok(Some(Open { reference, record, may_run, path, version: seen.version }))
+}
+
 /// Digits of an [`crate::guard::operation::OperationId::reference`].
 const REFERENCE: usize = 16;
+/// Its first digits name the shard, as in [`Paths::operation_shard`].
+const SHARD: usize = 2;
 
-/// The one that `reference` means.
+/// The one that `reference` means. Only what has that name is read, however much is remembered.
 pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) -> Result<Open, Trouble> {
-    let mut all = all(link, paths, base).await?;
-    all.retain(|open| open.reference == reference);
-    match (all.pop(), all.is_empty()) {
+    let not_found = || Trouble::NotFound(reference.to_owned());
+    let digits = reference.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if !digits || reference.len() != REFERENCE {
+        return Err(not_found());
+    }
+    let shard = format!("{}/{}", paths.operations(), &reference[..SHARD]);
+    let mut found = Vec::new();
+    for name in children(link, &shard).await?.iter().filter(|name| name.starts_with(reference)) {
+        found.extend(read(link, paths, base, (&shard, name)).await?);
+    }
+    match (found.pop(), found.is_empty()) {
         (Some(open), true) => Ok(open),
         (Some(_), false) => Err(Trouble::Several(reference.to_owned())),
-        (None, _) => Err(Trouble::NotFound(reference.to_owned())),
+        (None, _) => Err(not_found()),
     }
 }
 

@@ -130,6 +130,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         drain: seen_drain,
         end,
         csrf: Csrf::new(&SystemRandomness),
+        names: admin::names::Names(plan.serving.log.keys),
     };
     admin::listen::start(admin, admin::guard::routes(seen), door, async {})?;
     waiting.block_on(async {

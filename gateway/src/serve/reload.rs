@@ -137,6 +137,7 @@ impl Reloader {
         health::start(Tcp, &fleets)?;
         let edition = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
         self.metrics.turn_to(&gateway);
+        self.in_force.expect(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
             worker.send(Turn { edition: edition.clone(), taken }).ok().map(|()| took)

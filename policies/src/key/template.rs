@@ -113,6 +113,21 @@ impl KeyTemplate {
         parts.collect()
     }
 
+    /// True of every key that some values give, and of a few others: values are not looked at, only what stands before
+    /// and behind all of them.
+    pub fn may_give(&self, key: &ResourceKey) -> bool {
+        let key = key.as_str();
+        let literal = |part: Option<&Part>| match part {
+            Some(Part::Literal(literal)) => literal.to_string(),
+            _ => String::new(),
+        };
+        if self.variables().next().is_none() {
+            return key == literal(self.parts.first());
+        }
+        let (before, behind) = (literal(self.parts.first()), literal(self.parts.last()));
+        key.len() >= before.len() + behind.len() && key.starts_with(&before) && key.ends_with(&behind)
+    }
+
     /// Left to right.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.parts.iter().filter_map(|part| match part {
@@ -289,6 +304,22 @@ mod tests {
             ("{body:/a.b/0/c:d e~1f|int}/{body:/}", "{body:/a.b/0/c:d e~1f | int}/{body:/}"),
         ] {
             assert_eq!(KeyTemplate::parse(text).expect(text).to_string(), written);
+        }
+    }
+
+    #[test]
+    fn a_template_is_found_by_every_key_that_it_gives() {
+        for (template, key, may) in [
+            ("account/{path.id}", "account/7", true),
+            ("account/{path.id}", "konto/7", false),
+            ("a/{path.id}/{path.b}/z", "a/1/2/z", true),
+            ("a/{path.id}/z", "a/z", false),
+            ("{host}", "anything", true),
+            ("one-lock", "one-lock", true),
+            ("one-lock", "one-lock/7", false),
+        ] {
+            let (template, key) = (KeyTemplate::parse(template).expect(template), ResourceKey::parse(key));
+            assert_eq!(template.may_give(&key.expect("a key")), may, "{template}");
         }
     }
 

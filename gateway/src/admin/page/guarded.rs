@@ -7,7 +7,6 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
-use fencegate_policies::key::listed;
 
 use super::{
     After, Condition, Fact, InDoubt, Page, Tile, Told, VERSION, assets, brief,
@@ -17,6 +16,7 @@ use super::{
 use crate::admin::{
     door::Did,
     guard::{Open, Seen},
+    metrics::Gathered,
     told::encoded,
 };
 
@@ -46,11 +46,12 @@ async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Respo
     let operations = open(&seen);
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
     let refusals = seen.guard.refusals();
-    let sum = |name: &str| seen.metrics.sum(&format!("fencegate_{name}"), None);
+    let counted = seen.metrics.gathered();
+    let sum = |name: &str| counted.sum(&format!("fencegate_{name}"), None);
     let tile =
         |value: String, label, warn: bool| Tile { value, label, class: if warn { "warn" } else { "" } };
     let stale = refusals.latest.map(|stale| {
-        format!("{} for {}, where {} had been", stale.presented, listed(&stale.keys), stale.newest)
+        format!("{} for {}, where {} had been", stale.presented, seen.names.of_all(&stale.keys), stale.newest)
     });
     let page = Overview {
         version: VERSION,
@@ -64,7 +65,7 @@ async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Respo
             tile(format!("{:.0}", sum("guard_store_keys")), "keys remembered", false),
         ],
         operations,
-        decisions: decisions(&seen),
+        decisions: decisions(&counted),
         stale,
     };
     Page(page).into_response()
@@ -84,10 +85,10 @@ fn state(seen: &Seen) -> Condition {
     }
 }
 
-fn decisions(seen: &Seen) -> Vec<Fact> {
+fn decisions(counted: &Gathered) -> Vec<Fact> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
     let fact = |(what, count): (String, f64)| Fact { what, means: "", count: count as u64 };
-    seen.metrics.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(fact).collect()
+    counted.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(fact).collect()
 }
 
 fn open(seen: &Seen) -> Result<Vec<InDoubt>, String> {
@@ -101,9 +102,10 @@ fn in_doubt(open: Open) -> InDoubt {
         reference: open.reference,
         request: match (open.method, open.target) {
             (Some(method), Some(target)) => format!("{method} {target}"),
+            (Some(method), None) => format!("{method} (target not shown)"),
             _ => "an execution that is no operation".into(),
         },
-        keys: listed(&open.keys),
+        keys: open.keys.join(", "),
         token: open.token.to_string(),
         named: open.idempotency_key,
         since: open.admitted.map_or_else(|| "not known".into(), since),

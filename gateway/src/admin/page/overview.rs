@@ -5,12 +5,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use askama::Template;
 use fencegate_policies::plan::{Gateway, OnceStore};
 use futures_util::future::join_all;
+use tokio::task::spawn_blocking;
 
 use super::{Condition, Fact, InDoubt, Tile, VERSION, brief, forms::in_doubt, now, plot::Plot};
 use crate::{
     admin::{
         Seen,
         effective::Effective,
+        metrics::Gathered,
         names::Names,
         told::{self, encoded},
     },
@@ -99,10 +101,17 @@ impl Overview {
         let names = seen.names();
         let survey =
             seen.keeper.survey(Select { limit: 20 * ROWS, order: Order::Interest, ..Select::default() });
-        let (waits, members, operations) =
-            tokio::join!(waits(seen, &survey, names), seen.keeper.members(), operations(seen, &plan));
+        let metrics = seen.metrics.clone();
+        let counted = spawn_blocking(move || metrics.gathered());
+        let (waits, members, operations, counted) = tokio::join!(
+            waits(seen, &survey, names),
+            seen.keeper.members(),
+            operations(seen, &plan),
+            counted
+        );
+        let counted = counted.expect("counting does not panic");
         let sessions = seen.keeper.sessions();
-        let safety = safety(seen);
+        let safety = safety(&counted);
         let (hot, hot_over) = hot(seen);
         let points = seen.trends.points();
         let wait: Vec<_> = points.iter().map(|point| point.wait).collect();
@@ -113,7 +122,7 @@ impl Overview {
             at: now(),
             state: state(seen),
             note,
-            tiles: tiles(seen, &survey, &sessions, &safety),
+            tiles: tiles(&counted, &survey, &sessions, &safety),
             waits,
             wanted: survey.wanted,
             locks: survey
@@ -149,12 +158,12 @@ fn state(seen: &Seen) -> Condition {
     }
 }
 
-fn tiles(seen: &Seen, survey: &Survey, sessions: &[Session], safety: &[Fact]) -> Vec<Tile> {
+fn tiles(counted: &Gathered, survey: &Survey, sessions: &[Session], safety: &[Fact]) -> Vec<Tile> {
     let longest = survey.locks.iter().filter_map(|lock| lock.line.first()).map(|waiter| waiter.since).max();
     let least = sessions.iter().map(|session| session.proven_for_ms).min().unwrap_or(0);
     let met: u64 = safety.iter().map(|fact| fact.count).sum();
     let plain = |value: String, label, bad: bool| Tile { value, label, class: if bad { "warn" } else { "" } };
-    let in_flight = seen.metrics.sum("fencegate_requests_in_flight", None);
+    let in_flight = counted.sum("fencegate_requests_in_flight", None);
     vec![
         plain(survey.held.to_string(), "keys held", false),
         plain(format!("{in_flight:.0}"), "requests in flight", false),
@@ -277,9 +286,9 @@ const SAFETY: [(&str, Option<&str>, &str, &str); 6] = [
     ),
 ];
 
-fn safety(seen: &Seen) -> Vec<Fact> {
+fn safety(counted: &Gathered) -> Vec<Fact> {
     let fact = |(family, value, what, means): (&str, Option<&str>, &str, &'static str)| {
-        let count = seen.metrics.sum(&format!("fencegate_{family}"), value);
+        let count = counted.sum(&format!("fencegate_{family}"), value);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
         Fact { what: what.to_owned(), means, count: count as u64 }
     };

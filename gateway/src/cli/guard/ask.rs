@@ -56,7 +56,7 @@ impl Guard<'_> {
             return Ok(pretty(&known));
         }
         let key: Key = self.0.read(known)?;
-        Ok(text::key(&key, open.iter().filter(|open| open.keys.iter().any(|key| key.as_str() == about))))
+        Ok(text::key(&key, open.iter().filter(|open| key.is_of(open))))
     }
 
     async fn resolve(

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::listed, token::Token};
+use fencegate_policies::token::Token;
 use serde::Deserialize;
 
 use super::Outcome;
 use crate::{
-    admin::guard::{Kind, Open},
+    admin::{
+        guard::{Kind, Open},
+        names,
+    },
     cli::when::since,
 };
 
@@ -19,6 +22,14 @@ pub(super) struct Key {
     read: Option<Token>,
     in_flight: Vec<Token>,
     in_doubt: Vec<Token>,
+}
+
+impl Key {
+    /// Keys that are not shown are all called the same.
+    pub(super) fn is_of(&self, open: &Open) -> bool {
+        let named = self.key != names::HIDDEN && open.keys.contains(&self.key);
+        named || self.in_doubt.contains(&open.token)
+    }
 }
 
 pub(super) fn all(open: &[Open]) -> String {
@@ -65,12 +76,13 @@ pub(super) fn one(open: &Open) -> String {
 fn request(open: &Open) -> String {
     match (&open.method, &open.target) {
         (Some(method), Some(target)) => format!("{method} {target}"),
+        (Some(method), None) => format!("{method} (target not shown)"),
         _ => "not recorded: it is no `once` operation".into(),
     }
 }
 
 fn resource(open: &Open) -> String {
-    let keys = listed(&open.keys);
+    let keys = open.keys.join(", ");
     match open.closes_key_for_ms {
         Some(ms) => format!("{keys}, closed for another {}", humantime::format_duration(tenths(ms))),
         None => format!("{keys}, open to other requests"),
@@ -116,6 +128,6 @@ pub(super) fn resolved(reference: &str, outcome: Outcome, about: Option<&Open>) 
             Outcome::NotDone => "taken as not done: a repeat runs it",
         },
     };
-    let request = about.map(|open| format!("\n  {} on {}", request(open), listed(&open.keys)));
+    let request = about.map(|open| format!("\n  {} on {}", request(open), open.keys.join(", ")));
     format!("{reference}: {what}.{}", request.unwrap_or_default())
 }

@@ -1,0 +1,35 @@
+//! What was counted at one moment, for whoever wants single numbers of it.
+
+use prometheus::proto::{Metric, MetricFamily};
+
+/// All families, as they were gathered at once.
+#[derive(Debug)]
+pub struct Gathered(Vec<MetricFamily>);
+
+impl Gathered {
+    pub(super) fn of(families: Vec<MetricFamily>) -> Self {
+        Self(families)
+    }
+
+    fn series(&self, name: &str) -> impl Iterator<Item = &Metric> {
+        let family = self.0.iter().find(|family| family.name() == name);
+        family.into_iter().flat_map(|family| family.get_metric())
+    }
+
+    /// Of all series of a family, or of those that have a label of this value; 0 for what is not counted here.
+    pub fn sum(&self, name: &str, value: Option<&str>) -> f64 {
+        let wanted = self.series(name).filter(|one| {
+            value.is_none_or(|value| one.get_label().iter().any(|label| label.value() == value))
+        });
+        wanted.map(|one| one.get_counter().get_value() + one.get_gauge().get_value()).sum()
+    }
+
+    /// The series of a family of counters, by the values of a label.
+    pub fn by_label(&self, name: &str, label: &str) -> Vec<(String, f64)> {
+        let named = |one: &Metric| {
+            let label = one.get_label().iter().find(|found| found.name() == label)?;
+            Some((label.value().to_owned(), one.get_counter().get_value()))
+        };
+        self.series(name).filter_map(named).collect()
+    }
+}

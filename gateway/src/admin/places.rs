@@ -1,0 +1,160 @@
+//! The places for connections to the admin listener: whoever comes has one, and whoever lies idle makes room.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Connections at once: operators, probes, a few that scrape.
+const ALL: usize = 64;
+/// Of one address. Probes come from the address of whatever else runs beside us: so nobody is turned away for it, and
+/// who has too many loses the one that did nothing for longest.
+const OF_ONE: usize = 16;
+/// From the connection to the head of its first request; only the next one may be waited for longer.
+const FIRST_HEAD: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places(Arc<Mutex<Taken>>);
+
+/// By number of arrival.
+#[derive(Debug, Default)]
+struct Taken {
+    all: BTreeMap<u64, Holder>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Holder {
+    address: IpAddr,
+    doing: Doing,
+    since: Instant,
+    /// There was a first request.
+    asked: bool,
+    leave: CancellationToken,
+}
+
+/// The less worth keeping, the smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doing {
+    /// Nothing that we wait for ourselves: it may have said nothing yet, or read its answer.
+    Idle,
+    Asking,
+}
+
+/// One connection, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Places,
+    number: u64,
+    leave: CancellationToken,
+}
+
+impl Places {
+    /// Never waits: where all are taken, one has to leave.
+    pub(super) fn take(&self, address: IpAddr) -> Place {
+        let mut taken = self.taken();
+        let of_one = taken.all.values().filter(|holder| holder.address == address).count();
+        if of_one >= OF_ONE {
+            taken.make_room(Some(address));
+        } else if taken.all.len() >= ALL {
+            taken.make_room(None);
+        }
+        let (number, leave) = (taken.next, CancellationToken::new());
+        taken.next += 1;
+        let holder =
+            Holder { address, doing: Doing::Idle, since: Instant::now(), asked: false, leave: leave.clone() };
+        taken.all.insert(number, holder);
+        Place { places: self.clone(), number, leave }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// Whoever is answered goes last: what it asked for would be done, and nobody told.
+    fn make_room(&mut self, address: Option<IpAddr>) {
+        let may_go = self.all.iter().filter(|(_, holder)| address.is_none_or(|one| one == holder.address));
+        let least = may_go.min_by_key(|(_, holder)| (holder.doing, holder.since)).map(|(number, _)| *number);
+        if let Some(holder) = least.and_then(|number| self.all.remove(&number)) {
+            holder.leave.cancel();
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn asks(&self) {
+        self.does(Doing::Asking);
+    }
+
+    pub(super) fn is_answered(&self) {
+        self.does(Doing::Idle);
+    }
+
+    fn does(&self, doing: Doing) {
+        if let Some(holder) = self.places.taken().all.get_mut(&self.number) {
+            (holder.doing, holder.since, holder.asked) = (doing, Instant::now(), true);
+        }
+    }
+
+    /// Until the connection has to end.
+    pub(super) async fn lost(&self) {
+        let silent = async {
+            sleep(FIRST_HEAD).await;
+            if self.places.taken().all.get(&self.number).is_some_and(|holder| holder.asked) {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = silent => {}
+            () = self.leave.cancelled() => {}
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken().all.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    #[test]
+    fn who_lies_idle_makes_room_for_whoever_comes() {
+        let places = Places::default();
+        let first = places.take(peer(1));
+        let busy = places.take(peer(1));
+        busy.asks();
+        let idle: Vec<_> = (2..OF_ONE).map(|_| places.take(peer(1))).collect();
+        assert!(!first.leave.is_cancelled());
+        let probe = places.take(peer(1));
+        assert!(first.leave.is_cancelled(), "it was idle for longest");
+        assert!(idle.iter().all(|place| !place.leave.is_cancelled()));
+        let more: Vec<_> = (2..OF_ONE).map(|_| places.take(peer(1))).collect();
+        assert!(idle.iter().all(|place| place.leave.is_cancelled()));
+        assert!(!busy.leave.is_cancelled() && !probe.leave.is_cancelled());
+        drop(more);
+        assert_eq!(places.taken().all.len(), 2);
+    }
+
+    #[test]
+    fn many_addresses_together_have_no_more_than_all_places() {
+        let places = Places::default();
+        let all: Vec<_> = (0..=ALL).map(|n| places.take(peer(u8::try_from(n).expect("few")))).collect();
+        assert_eq!(places.taken().all.len(), ALL);
+        assert!(all[0].leave.is_cancelled() && !all[1].leave.is_cancelled());
+    }
+}

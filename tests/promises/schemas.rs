@@ -67,7 +67,8 @@ async fn another_validator_takes_the_examples_and_refuses_what_is_wrong_in_its_f
         let (fit, said) = fits(&python, schema, good).await;
         assert!(fit, "{said}");
     }
-    let loads: [(&str, &str, fn(&str) -> Vec<Diagnostic>); 2] = [
+    type Load = fn(&str) -> Vec<Diagnostic>;
+    let loads: [(&str, &str, Load); 2] = [
         ("tests/bad", "schema.json", |text| file::load(text).diagnostics),
         ("tests/bad/guard", "schema.guard.json", |text| file::load_guard(text).diagnostics),
     ];

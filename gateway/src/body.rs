@@ -122,6 +122,14 @@ impl Body {
         }
     }
 
+    /// When that is.
+    pub fn is_due(&self) -> Option<Instant> {
+        match &self.source {
+            Source::Live(live) => live.is_due(),
+            Source::Whole { .. } | Source::Piped(_) => None,
+        }
+    }
+
     /// What a client is still sending of it, for who sends it on meanwhile.
     pub fn upload(&self) -> Option<Rc<Exchange>> {
         self.exchange.clone().filter(|_| !self.source.is_end())

@@ -247,6 +247,28 @@ async fn counts_unlike(gateway: &Gateway, gateways: f64) {
     patiently(&format!("{gateways} gateways with other locks"), reached, || gateway.log()).await;
 }
 
+/// Its sessions tell of the new plan with their next heartbeats: until then they differ among themselves.
+#[tokio::test]
+async fn a_gateway_of_several_sessions_that_changes_its_keys_is_not_taken_for_another_one() {
+    let site = Site::fresh().await;
+    let policy = |key: &str| {
+        site.policy("gw-1")
+            // Many, so that their heartbeats do not come at one time.
+            .with("/zookeeper/sessions", 48)
+            .with("/zookeeper/session_timeout", "12s")
+            .with("/routes/0/fence/key", format!("{key}/{{path.account}}"))
+    };
+    let gateway = Gateway::start(&policy("account")).await;
+    for key in ["konto", "account", "konto"] {
+        gateway.rewrite(&policy(key));
+        let (code, report) = gateway.reload(&[]).await;
+        assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
+        // Some session looks within a second.
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        assert!(!gateway.log().contains("FG0515"), "it met itself: {}", gateway.log());
+    }
+}
+
 #[tokio::test]
 async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() {
     let site = Site::fresh().await;

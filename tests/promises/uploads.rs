@@ -19,7 +19,7 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-use self::client::{Framing, Upload};
+use self::client::{Framing, Shared, Upload};
 use super::{
     explain::explained,
     streaming::{FLAT, GIB, Gibibyte, grown, say, warm},
@@ -131,6 +131,40 @@ async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
     drop(upload);
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+}
+
+/// As a proxy in front of the gateway has them.
+#[tokio::test]
+async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_of_its_body_away() {
+    const WAITERS: usize = 24;
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&streaming(site.policy("gw-1")).with("/routes/0/fence/wait", "30s")).await;
+    let tree = site.tree().await;
+    let (shared, body) = (Shared::connect(&gateway).await, body(MIB));
+    let mut holder = shared.upload("/pay/7").await;
+    holder.send(&body[..128 << 10]).await;
+    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    let mut waiting = Vec::new();
+    for _ in 0..WAITERS {
+        let mut upload = shared.upload("/pay/7").await;
+        let body = body.clone();
+        // As much as may be sent; the rest when it is its turn.
+        waiting.push(tokio::spawn(async move {
+            upload.send(&body).await;
+            upload.finish().await
+        }));
+    }
+    tree.locks_become("all that wait", |locks| locks.len() == WAITERS + 1).await;
+    tokio::time::sleep(QUIET).await;
+    let rest = tokio::time::timeout(Duration::from_secs(2), holder.send(&body[128 << 10..])).await;
+    rest.expect("nothing of its body is taken any more");
+    assert_eq!(holder.finish().await, (200, "done".to_owned()));
+    for waited in waiting {
+        assert_eq!(waited.await.expect("no panic"), (200, "done".to_owned()));
+    }
+    let log = site.origin.log();
+    assert!(log.records.iter().all(|record| record.request.body == body), "another body");
+    History::of(&log).assert_holds();
 }
 
 /// Some stream, some do not; each gateway keeps the key between its requests.

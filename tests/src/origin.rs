@@ -189,7 +189,7 @@ impl Shared {
         script
             .by_path
             .get_mut(path)?
-            .pop_front_if(|act| matches!(act, Act::ReadLater(_) | Act::AnswerUnread(..)))
+            .pop_front_if(|act| matches!(act, Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..)))
     }
 
     fn next_act(&self, path: &str) -> Act {

@@ -1,6 +1,6 @@
 //! Reads HTTP/1.1 messages as they came: no name is folded and no field is dropped, so nothing can hide.
 
-use std::io;
+use std::{io, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -29,6 +29,8 @@ pub struct Reader<R> {
     io: R,
     seen: Tap,
     ahead: Vec<u8>,
+    /// Before each piece, then a small one.
+    pause: Option<Duration>,
 }
 
 /// Hears of every piece of input.
@@ -62,7 +64,12 @@ impl Message {
 
 impl<R: AsyncRead + Unpin> Reader<R> {
     pub fn new(io: R, seen: impl FnMut(&[u8]) + Send + 'static) -> Self {
-        Self { io, seen: Box::new(seen), ahead: Vec::new() }
+        Self { io, seen: Box::new(seen), ahead: Vec::new(), pause: None }
+    }
+
+    /// From now on reads a little at a time.
+    pub fn slows_down(&mut self, pause: Duration) {
+        self.pause = Some(pause);
     }
 
     /// Waits for the first byte of the next message; false if the connection ended instead.
@@ -162,11 +169,19 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// Dropping the future loses nothing: what was read is in `ahead`.
     async fn more(&mut self) -> io::Result<usize> {
         let before = self.ahead.len();
-        let count = self.io.read_buf(&mut self.ahead).await?;
+        let count = match self.pause {
+            None => self.io.read_buf(&mut self.ahead).await?,
+            Some(pause) => {
+                tokio::time::sleep(pause).await;
+                (&mut self.io).take(A_LITTLE).read_buf(&mut self.ahead).await?
+            }
+        };
         (self.seen)(&self.ahead[before..]);
         Ok(count)
     }
 }
+
+const A_LITTLE: u64 = 16 << 10;
 
 fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("malformed {what}"))

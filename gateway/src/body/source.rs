@@ -113,6 +113,10 @@ impl Live {
         self.by = Some(by);
     }
 
+    pub(super) fn is_due(&self) -> Option<Instant> {
+        self.by
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.by.is_some_and(|by| by <= Instant::now()) {
             return Poll::Ready(Some(Err(BodyError::Overdue { awaited: self.stall.timer.is_some() })));

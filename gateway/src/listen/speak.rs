@@ -180,16 +180,15 @@ async fn parted(course: &Course, timeouts: &Timeouts) {
     }
 }
 
-/// Memory stays bounded whatever clients do: bodies that nobody reads take at most `CONNECTION_WINDOW` per connection,
-/// and at most `STREAM_WINDOW` for each request in flight; answers that nobody takes at most `SEND_BUFFER` for each.
-/// With the default limits that is less than a gigabyte, and reached only by clients that try. An adaptive window
-/// would be as large as a client makes us believe its network is.
+/// Memory stays bounded whatever clients do: bodies that nobody reads take at most `STREAM_WINDOW` for each request in
+/// flight, and answers that nobody takes at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and
+/// reached only by clients that try. An adaptive window would be as large as a client makes us believe its network is.
 fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
     let mut http2 = http2::Builder::new(OnThisWorker);
     http2
         .timer(TokioTimer::new())
         .adaptive_window(false)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(connection_window(limits.streams))
         .initial_stream_window_size(STREAM_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_concurrent_streams(u32::try_from(limits.streams).unwrap_or(u32::MAX))
@@ -207,8 +206,11 @@ const SPARE_FIELDS: usize = 156;
 const SPARE_HEADER: usize = 16 << 10;
 /// The HTTP library takes no smaller buffer.
 const LEAST_BUFFER: usize = 8192;
-const CONNECTION_WINDOW: u32 = 512 << 10;
 const STREAM_WINDOW: u32 = 64 << 10;
+/// Of a connection, beside what its streams leave unread.
+const SPARE_WINDOW: u32 = 512 << 10;
+/// No window is larger (RFC 9113, 6.9.1).
+const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 const SEND_BUFFER: usize = 32 << 10;
 /// Streams that were reset before they were served (CVE-2023-44487): beyond that the connection is closed.
 const PENDING_RESETS: usize = 20;
@@ -219,6 +221,14 @@ const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
 /// For a client to read that it has to go.
 const PARTING: Duration = Duration::from_secs(4);
+
+/// Bodies are left unread while they wait for a lock or for a slow upstream. What they leave is taken off the window of
+/// the connection as well: if all streams together could use it up, nothing would come any more for the one that holds
+/// the lock, and it would end as if its client had stopped.
+fn connection_window(streams: usize) -> u32 {
+    let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+    streams.saturating_mul(STREAM_WINDOW).saturating_add(SPARE_WINDOW).min(LARGEST_WINDOW)
+}
 
 /// Runs the streams of an HTTP/2 connection beside it, on the same thread.
 #[derive(Clone, Copy)]

@@ -149,6 +149,7 @@ async fn establish<C: Connect>(
         });
     }
     let member = paths.member(&settings.gateway, link.id());
+    settings.member.others().is_ours(&member);
     era::register(&link, &paths, &era, &member, &settings.member.data()).await?;
     info!(
         session = format_args!("{:#x}", link.id()),

@@ -6,7 +6,7 @@ mod reply;
 mod stamp;
 mod switch;
 
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::listed,
@@ -25,7 +25,7 @@ use tracing::{error, info};
 
 use self::{
     fate::{Failed, failed, given_up, not_connected, not_connected_kind},
-    patience::Patience,
+    patience::{Late, Patience},
     reply::{Answer, is_coded, judge_endpoint, refused_stale},
     stamp::stamp,
     switch::Switch,
@@ -132,16 +132,13 @@ impl<N: Network> Forward<N> {
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
         let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
-        let patience = Patience { upload: http.body().upload(), fenced: evidence.is_some() };
+        let patience = Patience::with(http.body(), evidence.is_some());
         let answer = lend.link().send(http);
         let (limit, level) = (lend.upstream().response_timeout, lend.upstream().fencing);
         let progress = lend.link().progress();
         let answered = tokio::select! {
             answered = answer => answered,
-            () = patience.over(progress, limit) => {
-                lend.failed();
-                return Err(self.abandoned(&lend, "timeout", Reason::OutcomeLate, format!("no answer within {limit:?}")));
-            }
+            late = patience.over(progress, limit) => return Err(self.too_late(&lend, late, limit)),
             () = patience.unproven(evidence.as_deref(), level, &self.clock) => {
                 let why = "the session could not be proven any more".to_owned();
                 return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
@@ -203,6 +200,20 @@ impl<N: Network> Forward<N> {
         self.metrics.guard_refused(notes.route.get(), account.word().unwrap_or(refusal.reason));
         answer.spent().await;
         Err(Failed::Refused(refusal))
+    }
+
+    /// A client that let its time pass says nothing about the endpoint.
+    fn too_late(&self, lend: &Lend, late: Late, limit: Duration) -> Failed {
+        let detail = match late {
+            Late::Answer => format!("no answer within {limit:?}"),
+            Late::Taking => "the request was not taken within its `upload_timeout`".to_owned(),
+            Late::Sending => {
+                let detail = "the request did not come within its `upload_timeout`".to_owned();
+                return Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
+            }
+        };
+        lend.failed();
+        self.abandoned(lend, "timeout", Reason::OutcomeLate, detail)
     }
 
     /// Not waited for any longer.

@@ -202,6 +202,39 @@ async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
     assert_eq!(upload.answer().await, (408, "unknown".to_owned()));
 }
 
+/// It takes a little now and then, so that no other limit of time is reached.
+#[tokio::test]
+async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_judged_for_it() {
+    let site = Site::alone().await;
+    let endpoints = [site.origin.door("a"), site.origin.door("b")];
+    let policy = streaming(site.policy("gw-1"))
+        .with("/upstreams/ledger/endpoints", json!(endpoints.map(|endpoint| format!("http://{endpoint}"))))
+        .with("/upstreams/ledger/eject", json!({"failures": 1, "for": "60s"}))
+        .with("/upstreams/ledger/response_timeout", "10s")
+        .with("/routes/0/fence/wait", "20s")
+        .with("/routes/0/fence/upload_timeout", "2s");
+    let gateway = Gateway::start(&policy).await;
+    site.origin.script("/pay/7", [Act::ReadSlowly(Duration::from_millis(20))]);
+    let body = body(48 * MIB);
+    let mut upload = Upload::begin(&gateway, Framing::Length, "/pay/7", body.len()).await;
+    let began = Instant::now();
+    let uploading = tokio::spawn(async move {
+        upload.send(&body).await;
+        upload.answer().await
+    });
+    site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
+    let next = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(next.status, 200, "not given on");
+    assert!(began.elapsed() < Duration::from_secs(6), "held for {:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_secs(2), "not exercised: it ended after {:?}", began.elapsed());
+    assert!(broken_off(&site, "/pay/7", 1).await.whole.is_none(), "it looked complete");
+    // Not 408: its client was there all the time.
+    assert_eq!(uploading.await.expect("no panic"), (504, "unknown".to_owned()));
+    let metrics = gateway.metrics().await;
+    assert_eq!(metrics.sum("fencegate_upstream_errors_total", &["kind=\"timeout\""]), 1.0);
+    assert_eq!(metrics.sum("fencegate_upstream_ejections_total", &[]), 1.0, "nobody said it is too slow");
+}
+
 #[tokio::test]
 async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
     for level in ["none", "upstream"] {

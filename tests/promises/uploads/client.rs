@@ -1,10 +1,13 @@
 //! Clients that send a body in pieces, and go in the middle of it.
 
-use std::{future::poll_fn, io, time::Duration};
+use std::{future::poll_fn, io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use fencegate_tests::{client::Raw, gateway::Gateway, patience::patiently};
-use h2::{Reason, SendStream, client::ResponseFuture};
+use h2::{
+    Reason, SendStream,
+    client::{ResponseFuture, SendRequest},
+};
 use hyper::Request;
 use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinHandle};
 
@@ -24,32 +27,56 @@ pub(super) enum Upload {
     Stream(Stream),
 }
 
-/// The only one of its connection.
+/// One of HTTP/2.
 pub(super) struct Stream {
     body: SendStream<Bytes>,
     answer: ResponseFuture,
-    connection: JoinHandle<()>,
+    /// Where it is the only one.
+    _connection: Option<Shared>,
 }
 
-impl Drop for Stream {
+/// An HTTP/2 connection, for many uploads.
+pub(super) struct Shared {
+    requests: SendRequest<Bytes>,
+    address: SocketAddr,
+    running: JoinHandle<()>,
+}
+
+impl Drop for Shared {
     fn drop(&mut self) {
-        self.connection.abort();
+        self.running.abort();
+    }
+}
+
+impl Shared {
+    pub(super) async fn connect(gateway: &Gateway) -> Self {
+        let address = gateway.public;
+        let stream = TcpStream::connect(address).await.expect("listens");
+        let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        Self { requests, address, running: tokio::spawn(async { drop(connection.await) }) }
+    }
+
+    pub(super) async fn upload(&self, path: &str) -> Upload {
+        let (answer, body) = self.ask(path, None).await;
+        Upload::Stream(Stream { body, answer, _connection: None })
+    }
+
+    async fn ask(&self, path: &str, length: Option<usize>) -> (ResponseFuture, SendStream<Bytes>) {
+        let mut request = Request::post(format!("http://{}{path}", self.address));
+        if let Some(length) = length {
+            request = request.header("content-length", length);
+        }
+        let request = request.body(()).expect("a request");
+        let mut requests = self.requests.clone().ready().await.expect("HTTP/2");
+        requests.send_request(request, false).expect("HTTP/2")
     }
 }
 
 impl Stream {
     async fn begin(gateway: &Gateway, path: &str, length: Option<usize>) -> Self {
-        let stream = TcpStream::connect(gateway.public).await.expect("listens");
-        let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
-        let connection = tokio::spawn(async { drop(connection.await) });
-        let mut request = Request::post(format!("http://{}{path}", gateway.public));
-        if let Some(length) = length {
-            request = request.header("content-length", length);
-        }
-        let mut requests = requests.ready().await.expect("HTTP/2");
-        let request = request.body(()).expect("a request");
-        let (answer, body) = requests.send_request(request, false).expect("HTTP/2");
-        Self { body, answer, connection }
+        let connection = Shared::connect(gateway).await;
+        let (answer, body) = connection.ask(path, length).await;
+        Self { body, answer, _connection: Some(connection) }
     }
 
     /// False once the gateway takes no more.

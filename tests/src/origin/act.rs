@@ -17,6 +17,8 @@ pub enum Act {
     HoldInBody(Latch, Reply),
     /// Reads nothing behind the head until let go; then plays the next act of the path.
     ReadLater(Latch),
+    /// Pauses that long before it reads each little piece of the body; then plays the next act of the path.
+    ReadSlowly(Duration),
     /// Answers behind the head, and reads the body when let go.
     AnswerUnread(Latch, Reply),
     /// Reads the request, then resets the connection.

@@ -71,6 +71,7 @@ impl Talk {
         let path = request.word(1).to_owned();
         match self.shared.early_act(&path) {
             Some(Act::ReadLater(latch)) => latch.passed().await,
+            Some(Act::ReadSlowly(pause)) => self.reader.slows_down(pause),
             Some(Act::AnswerUnread(latch, reply)) => {
                 self.answer(&reply).await?;
                 latch.passed().await;
@@ -108,7 +109,9 @@ impl Talk {
                 self.finish(second).await?;
             }
             Act::Reset => return self.reset(),
-            Act::ReadLater(_) | Act::AnswerUnread(..) => unreachable!("played before the body"),
+            Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..) => {
+                unreachable!("played before the body")
+            }
             Act::CloseInHead => return self.close(b"HTTP/1.1 200 Scr").await,
             Act::CloseInBody(reply) => {
                 let rest = reply.rest();

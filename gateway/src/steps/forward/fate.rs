@@ -42,6 +42,11 @@ pub(super) fn failed(
     if let Some(reason) = of_the_client(upload, sent) {
         return Failed::Refused(Refusal::new(reason, detail));
     }
+    if upload.is_some_and(|upload| upload.coming() == Coming::Overdue) {
+        metrics.upstream_error(&lend.upstream().name, "timeout");
+        lend.failed();
+        return Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
+    }
     metrics.upstream_error(&lend.upstream().name, if sent == Sent::Nothing { "unsent" } else { "broken" });
     let reused = lend.link().reused;
     if cause == Cause::Closed && !(reused && sent == Sent::Nothing) {
@@ -64,9 +69,12 @@ pub(super) fn failed(
 /// Where it was the body of the request that broke or did not come, and not the service: slow clients must not look like
 /// an endpoint that is ill.
 fn of_the_client(upload: Option<&Exchange>, sent: Sent) -> Option<Reason> {
-    match (upload?.coming(), sent) {
+    let upload = upload?;
+    match (upload.coming(), sent) {
         (Coming::Broken, Sent::Nothing) => Some(Reason::Malformed),
         (Coming::Broken, Sent::Something) => Some(Reason::BodyBroken),
+        // It was there, and taken too slowly.
+        (Coming::Overdue, _) if !upload.stalled.get() => None,
         (Coming::Overdue, Sent::Nothing) => Some(Reason::SlowRequest),
         (Coming::Overdue, Sent::Something) => Some(Reason::OutcomeLate),
         _ => None,

@@ -29,6 +29,9 @@ install_missing() {
         need python3-venv python3 -c 'import ensurepip'
         need nodejs command -v node
         need npm command -v npm
+        # The page, in a browser.
+        need chromium command -v chromium
+        need chromium-driver command -v chromedriver
         # It watches a live installation with the shipped rules and dashboards.
         need prometheus command -v prometheus
         need prometheus-alertmanager command -v amtool

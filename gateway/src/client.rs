@@ -8,14 +8,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header, header::HeaderValue};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+
+use crate::upstream::tls::Secured;
 
 /// One connection, made when it is needed, and again when it broke.
 pub struct Client {
     address: SocketAddr,
+    /// How the other end is called.
+    host: String,
+    bearer: Option<HeaderValue>,
+    tls: Option<Secured>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -36,6 +43,8 @@ pub enum Unanswered {
     /// Nothing was sent.
     #[error("connect")]
     Connect(#[source] io::Error),
+    #[error("speak TLS")]
+    Tls(#[source] io::Error),
     #[error("the connection broke")]
     Broken(#[from] hyper::Error),
     #[error("no answer within {0:?}")]
@@ -44,7 +53,29 @@ pub enum Unanswered {
 
 impl Client {
     pub fn of(address: SocketAddr) -> Self {
-        Self { address, connection: None }
+        Self { address, host: address.to_string(), bearer: None, tls: None, connection: None }
+    }
+
+    /// By this name, with its port.
+    #[must_use]
+    pub fn called(self, host: &str) -> Self {
+        Self { host: host.to_owned(), ..self }
+    }
+
+    /// Shows a token. What no field can carry is not shown.
+    #[must_use]
+    pub fn bearing(self, token: &[u8]) -> Self {
+        let bearer = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
+        let bearer = bearer.map(|mut value| {
+            value.set_sensitive(true);
+            value
+        });
+        Self { bearer, ..self }
+    }
+
+    #[must_use]
+    pub fn over(self, tls: Secured) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -103,13 +134,16 @@ impl Client {
     ) -> Result<Answer, Unanswered> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
-            None => connect(self.address).await?,
+            None => self.connect().await?,
         };
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, self.address.to_string())
+            .header(header::HOST, &self.host)
             .header(header::CONTENT_TYPE, "application/json");
+        if let Some(bearer) = &self.bearer {
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
         if let Some(operation) = operation {
             request = request.header("idempotency-key", operation);
         }
@@ -128,9 +162,19 @@ impl Client {
     }
 }
 
-async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
-    let stream = TcpStream::connect(address).await.map_err(Unanswered::Connect)?;
-    stream.set_nodelay(true).map_err(Unanswered::Connect)?;
+impl Client {
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
+        let stream = TcpStream::connect(self.address).await.map_err(Unanswered::Connect)?;
+        stream.set_nodelay(true).map_err(Unanswered::Connect)?;
+        let Some(tls) = &self.tls else { return over(stream).await };
+        let (stream, _) = tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(Unanswered::Tls)?;
+        over(stream).await
+    }
+}
+
+async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends when the sender is dropped; what broke it is told to whoever waits for an answer.
     tokio::spawn(connection);

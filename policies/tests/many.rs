@@ -35,7 +35,7 @@ fn policy(routes: usize, key: &str) -> String {
 }
 
 fn loaded(text: &str) -> Gateway {
-    let Loaded { plan, diagnostics, traces: _ } = load(text);
+    let Loaded { plan, diagnostics, .. } = load(text);
     assert_eq!(diagnostics, [], "{:?}", diagnostics.first());
     plan.expect("sound")
 }

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +28,7 @@ pub(crate) struct Gateway {
     child: Child,
     pub(crate) public: SocketAddr,
     admin: SocketAddr,
+    file: PathBuf,
 }
 
 impl Gateway {
@@ -43,8 +45,14 @@ impl Gateway {
         upstream: SocketAddr,
         behind: Behind,
     ) -> Outcome<Self> {
+        Self::of(run, &policy(name, zookeeper, upstream, behind))
+    }
+
+    /// Of a file of its own. Returns when it can grant locks.
+    pub(crate) fn of(run: &Run, policy: &Value) -> Outcome<Self> {
+        let name = policy["name"].as_str().ok_or("a gateway has a name")?;
         let file = run.folder().join(format!("{name}.yaml"));
-        fs::write(&file, policy(name, zookeeper, upstream, behind).to_string())?;
+        fs::write(&file, policy.to_string())?;
         let arguments = [
             "run".as_ref(),
             "--init".as_ref(),
@@ -55,7 +63,17 @@ impl Gateway {
         let child = Child::spawn(run.gateway(), arguments)?;
         let (public, admin) = (listening(&child, "public")?, listening(&child, "admin")?);
         becomes_ready(admin, &child)?;
-        Ok(Self { child, public, admin })
+        Ok(Self { child, public, admin, file })
+    }
+
+    /// Has it take another file over, and returns when that is in force.
+    pub(crate) fn rewritten(&self, text: &str) -> Outcome<()> {
+        fs::write(&self.file, text)?;
+        let answer = ask(self.admin, "POST", "/api/v1/reload")?;
+        match answer.contains("\"result\":\"applied\"") {
+            true => Ok(()),
+            false => Err(format!("not taken over: {}", answer.chars().take(500).collect::<String>()).into()),
+        }
     }
 
     /// Drains, so that no lock of this turn is there in the next.
@@ -145,11 +163,17 @@ pub(crate) fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
     Ok(address(&line).expect("found by it"))
 }
 
-/// HTTP/1.0: the answer ends with the connection and is not chunked.
 fn get(server: SocketAddr, path: &str) -> Outcome<String> {
+    ask(server, "GET", path)
+}
+
+/// HTTP/1.0: the answer ends with the connection and is not chunked.
+fn ask(server: SocketAddr, method: &str, path: &str) -> Outcome<String> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {server}\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("{method} {path} HTTP/1.0\r\nHost: {server}\r\nContent-Length: 0\r\n\r\n").as_bytes(),
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)

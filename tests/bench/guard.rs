@@ -48,14 +48,14 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
             let theirs = without()?;
             (with()?, theirs)
         };
-        eprintln!("round {round}: with a guard {ours:.0}, without {theirs:.0} requests/s");
+        run.tell(&format!("round {round}: with a guard {ours:.0}, without {theirs:.0} requests/s"));
         same.push(Round { ours, theirs });
         guard.stop()?;
         // A guard of its own: the tokens of the gateway above are far below those of the load.
         let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ensemble)?;
         let theirs = ONE_AT_A_TIME.ask(run, guard.public, run.window)?.per_second;
         let ours = NEW.ask(run, guard.public, run.window)?.per_second;
-        eprintln!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one");
+        run.tell(&format!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one"));
         new.push(Round { ours, theirs });
         guard.stop()?;
     }

@@ -88,7 +88,11 @@ impl Site<'_> {
             theirs = self.theirs(duel)?;
             ours = self.ours(duel)?;
         }
-        eprintln!("round {round}: {} x{}: {ours:.0} beside {theirs:.0}", duel.route, duel.clients.len());
+        self.run.tell(&format!(
+            "round {round}: {} x{}: {ours:.0} beside {theirs:.0}",
+            duel.route,
+            duel.clients.len()
+        ));
         Ok(Round { ours, theirs })
     }
 

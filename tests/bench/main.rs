@@ -11,6 +11,7 @@ mod nginx;
 mod process;
 mod proxy;
 mod report;
+mod routes;
 mod run;
 mod wrk;
 
@@ -42,12 +43,17 @@ enum Suite {
     Locks,
     Proxy,
     Guard,
+    Routes,
     All,
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 3] =
-    [(Suite::Locks, locks::measure), (Suite::Proxy, proxy::measure), (Suite::Guard, guard::measure)];
+const SUITES: [(Suite, Measure); 4] = [
+    (Suite::Locks, locks::measure),
+    (Suite::Proxy, proxy::measure),
+    (Suite::Guard, guard::measure),
+    (Suite::Routes, routes::measure),
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

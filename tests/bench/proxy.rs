@@ -44,7 +44,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-proxy"), ZOOKEEPER)?;
     let site = Site { run, zookeeper, service: Nginx::service(run)? };
     let alone = load("/unfenced/").ask(run, site.service.address, WARM_UP)?;
-    eprintln!("the service alone: {:.0} requests/s", alone.per_second);
+    run.tell(&format!("the service alone: {:.0} requests/s", alone.per_second));
 
     let (mut unfenced, mut fenced) = (vec![], vec![]);
     // nginx next to both, now after one and now after the other.
@@ -54,10 +54,10 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         let of = |wanted| taken.iter().find(|(turn, _)| *turn == wanted).map(|&(_, taken)| taken);
         let of = |turn| of(turn).ok_or("every turn is taken in every round");
         let (ours, locked, theirs) = (of(Turn::Unfenced)?, of(Turn::Fenced)?, of(Turn::Nginx)?);
-        eprintln!(
+        run.tell(&format!(
             "round {round}: unfenced {:.0}, fenced {:.0}, nginx {:.0} requests/s",
             ours.per_second, locked.per_second, theirs.per_second
-        );
+        ));
         unfenced.push((ours, theirs));
         fenced.push((locked, theirs));
         order.reverse();

@@ -7,12 +7,16 @@ use std::{
     time::Duration,
 };
 
+use indicatif::ProgressBar;
+
 use crate::Outcome;
 
 pub(crate) struct Run {
     pub(crate) rounds: u32,
     /// Measured in each turn.
     pub(crate) window: Duration,
+    /// Turns on stderr while something is measured, where that is a terminal.
+    progress: ProgressBar,
     /// `<target>`, where Cargo puts what it builds.
     target: PathBuf,
 }
@@ -21,10 +25,17 @@ impl Run {
     pub(crate) fn begin(rounds: u32, seconds: u32) -> Outcome<Self> {
         let own = env::current_exe()?;
         let target = own.ancestors().nth(2).ok_or("not started from <target>/<profile>")?.to_owned();
-        let run = Self { rounds, window: Duration::from_secs(seconds.into()), target };
+        let progress = ProgressBar::new_spinner().with_message("measuring");
+        progress.enable_steady_tick(Duration::from_millis(120));
+        let run = Self { rounds, window: Duration::from_secs(seconds.into()), progress, target };
         run.sweep()?;
         fs::create_dir_all(run.folder())?;
         Ok(run)
+    }
+
+    /// What was found on the way.
+    pub(crate) fn tell(&self, line: &str) {
+        self.progress.suspend(|| eprintln!("{line}"));
     }
 
     /// On a disk, as the target directory is: ZooKeeper's fsync is a part of what is measured.

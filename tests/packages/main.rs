@@ -71,13 +71,21 @@ fn the_package_has_what_it_should_and_lintian_finds_nothing_wrong() {
     assert!(!said.contains("E: ") && !said.contains("W: "), "{said}");
 }
 
-/// A folder with nothing but the binary, its policy, and the names that a container is given.
+/// A static libc takes randomness from there.
+const DEVICES: [&str; 2] = ["random", "urandom"];
+
+/// A folder with nothing but the binary, its policy, and what a container is given: names, and a place for randomness.
 fn empty_root(policy: &Policy) -> TempDir {
     let (installed, home) = (unpacked(), TempDir::new_in(scratch::folder()).expect("a folder"));
     let root = home.path();
     fs::copy(installed.path().join("usr/bin/fencegate"), root.join("fencegate")).expect("the binary");
     fs::write(root.join("policy.yaml"), policy.to_string()).expect("our own folder");
-    fs::create_dir(root.join("etc")).expect("our own folder");
+    for folder in ["etc", "dev"] {
+        fs::create_dir(root.join(folder)).expect("our own folder");
+    }
+    for device in DEVICES {
+        fs::write(root.join(format!("dev/{device}")), "").expect("our own folder");
+    }
     fs::write(root.join("etc/hosts"), "127.0.0.1 localhost upstream.test\n").expect("our own folder");
     home
 }
@@ -90,7 +98,12 @@ async fn the_binary_needs_nothing_but_itself() {
     let policy =
         policy.with("/upstreams/ledger/endpoints", vec![format!("http://upstream.test:{}", door.port())]);
     let home = empty_root(&policy);
-    let entered = ["--map-root-user", "--root", path(home.path()), "/fencegate", "--log-format", "json"];
+    // In namespaces of its own, so that nobody has to be root.
+    let at = path(home.path());
+    let mounts = DEVICES.map(|device| format!("mount --bind /dev/{device} '{at}/dev/{device}'"));
+    let enter = format!("{} && exec chroot '{at}' \"$@\"", mounts.join(" && "));
+    let entered =
+        ["--map-root-user", "--mount", "sh", "-c", &enter, "sh", "/fencegate", "--log-format", "json"];
     let arguments = [&entered[..], &["run", "--init", "-c", "/policy.yaml"]].concat();
     let child = Child::spawn("unshare", arguments).expect("setpriv");
     let said = |line: &str| {

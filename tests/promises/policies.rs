@@ -1,9 +1,10 @@
 //! A bad policy is refused before anything starts: with a code, the place, the line and a caret below what is wrong.
 
 use fencegate_tests::{
-    gateway::{command, write_policy},
+    gateway::{command, command_in, write_policy},
     scratch,
 };
+use serde_json::Value;
 use tempfile::TempDir;
 
 const SOUND: &str = r#"version: 1
@@ -181,4 +182,28 @@ async fn a_file_that_is_not_there_is_named() {
         assert!(matches!(output.status.code(), Some(1 | 78)), "{stderr}");
         assert!(stderr.contains("/nowhere/policy.yaml") && !stderr.contains("panicked"), "{stderr}");
     }
+}
+
+#[tokio::test]
+async fn a_variable_of_the_environment_is_one_value_and_never_more() {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let text = SOUND.replace("account/{path.account}", "${FENCEGATE_KEY:-account}/{path.account}");
+    let file = write_policy(home.path(), &text).display().to_string();
+    let ask = ["explain", "-c", &file, "--format", "json", "POST /pay/7"];
+    for (value, key) in [("", "account/7"), ("konto", "konto/7")] {
+        let output = command_in(&[("FENCEGATE_KEY", value)], &ask).await.expect("started");
+        let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(said["lock"]["keys"][0]["key"], key, "{value}: {said}");
+    }
+    for sly in ["a\"}, enforce: observe, x: \"", "a\n    enforce: observe", "{path.other}"] {
+        let output = command_in(&[("FENCEGATE_KEY", sly)], &["check", &file]).await.expect("started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(78), "{sly}: {said}");
+        assert!(said.contains("error[FG020") && !said.contains("observe\n"), "{sly}: {said}");
+    }
+    let needed = text.replace(":-account}", "}");
+    let file = write_policy(home.path(), &needed).display().to_string();
+    let output = command(&["check", &file]).await.expect("started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("error[FG0136]") && said.contains("FENCEGATE_KEY"), "{said}");
 }

@@ -186,6 +186,17 @@ pub async fn command(arguments: &[&str]) -> io::Result<Output> {
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 
+/// The same, with variables of the environment.
+///
+/// # Errors
+/// When it cannot be started.
+pub async fn command_in(environment: &[(&str, &str)], arguments: &[&str]) -> io::Result<Output> {
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE.as_secs().to_string()).arg(binary()).args(arguments);
+    command.envs(environment.iter().copied());
+    spawn_blocking(move || command.output()).await.expect("no panic")
+}
+
 /// Writes a policy file and gives its path.
 ///
 /// # Panics

@@ -129,6 +129,13 @@ impl Launch {
         self
     }
 
+    /// The same store under another file, which has to name it.
+    #[must_use]
+    pub fn reading(mut self, file: Policy) -> Self {
+        self.file = file;
+        self
+    }
+
     /// Arms a failpoint, in the language of the `fail` crate.
     #[must_use]
     pub fn failpoint(mut self, name: &str, action: &str) -> Self {

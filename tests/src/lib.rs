@@ -5,8 +5,10 @@
 //! that records and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
 //! and [`hop`] what may stand between, [`hosts`] the names that
 //! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
-//! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`memory`] is a ZooKeeper for simulated time.
+//! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
+//! shows what happens, and [`browser`] who looks at it. [`memory`] is a ZooKeeper for simulated time.
 
+pub mod browser;
 pub mod case;
 pub mod client;
 pub mod ensemble;
@@ -18,6 +20,7 @@ pub mod hop;
 pub mod hosts;
 pub mod ledger;
 pub mod link;
+pub mod live;
 pub mod load;
 pub mod memory;
 pub mod origin;

@@ -8,7 +8,12 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::{cores, failed, log::Format, policy, told};
+use super::{
+    admin::{Of, Place},
+    cores, failed,
+    log::Format,
+    policy, told,
+};
 use crate::serve::guard;
 
 #[derive(Debug, Args)]
@@ -65,12 +70,8 @@ enum Verb {
 /// Which guard is meant, and how its answer is shown.
 #[derive(Debug, Args)]
 struct Running {
-    /// The file that the guard was started with: its admin address is taken from there.
-    #[arg(short = 'c', long = "config", value_name = "GUARD", required_unless_present = "admin")]
-    policy: Option<PathBuf>,
-    /// The admin address of the guard.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "policy")]
-    admin: Option<String>,
+    #[command(flatten)]
+    place: Place,
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -93,33 +94,13 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
         let init = floor.zip(ensemble).map(|(floor, ensemble)| guard::Init { floor, ensemble });
         return guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| failed(&trouble));
     };
-    let admin = verb.guard().admin()?;
-    ask::run(&verb, &admin).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
+    let found = verb.guard().place.found(Of::Guard)?;
+    ask::run(&verb, &found).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
 }
 
 impl Verb {
     fn guard(&self) -> &Running {
         let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
         guard
-    }
-}
-
-impl Running {
-    /// Host and port of the admin listener.
-    fn admin(&self) -> Result<String, ExitCode> {
-        if let Some(admin) = &self.admin {
-            return Ok(admin.clone());
-        }
-        let plan = policy::read_guard(self.policy.as_ref().expect("one of the two is required"))?;
-        let mut address = plan.serving.admin.address;
-        if address.ip().is_unspecified() {
-            // It listens everywhere, so here as well.
-            address.set_ip(if address.is_ipv4() {
-                std::net::Ipv4Addr::LOCALHOST.into()
-            } else {
-                std::net::Ipv6Addr::LOCALHOST.into()
-            });
-        }
-        Ok(address.to_string())
     }
 }

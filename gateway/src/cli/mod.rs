@@ -1,16 +1,20 @@
 //! The command line: what can be asked of the one binary, and what it exits with.
 
+mod admin;
 mod check;
 mod ensemble;
 mod era;
 mod explain;
 mod guard;
 mod keys;
+mod locks;
 mod log;
 mod once;
 mod policy;
 mod print;
 mod reload;
+mod table;
+mod top;
 mod when;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -57,6 +61,15 @@ enum Command {
     Check(check::Arguments),
     /// Have a running gateway read its policy again, as SIGHUP does, and say what changes.
     Reload(reload::Arguments),
+    /// What a running gateway holds, and who waits for it.
+    Locks(locks::Listing),
+    /// Look at one lock of a running gateway, or break it.
+    #[command(subcommand)]
+    Lock(locks::Verb),
+    /// The same as `locks`, as a table that renews itself, with the keys that are waited for longest.
+    Top(top::Top),
+    /// Have a running gateway end in order, as SIGTERM does.
+    Drain(locks::Draining),
     /// What would become of a request, without sending it; or the long story of an error code.
     Explain(explain::Explain),
     /// Print a starter file with comments. Redirect it, edit it, check it.
@@ -109,6 +122,10 @@ pub fn run() -> ExitCode {
         }),
         Command::Guard(arguments) => guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Locks(listing) => locks::list(&listing),
+        Command::Lock(verb) => locks::run(&verb),
+        Command::Top(asked) => top::run(&asked),
+        Command::Drain(draining) => locks::drain(&draining),
         Command::Reload(arguments) => reload::run(&arguments),
         Command::Explain(asked) => explain::run(&asked).map(|said| println!("{said}")),
         Command::Init { starter } => print::print(starter.text().as_bytes()),

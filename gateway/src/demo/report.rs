@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::audit::Findings;
@@ -15,6 +16,8 @@ use super::{Format, Level};
 pub(super) struct Narrator {
     format: Format,
     began: Instant,
+    /// Turns on stderr while something is waited for, where that is a terminal; elsewhere it is not there.
+    waiting: ProgressBar,
 }
 
 /// What was claimed and what was found.
@@ -82,10 +85,13 @@ impl Summary {
 
 impl Narrator {
     pub(super) fn of(format: Format) -> Self {
-        Self { format, began: Instant::now() }
+        let waiting = ProgressBar::new_spinner();
+        waiting.enable_steady_tick(TURN);
+        Self { format, began: Instant::now(), waiting }
     }
 
     pub(super) fn title(&self, level: Level) {
+        self.waiting.set_message("starting ZooKeeper, the ledger and the gateways");
         self.raw(match level {
             Level::Guard => {
                 "One frozen gateway, one late debit, and a guard before a service that knows nothing of fencing."
@@ -121,6 +127,7 @@ impl Narrator {
 
     pub(super) fn chapter(&self, title: &str) {
         self.raw(&format!("\n{title}"));
+        self.waiting.set_message(title.to_owned());
     }
 
     pub(super) fn line(&self, text: &str) {
@@ -176,6 +183,7 @@ impl Narrator {
     }
 
     pub(super) fn sum_up(&self, summary: &Summary) {
+        self.waiting.finish_and_clear();
         for Claim { text, holds } in summary.claims() {
             self.raw(&format!("  {} {text}", if holds { "yes" } else { "NO " }));
         }
@@ -217,12 +225,22 @@ impl Narrator {
     }
 
     fn raw(&self, line: &str) {
-        match self.format {
+        self.waiting.suspend(|| match self.format {
             Format::Text => write(&mut io::stdout(), line),
             Format::Json => write(&mut io::stderr(), line),
-        }
+        });
     }
 }
+
+/// Interrupted, too, the line of the terminal is left empty.
+impl Drop for Narrator {
+    fn drop(&mut self) {
+        self.waiting.finish_and_clear();
+    }
+}
+
+/// Between two pictures of what turns.
+const TURN: Duration = Duration::from_millis(120);
 
 /// Whoever has stopped reading has seen enough; the exit code still tells.
 fn write(out: &mut dyn Write, line: &str) {

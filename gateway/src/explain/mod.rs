@@ -73,6 +73,8 @@ pub struct Destination {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Lock {
     pub keys: Vec<Held>,
+    /// Other routes whose requests may lock the same keys.
+    pub also: Vec<String>,
     pub mode: &'static str,
     pub wait: String,
     /// The answer when the wait is over.
@@ -228,7 +230,10 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
     let fenced = keyed.fenced.as_ref()?;
     let fence = fenced.fence(&gateway.serving);
     let paths = Paths::below(&gateway.zookeeper.root);
+    let others = gateway.serving.routes.routes().iter().filter(|route| route.id != fenced.route);
+    let also = others.filter(|route| route.fence.as_ref().is_some_and(|other| fence.may_share_key(other)));
     Some(Lock {
+        also: also.map(|route| route.name.to_string()).collect(),
         keys: fenced.keys.iter().map(|key| Held { key: key.to_string(), path: paths.lock(key) }).collect(),
         mode: fenced.mode.word(),
         wait: text::duration(fence::wait(keyed, fence)),

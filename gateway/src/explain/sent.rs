@@ -58,7 +58,8 @@ fn of_the_moment(fields: &mut HeaderMap) {
 fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
     let Some(fenced) = &keyed.fenced else { return };
     let upstream = gateway.serving.upstream(keyed.upstream);
-    let token = Token::new(1, 0, 1).expect("the first token of all");
+    // Of a number that no other field has.
+    let token = Token::new(1_234_567_890_123, 0, 1).expect("a number that a token may have");
     forward::claim(fields, token, &fenced.keys, fenced.mode, upstream);
     let (text, number) = (token.to_string(), token.number().to_string());
     for (name, value) in fields.iter_mut() {

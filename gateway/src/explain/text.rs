@@ -73,6 +73,9 @@ impl Display for Lock {
             line(f, "key", &held.key)?;
             line(f, "lock", &held.path)?;
         }
+        if !self.also.is_empty() {
+            line(f, "also by", self.also.join(", "))?;
+        }
         line(f, "mode", self.mode)?;
         line(f, "wait", format_args!("{}, then {}", self.wait, self.locked_status))?;
         line(f, "queue", self.queue)?;

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
-    ended::Cause,
+    ended::{Cause, Ended},
     grant::{Caller, Grant, NotGranted, Stop},
     layout::{self, Place},
     queue::Due,
@@ -133,9 +133,12 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
     let mut watching = true;
     let mut over = false;
     loop {
-        if let Some(ended) = slot.take_if_due() {
+        let told = |ended: Ended| {
             live.metrics.tenure_used(ended.dispatches);
-            return live.metrics.tenure_ended(ended.cause);
+            live.metrics.tenure_ended(ended.cause);
+        };
+        if slot.take_if_due(told) {
+            return;
         }
         let rest = match slot.due() {
             Due::Keep(rest) => rest,

@@ -331,11 +331,15 @@ impl Slot {
         self.entry().queue.due(self.clock.now())
     }
 
-    /// Gives the tenure up if it is due, in one step: nothing can be started in between.
-    pub(super) fn take_if_due(&self) -> Option<Ended> {
+    /// Gives the tenure up if it is due, in one step: nothing can be started in between. Whether nothing is held.
+    pub(super) fn take_if_due(&self, told: impl FnOnce(Ended)) -> bool {
         let now = self.clock.now();
         let mut entry = self.entry();
-        if entry.queue.due(now) == Due::End { entry.queue.take(now) } else { None }
+        let ends = entry.queue.due(now) == Due::End;
+        if ends && let Some(ended) = entry.queue.take(now) {
+            told(ended);
+        }
+        ends
     }
 
     /// Another holder is before us: those who do not wait leave. An error when nobody is left.

@@ -13,7 +13,7 @@ pub enum Severity {
 macro_rules! codes {
     ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
         /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security,
-        /// `FG05..` met at start, beyond the file.
+        /// `FG05..` met at start, beyond the file, `FG06..` met by a command that asks a running process.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $name,)*
@@ -136,6 +136,11 @@ codes! {
     FolderUnusable    "FG0514" Error "a folder cannot be written"
     PlansDiffer       "FG0515" Warning "gateways of one installation lock other keys"
     NoTraces          "FG0516" Error "this build sends no traces"
+
+    AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
+    AdminCloses       "FG0602" Error "the admin listener does not let the command in"
+    BreakNotMeant     "FG0603" Error "a lock is not broken without `--yes`"
+    StillRunning      "FG0604" Error "a process that was to end is still running"
 }
 
 impl fmt::Display for Code {

@@ -63,6 +63,11 @@ pub enum Enforce {
 }
 
 impl Fence {
+    /// Some requests of this one and some of `other` may lock one key, as far as the templates show.
+    pub fn may_share_key(&self, other: &Self) -> bool {
+        self.keys.iter().any(|ours| other.keys.iter().any(|theirs| ours.shape() == theirs.shape()))
+    }
+
     /// Keys in one set: each is a node of one transaction, and all of them stand in one header field.
     pub const MOST_KEYS: usize = 16;
 

@@ -84,15 +84,19 @@ fn an_audit_line_does_not_name_what_a_path_names() {
     assert_eq!(action("/api/v1/operations/abc/resolve"), "operations.resolve");
 }
 
+async fn goes_wrong() -> StatusCode {
+    panic!("on purpose")
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn what_goes_wrong_on_the_way_leaves_its_line_too() {
     let lines = Lines::default();
     let written = lines.clone();
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
     let _listening = tracing::subscriber::set_default(log);
-    let wrong = async || None::<()>.expect("on purpose");
-    let routes =
-        Router::new().route("/api/v1/drain", post(wrong)).layer(middleware::from_fn_with_state(door(), pass));
+    let routes = Router::new()
+        .route("/api/v1/drain", post(goes_wrong))
+        .layer(middleware::from_fn_with_state(door(), pass));
     let mut asked = Request::post("/api/v1/drain").header(HOST, "127.0.0.1").body(Body::empty());
     let caller = Caller { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
     asked.as_mut().expect("a request").extensions_mut().insert(caller);

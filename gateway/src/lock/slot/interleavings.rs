@@ -84,7 +84,7 @@ fn attend(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
             slot.granted(grant(epoch).0, mode, rules);
             slot.contended();
         }
-        while !slot.take_if_due() {
+        while !slot.take_if_due(|_| {}) {
             slot.start_waiting();
             shuttle::thread::yield_now();
         }

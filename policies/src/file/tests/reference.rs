@@ -32,7 +32,7 @@ const GUARD_FILE: [(&str, &str); 2] = [("", "## The file of a guard"), ("/journa
 
 /// Places of which the fields are described with those of another place, by a sentence of the reference.
 const ELSEWHERE: [&str; 4] = ["/defaults", "/admin/tls", "/listeners/*/tls/certificates/*", "/unmatched"];
-const GUARD_ELSEWHERE: [&str; 3] = ["/listener", "/admin", "/upstream"];
+const GUARD_ELSEWHERE: [&str; 4] = ["/listener", "/admin", "/upstream", "/log"];
 
 /// One row of a table.
 #[derive(Debug, Clone)]
@@ -133,6 +133,7 @@ fn least() -> Value {
         "version": 1,
         "listeners": {"one": {"address": "127.0.0.1:8080", "tls": {"certificates": [{"certificate_file": "/a", "key_file": "/b"}]}}},
         "zookeeper": {"servers": ["zk1:2181"]},
+        "log": {"traces": {"endpoint": "http://a:1"}},
         "upstreams": {"one": {"endpoints": ["https://a:1"], "fencing": "upstream", "health": {"path": "/"}}},
         "routes": [{"name": "one", "upstream": "one", "match": {"path": "/{x}"}, "fence": {"key": "{path.x}", "once": {}}}],
     })
@@ -180,8 +181,8 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
         for row in rows(heading) {
             let Some(default) = written_default(&row.default) else { continue };
             for name in &row.names {
-                // Those that depend on the machine, or on another field.
-                if name.ends_with("...") || ["store", "direct"].contains(&name.as_str()) {
+                // Those that are an error without another field beside them.
+                if name.ends_with("...") || ["store", "direct", "upload_timeout"].contains(&name.as_str()) {
                     continue;
                 }
                 let (mut written, way) = (least.clone(), format!("{root}/{}", name.replace('.', "/")));

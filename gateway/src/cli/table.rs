@@ -1,0 +1,61 @@
+//! Lines up columns for a terminal.
+
+use std::fmt;
+
+/// Rows below a head.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) head: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn of<const N: usize>(head: [&'static str; N]) -> Self {
+        Self { head: head.into(), rows: Vec::new() }
+    }
+
+    pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.map(|cell| visible(&cell)).into());
+    }
+
+    pub(super) fn widths(&self) -> Vec<usize> {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([self.head[column].len()]).max().unwrap_or(0)
+        };
+        (0..self.head.len()).map(width).collect()
+    }
+}
+
+/// Control characters would be commands to the terminal.
+fn visible(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let padded: Vec<_> = cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            padded.join("  ").trim_end().to_owned()
+        };
+        writeln!(f, "{}", line(&mut self.head.iter().copied()))?;
+        for row in &self.rows {
+            writeln!(f, "{}", line(&mut row.iter().map(String::as_str)))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_their_heads_and_nothing_commands_the_terminal() {
+        let mut table = Table::of(["KEY", "N"]);
+        table.row(["account/7\u{1b}[2J".into(), "1".into()]);
+        table.row(["b".into(), "22".into()]);
+        assert_eq!(table.to_string(), "KEY            N\naccount/7\u{fffd}[2J  1\nb              22\n");
+    }
+}

@@ -1,0 +1,184 @@
+//! `fencegate top`: what a gateway holds and waits for, as a table that renews itself.
+
+use std::{
+    io::{IsTerminal, stdout},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use ratatui::{
+    DefaultTerminal, Frame,
+    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    layout::{Constraint, Layout},
+    style::{Style, Stylize},
+    text::Line,
+    widgets::{Block, Row, Table as Grid},
+};
+use serde_json::Value;
+
+use super::{
+    admin::{Asker, Of, Place, Trouble, ask},
+    locks::{self, brief},
+    table::Table,
+    told,
+};
+use crate::admin::told::{Contention, Locks};
+
+#[derive(Debug, Args)]
+pub(super) struct Top {
+    /// Print a plain table once, also where there is no terminal.
+    #[arg(long)]
+    once: bool,
+    /// Between two looks, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    every: u64,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What is shown at one moment.
+struct Shown {
+    locks: Locks,
+    hot: Contention,
+    sessions: String,
+}
+
+/// Rows that are asked for.
+const ROWS: usize = 200;
+
+pub(super) fn run(top: &Top) -> Result<(), ExitCode> {
+    let found = top.place.found(Of::Gateway)?;
+    let once = top.once || !stdout().is_terminal();
+    let asked = ask(&found, Of::Gateway, async |gateway| {
+        if once {
+            let shown = look(gateway).await?;
+            print!("{}", text(&shown));
+            return Ok(());
+        }
+        // It puts the terminal back when it unwinds, too: raw mode and the other screen are not left behind.
+        let mut terminal = ratatui::init();
+        let done = watch(&mut terminal, gateway, Duration::from_secs(top.every)).await;
+        ratatui::restore();
+        done
+    });
+    asked.map_err(|trouble| told(&trouble))
+}
+
+async fn look(gateway: &mut Asker) -> Result<Shown, Trouble> {
+    let locks = gateway.get(&format!("/api/v1/locks?limit={ROWS}&by_interest=true")).await?;
+    let hot = gateway.get("/api/v1/contention?top=8").await?;
+    let members = gateway.get("/api/v1/members").await;
+    let sessions = members.map_or_else(|trouble| trouble.to_string(), |told| sessions(&told));
+    Ok(Shown { locks: gateway.read(locks)?, hot: gateway.read(hot)?, sessions })
+}
+
+fn sessions(told: &Value) -> String {
+    let all = told["sessions"].as_array().cloned().unwrap_or_default();
+    let least = all.iter().filter_map(|one| one["proven_for_ms"].as_u64()).min().unwrap_or(0);
+    format!("{} sessions, proven for {} at least", all.len(), brief(least))
+}
+
+fn hot(contention: &Contention) -> Table {
+    let mut table = Table::of(["HOT KEY", "REQUESTS", "IN VAIN", "WAITED"]);
+    for key in &contention.hot {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds")]
+        let waited = brief(key.waited_ms as u64);
+        table.row([key.key.clone(), key.requests.to_string(), key.refused.to_string(), waited]);
+    }
+    table
+}
+
+fn text(shown: &Shown) -> String {
+    let mut text = format!("{}\n{}\n", shown.sessions, locks::text(&shown.locks).trim_end());
+    if !shown.hot.hot.is_empty() {
+        text.push_str(&format!("\n{}", hot(&shown.hot)));
+    }
+    text
+}
+
+async fn watch(terminal: &mut DefaultTerminal, gateway: &mut Asker, every: Duration) -> Result<(), Trouble> {
+    let mut shown = look(gateway).await?;
+    let mut trouble = None;
+    loop {
+        terminal.draw(|frame| draw(frame, &shown, trouble.as_deref()))?;
+        if asked_to_end(every).await? {
+            return Ok(());
+        }
+        match look(gateway).await {
+            Ok(newer) => (shown, trouble) = (newer, None),
+            // What was seen last stays: that the process went away is what somebody may be looking for.
+            Err(gone) => trouble = Some(gone.to_string()),
+        }
+    }
+}
+
+/// `q`, Escape and Ctrl-C end it; any other key looks again at once.
+async fn asked_to_end(every: Duration) -> Result<bool, Trouble> {
+    let polled = tokio::task::spawn_blocking(move || -> std::io::Result<Option<Event>> {
+        if event::poll(every)? { event::read().map(Some) } else { Ok(None) }
+    });
+    let event = polled.await.map_err(std::io::Error::other)??;
+    let Some(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) = event else {
+        return Ok(false);
+    };
+    let interrupted = code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL);
+    Ok(interrupted || matches!(code, KeyCode::Char('q') | KeyCode::Esc))
+}
+
+fn draw(frame: &mut Frame<'_>, shown: &Shown, trouble: Option<&str>) {
+    let tall = u16::try_from(shown.hot.hot.len()).unwrap_or(8).min(8) + 3;
+    let [head, keys, below] =
+        Layout::vertical([Constraint::Length(2), Constraint::Min(5), Constraint::Length(tall)])
+            .areas(frame.area());
+    let Locks { gateway, held, waiting, wanted, .. } = &shown.locks;
+    let first =
+        format!("{gateway}: {held} keys held, {waiting} requests wait for {wanted} keys. {}", shown.sessions);
+    let second = match trouble {
+        Some(trouble) => Line::from(trouble.to_owned()).bold().reversed(),
+        None => Line::from("q ends, any other key looks again").dim(),
+    };
+    frame.render_widget(ratatui::text::Text::from(vec![Line::from(first).bold(), second]), head);
+    frame.render_widget(grid(&locks::rows(&shown.locks.locks)).block(Block::bordered().title("Locks")), keys);
+    frame.render_widget(grid(&hot(&shown.hot)).block(Block::bordered().title("Waited for longest")), below);
+}
+
+fn grid(table: &Table) -> Grid<'static> {
+    let widths = table.widths();
+    let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(40).min(60)));
+    let rows = table.rows.iter().map(|row| Row::new(row.clone()));
+    Grid::new(rows.collect::<Vec<_>>(), widths.collect::<Vec<_>>())
+        .header(Row::new(table.head.clone()).style(Style::new().bold()))
+        .column_spacing(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::{Terminal, backend::TestBackend};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_drawn_in_any_terminal() {
+        let locks = json!({"gateway": "gw-1", "held": 1, "waiting": 1, "wanted": 1, "more": false, "locks": [{
+            "key": "account/7", "waiting": 1, "why": "held-elsewhere", "held": [],
+            "line": [{"route": "pay", "mode": "exclusive", "waits_ms": 90}]}]});
+        let hot = json!({"gateway": "gw-1", "over_ms": 1, "hot": [
+            {"key": "account/7", "requests": 3, "refused": 1, "waited_ms": 12.5, "over_ms": 0.0}]});
+        let shown = Shown {
+            locks: serde_json::from_value(locks).expect("as the API tells it"),
+            hot: serde_json::from_value(hot).expect("as the API tells it"),
+            sessions: "4 sessions".into(),
+        };
+        for (width, height) in [(120, 30), (40, 10), (10, 3), (1, 1)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal of memory");
+            terminal.draw(|frame| draw(frame, &shown, Some("gone"))).expect("drawn");
+            if width == 120 {
+                let drawn = terminal.backend().to_string();
+                assert!(drawn.contains("account/7") && drawn.contains("held-elsewhere"), "{drawn}");
+            }
+        }
+        assert!(text(&shown).contains("account/7"));
+    }
+}

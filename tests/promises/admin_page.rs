@@ -1,0 +1,219 @@
+//! The page shows an operator what happens, in a real browser: without an error in the console, under a strict policy,
+//! readable for everybody, and without scripts too.
+
+use std::{fs, path::PathBuf};
+
+use fencegate_tests::{
+    browser::Browser,
+    client::{Answer, Ask},
+    gateway::Gateway,
+    guarded::Guarded,
+    live::Live,
+    origin::Act,
+    process::Process,
+    site::Site,
+};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::clients::fetched_by_npm;
+
+/// Pictures are kept for whoever wants to look at them.
+fn kept(name: &str, picture: &[u8]) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
+    fs::create_dir_all(&folder).expect("the target folder can be written");
+    let file = folder.join(name);
+    fs::write(&file, picture).expect("the folder can be written");
+    file
+}
+
+/// What axe-core finds that keeps people out.
+async fn violations(browser: &Browser) -> Value {
+    static FETCHED: OnceCell<String> = OnceCell::const_new();
+    let modules = FETCHED.get_or_init(|| fetched_by_npm("axe-core", "axe-core@4.10.3")).await;
+    let folder = modules.strip_prefix("NODE_PATH=").expect("a variable");
+    let axe = fs::read_to_string(format!("{folder}/axe-core/axe.min.js")).expect("fetched");
+    browser.run(&axe).await;
+    let told = browser
+        .run_until_told(
+            r#"const done = arguments[arguments.length - 1];
+            const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+            axe.run(document, { runOnly: { type: "tag", values: tags } }).then((found) => done({
+                passes: found.passes.length,
+                violations: found.violations.map((one) =>
+                    [one.impact, one.id, one.nodes.map((node) => node.html.slice(0, 200))]),
+            }), (error) => done(String(error)));"#,
+        )
+        .await;
+    assert!(told["passes"].as_u64().is_some_and(|passes| passes > 10), "axe did not run: {told}");
+    told["violations"].clone()
+}
+
+/// Nothing was refused by the policy, and no script failed.
+async fn no_complaints(browser: &Browser) {
+    let said = browser.console().await;
+    assert!(said.is_empty(), "the console says {said:#?}");
+}
+
+async fn admin(process: &Process, ask: Ask) -> Answer {
+    ask.to(process.admin).await.expect("an answer")
+}
+
+#[tokio::test]
+async fn an_operator_sees_what_happens_in_light_and_dark() {
+    let (live, browser) = tokio::join!(Live::start(), Browser::start());
+    let url = |gateway: &Gateway| format!("http://{}/", gateway.admin);
+    browser.open(&url(&live.sleeper)).await;
+    // Two samples make a point of the plots.
+    let drawn = "return document.querySelectorAll('#plots polyline.most').length === 2";
+    browser.until("a line in both plots", drawn).await;
+    let text = browser.text().await;
+    for wanted in [
+        "gw-1",
+        "ready",
+        "Why is this waiting?",
+        "account/held",
+        "gw-2 holds it, by its node in ZooKeeper",
+        "account/hot-",
+        "Held locks",
+        "Hot keys",
+        "The last fifteen minutes",
+        "Sessions",
+        "Gateways",
+        "The plan in force",
+    ] {
+        assert!(text.contains(wanted), "no `{wanted}` on the page:\n{text}");
+    }
+    let count = async |what: &str| {
+        let row = format!(
+            "return [...document.querySelectorAll('#safety tr')].find((row) => row.innerText.includes('{what}')).cells[1].innerText"
+        );
+        browser.run(&row).await
+    };
+    assert_eq!(count("Sessions that ended unasked").await.as_str().map(|count| count > "0"), Some(true));
+    assert_eq!(count("refused by a comparing upstream").await, json!("1"));
+    for scheme in ["light", "dark"] {
+        browser.prefers(scheme).await;
+        kept(&format!("gateway-{scheme}.png"), &browser.picture().await);
+        assert_eq!(violations(&browser).await, json!([]), "{scheme}");
+    }
+    no_complaints(&browser).await;
+
+    // What is new comes by itself, and what somebody has in hand stays.
+    browser
+        .run("window.before = document.querySelector('#held'); document.querySelector('#waiting a').focus()")
+        .await;
+    let renewed = "return document.querySelector('#held') !== window.before";
+    browser.until("newer parts", renewed).await;
+    assert_eq!(browser.run("return document.activeElement.tagName").await, json!("A"));
+
+    browser.open(&format!("{}locks/account%2Fheld", url(&live.other))).await;
+    let text = browser.text().await;
+    assert!(text.contains("gw-2 holds it: 1 request of route pay at work"), "{text}");
+    kept("lock.png", &browser.picture().await);
+    assert_eq!(violations(&browser).await, json!([]));
+    no_complaints(&browser).await;
+    browser.close().await;
+    live.stop().await;
+}
+
+#[tokio::test]
+async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
+    let site = Site::fresh().await.comparing();
+    let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let path = "/locks/account%2F7";
+    let page = String::from_utf8(gateway.admin(path).await.body.to_vec()).expect("text");
+    let hidden = |name: &str| {
+        let rest = page.split(&format!("name=\"{name}\" value=\"")).nth(1).expect("a hidden field");
+        rest.split('"').next().expect("a value").to_owned()
+    };
+    let (csrf, node) = (hidden("csrf"), hidden("holder"));
+    let form = |csrf: &str, confirm: &str| {
+        let body = format!("csrf={csrf}&holder={node}&confirm={confirm}");
+        let ask = Ask::post(&format!("{path}/break")).body(body);
+        ask.field("content-type", "application/x-www-form-urlencoded")
+    };
+    for (csrf, confirm, status) in [
+        ("forged", "account%2F7", 403),
+        ("", "account%2F7", 403),
+        (csrf.as_str(), "account%2F8", 400),
+        (&csrf, "", 400),
+    ] {
+        let answer = admin(&gateway, form(csrf, confirm)).await;
+        assert_eq!(answer.status, status, "{csrf} {confirm}");
+        assert!(answer.field("content-type").is_some_and(|kind| kind.starts_with("text/html")));
+    }
+    let foreign = form(&csrf, "account%2F7").field("origin", "http://evil.example");
+    assert_eq!(admin(&gateway, foreign).await.status, 403);
+    let answer = admin(&gateway, form(&csrf, "account%2F7")).await;
+    assert_eq!((answer.status, answer.field("location")), (303, Some("/?done=broken")));
+    gateway
+        .says("who broke it", |line| line.message() == "audit" && line.field("asked").starts_with("broke"))
+        .await;
+    // Twice is once: the node that was meant holds nothing any more.
+    assert_eq!(admin(&gateway, form(&csrf, "account%2F7")).await.status, 409);
+    latch.let_go();
+    holder.result().await.ok();
+}
+
+#[tokio::test]
+async fn hostile_names_are_text_and_nothing_else() {
+    let site = Site::fresh().await;
+    let hostile = "</th><script>alert(1)</script>";
+    let policy =
+        site.policy("gw-1").cached().with("/defaults/hold/linger", "30s").with("/name", "a<b>&\"c\"");
+    let policy = policy.with("/routes/0/fence/key", "{header.x-account}");
+    let gateway = Gateway::start(&policy.with("/name", "gw-1")).await;
+    for key in [hostile, "\"'><img/src=x/onerror=alert(1)>", "{{7*7}}", "&amp;"] {
+        assert_eq!(gateway.send(&Ask::post("/pay/7").field("x-account", key)).await.status, 200);
+    }
+    for path in ["/", "/?done=%3Cscript%3E", "/locks/%3Cscript%3Ealert(1)%3C%2Fscript%3E"] {
+        let page = gateway.admin(path).await;
+        let text = String::from_utf8(page.body.to_vec()).unwrap_or_default();
+        assert!(!text.contains("<script>alert") && !text.contains("<img"), "{path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_shows_what_is_in_doubt_and_takes_the_word_of_an_operator() {
+    let site = Guarded::fresh().await;
+    let guard = site.guard().await;
+    let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
+    let policy = site.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
+    let gateway = Gateway::start(&policy).await;
+    site.site.origin.script("/pay/7", [Act::Reset]);
+    let lost = gateway.send(&Ask::post("/pay/7").field("idempotency-key", "<b>one</b>")).await;
+    assert_eq!(lost.status, 502, "{lost:?}");
+    let browser = Browser::start().await;
+    browser.open(&format!("http://{}/", guard.admin)).await;
+    let text = browser.text().await;
+    assert!(
+        text.contains("In doubt") && text.contains("POST /pay/7") && text.contains("account/7"),
+        "{text}"
+    );
+    kept("guard.png", &browser.picture().await);
+    assert_eq!(violations(&browser).await, json!([]));
+    let reference = browser.run("return document.querySelector('#operations tbody a').innerText").await;
+    browser.run("document.querySelector('#operations tbody a').click()").await;
+    browser.until("the form", "return document.querySelector('form') !== null").await;
+    assert!(browser.text().await.contains("<b>one</b>"));
+    kept("operation.png", &browser.picture().await);
+    assert_eq!(violations(&browser).await, json!([]));
+    let fill = format!(
+        "document.querySelector('#confirm').value = {reference};
+         document.querySelector('[value=not-done]').checked = true;
+         const force = document.querySelector('[name=force]');
+         if (force) force.checked = true;
+         document.querySelector('form').requestSubmit()"
+    );
+    browser.run(&fill).await;
+    browser.until("what was done", "return document.body.innerText.includes('Written down')").await;
+    no_complaints(&browser).await;
+    browser.close().await;
+    guard.says("who said so", |line| line.message() == "audit" && line.field("principal") == "local").await;
+    let open = guard.admin("/api/v1/operations").await;
+    assert_eq!(serde_json::from_slice::<Value>(&open.body).expect("JSON")["operations"], json!([]));
+}

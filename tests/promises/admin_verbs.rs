@@ -1,0 +1,143 @@
+//! An operator with a terminal can look at locks, break one, look again and again, and have a process end.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, command},
+    site::Site,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::tls::Keys;
+
+/// Exit code, stdout, stderr.
+type Said = (Option<i32>, String, String);
+
+async fn said(arguments: &[&str]) -> Said {
+    let output = command(arguments).await.expect("started");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[tokio::test]
+async fn locks_are_listed_shown_and_broken() {
+    let site = Site::fresh().await.comparing();
+    let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
+    let admin = gateway.admin.to_string();
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    let token = site.origin.request("/pay/7", 1).await.stamped();
+    for verb in [&["locks"][..], &["top", "--once"]] {
+        let (code, told, wrong) = said(&[verb, &["--admin", &admin]].concat()).await;
+        assert_eq!((code, wrong.as_str()), (Some(0), ""), "{verb:?}");
+        for wanted in ["gw-1: 1 keys held", "account/7", "pay", "exclusive", &token.to_string()] {
+            assert!(told.contains(wanted), "{verb:?}: no `{wanted}` in\n{told}");
+        }
+    }
+    let (code, told, _) = said(&["locks", "--admin", &admin, "--format", "json"]).await;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((code, &told["locks"][0]["key"]), (Some(0), &json!("account/7")));
+
+    let (code, told, _) = said(&["lock", "show", "account/7", "--admin", &admin]).await;
+    assert!(code == Some(0) && told.contains("gw-1 holds it") && told.contains("holds\n"), "{told}");
+    let (code, _, wrong) = said(&["lock", "show", "account/8", "--admin", &admin]).await;
+    assert!(code == Some(1) && wrong.contains("nobody holds or wants"), "{wrong}");
+
+    let (code, _, wrong) = said(&["lock", "break", "account/7", "--admin", &admin]).await;
+    assert!(code == Some(2) && wrong.contains("FG0603") && wrong.contains("--yes"), "{wrong}");
+    let wrong_node = ["lock", "break", "account/7", "--yes", "--holder", "nobody", "--admin", &admin];
+    assert_eq!(said(&wrong_node).await.0, Some(1));
+    let (code, told, wrong) = said(&["lock", "break", "account/7", "--yes", "--admin", &admin]).await;
+    assert!(code == Some(0) && told.contains("broken") && told.contains("gw-1"), "{told}{wrong}");
+    latch.let_go();
+    holder.result().await.ok();
+}
+
+#[tokio::test]
+async fn address_and_token_are_taken_from_the_file_or_said() {
+    let site = Site::fresh().await;
+    let folder = TempDir::new_in(fencegate_tests::scratch::folder()).expect("a folder");
+    let token = folder.path().join("token");
+    fs::write(&token, "0123456789abcdef\n").expect("our own folder");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("our own file");
+    let token = token.display().to_string();
+    let gateway =
+        Gateway::start(&site.policy("gw-1").with("/admin/auth", json!({"bearer_file": token}))).await;
+    let admin = format!("http://{}/", gateway.admin);
+    let (code, told, wrong) = said(&["locks", "--admin", &admin, "--token-file", &token]).await;
+    assert!(code == Some(0) && told.starts_with("gw-1: 0 keys held"), "{told}{wrong}");
+    let (code, _, wrong) = said(&["locks", "--admin", &admin]).await;
+    assert!(code == Some(1) && wrong.contains("FG0602") && wrong.contains("--token-file"), "{wrong}");
+    let (code, _, wrong) = said(&["top", "--once", "--admin", "127.0.0.1:1"]).await;
+    assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
+    // The file names the port of a test, so nobody listens there; but the token is read from where it says.
+    let file = gateway.file().display().to_string();
+    let (code, _, wrong) = said(&["locks", "-c", &file]).await;
+    assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
+    assert!(!wrong.contains("0123456789abcdef"), "{wrong}");
+}
+
+#[tokio::test]
+async fn tls_is_spoken_where_it_is_asked_for() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    let authority = keys.path("ca.pem");
+    keys.authority.write(&authority);
+    let tls = json!({"certificates": [keys.write("a", "localhost")]});
+    let gateway =
+        fencegate_tests::gateway::Launch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
+    let url = format!("https://localhost:{}", gateway.admin.port());
+    let ca = authority.display().to_string();
+    let (code, told, wrong) = said(&["locks", "--admin", &url, "--ca-file", &ca]).await;
+    assert!(code == Some(0) && told.starts_with("gw-1"), "{told}{wrong}");
+    let (code, _, wrong) = said(&["locks", "--admin", &url]).await;
+    assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
+}
+
+#[tokio::test]
+async fn drain_waits_for_the_end() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let admin = gateway.admin.to_string();
+    let (code, told, wrong) = said(&["drain", "--wait", "--admin", &admin]).await;
+    assert!(code == Some(0) && told.starts_with("draining"), "{told}{wrong}");
+    assert!(gateway.exit().await.success());
+}
+
+/// In a terminal of its own: whatever ends it, the terminal is as it was.
+#[tokio::test]
+async fn top_leaves_the_terminal_as_it_was() {
+    const SCRIPT: &str = r#"
+import fcntl, os, pty, select, struct, sys, termios, time
+binary, admin, how = sys.argv[1:]
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    os.execv(binary, [binary, "top", "--every", "1", "--admin", admin])
+seen = b""
+def read(until, seconds):
+    global seen
+    deadline = time.monotonic() + seconds
+    while until not in seen and time.monotonic() < deadline:
+        if select.select([fd], [], [], 0.1)[0]:
+            try: seen += os.read(fd, 65536)
+            except OSError: break
+read(b"keys held", 15)
+assert b"keys held" in seen, seen
+os.write(fd, b"q" if how == "q" else b"\x03")
+read(b"\x1b[?1049l", 15)
+assert b"\x1b[?1049l" in seen, "the other screen is left behind"
+_, status = os.waitpid(pid, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+print("clean")
+"#;
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let binary = fencegate_tests::scratch::binaries().join("fencegate").display().to_string();
+    for how in ["q", "interrupt"] {
+        let admin = gateway.admin.to_string();
+        let output = super::clients::run("python3", &["-c", SCRIPT, &binary, &admin, how]).await;
+        assert_eq!(super::clients::text(&output).trim(), "clean", "{how}");
+    }
+}

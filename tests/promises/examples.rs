@@ -1,0 +1,122 @@
+//! Every example runs as it is written, with other addresses and paths: a fenced request goes through it.
+
+use std::fs;
+
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::{Gateway, Launch},
+    guarded::{Guarded, operator},
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const MINIMAL: &str = include_str!("../../policies/examples/minimal.yaml");
+const PAYMENTS: &str = include_str!("../../policies/examples/payments.yaml");
+const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
+const TENANTS: &str = include_str!("../../policies/examples/multi-tenant.yaml");
+const GUARD: &str = include_str!("../../policies/examples/guard.yaml");
+
+/// With the addresses of this test, and nothing else changed. Its sessions are shorter than the examples' ticks allow.
+fn local(example: &str, site: &Site, upstreams: &[(&str, String)]) -> Policy {
+    let policy = Policy::of_yaml(example)
+        .with("/name", "gw-1")
+        .with("/listeners/public/address", "127.0.0.1:0")
+        .with("/admin/address", "127.0.0.1:0")
+        .with("/zookeeper/servers", json!([site.zookeeper.to_string()]))
+        .with("/zookeeper/root", site.root.as_str());
+    upstreams.iter().fold(policy, |policy, (name, endpoint)| {
+        policy.with(&format!("/upstreams/{name}/endpoints"), json!([endpoint]))
+    })
+}
+
+fn origin(site: &Site) -> String {
+    format!("http://{}", site.origin.door("gw-1"))
+}
+
+async fn passes(gateway: &Gateway, ask: Ask) -> Answer {
+    let answer = gateway.send(&ask).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    assert!(answer.field("fencing-token").is_some(), "{answer:?}");
+    answer
+}
+
+fn key(site: &Site, path: &str) -> Option<String> {
+    let log = site.origin.log();
+    log.on(path).last().and_then(|record| record.key().map(str::to_owned))
+}
+
+#[tokio::test]
+async fn the_least_policy_runs() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&local(MINIMAL, &site, &[("orders", origin(&site))])).await;
+    passes(&gateway, Ask::post("/orders/42")).await;
+    assert_eq!(key(&site, "/orders/42").as_deref(), Some("order/42"));
+    assert_eq!(gateway.send(&Ask::get("/orders/42")).await.status, 404);
+}
+
+#[tokio::test]
+async fn the_inventory_runs() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&local(INVENTORY, &site, &[("stock", origin(&site))])).await;
+    passes(&gateway, Ask::post("/warehouses/berlin/skus/A7/reservations")).await;
+    passes(&gateway, Ask::get("/warehouses/berlin/skus/A7/count")).await;
+    let transfer = r#"{"sku": "A7", "from": "turin", "to": "berlin", "pieces": 3}"#;
+    passes(&gateway, Ask::post("/transfers").body(transfer)).await;
+    assert_eq!(key(&site, "/transfers").as_deref(), Some("sku/berlin/a7, sku/turin/a7"));
+    assert_eq!(gateway.send(&Ask::get("/warehouses/berlin")).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_shops_of_many_tenants_run() {
+    let site = Site::fresh().await;
+    let upstreams = [("shops", origin(&site)), ("acme", origin(&site))];
+    let gateway = Gateway::start(&local(TENANTS, &site, &upstreams)).await;
+    for (host, wanted) in
+        [("acme.shops.example", "acme.shops.example"), ("B.shops.example", "b.shops.example")]
+    {
+        passes(&gateway, Ask::post("/orders/42").field("host", host)).await;
+        assert_eq!(key(&site, "/orders/42"), Some(format!("{wanted}/order/42")));
+    }
+    let import = Ask::post("/orders?mode=full").field("host", "b.shops.example");
+    passes(&gateway, import.clone().field("x-job", "import")).await;
+    assert_eq!(gateway.send(&import).await.status, 404, "without its field it is another request");
+    let twice = import.field("x-job", "import").field("x-job", "other");
+    assert_eq!(gateway.send(&twice).await.status, 400, "nobody knows which of the two counts");
+    assert_eq!(gateway.send(&Ask::get("/").field("host", "elsewhere.example")).await.status, 421);
+}
+
+#[tokio::test]
+async fn payments_run_through_their_guard_and_a_capture_happens_once() {
+    let guarded = Guarded::fresh().await;
+    let (site, home) = (&guarded.site, TempDir::new_in(scratch::folder()).expect("a folder"));
+    let path = |name: &str| home.path().join(name).display().to_string();
+    operator(&["keys", "new", &path("key.json")]).await;
+    fs::write(path("keys.json"), operator(&["keys", "public", &path("key.json")]).await).expect("our folder");
+    // Its store is made, and out of the quarantine of a first start.
+    let launch = guarded.launch().await;
+    let file = Policy::of_yaml(GUARD)
+        .with("/listener/address", "127.0.0.1:0")
+        .with("/admin/address", "127.0.0.1:0")
+        .with("/upstream/endpoint", format!("http://{}", site.origin.door("guard")))
+        .with("/store/redb", launch.store().display().to_string())
+        .with("/tickets/public_keys_file", path("keys.json"));
+    let guard = launch.reading(file).start().await;
+    guard.becomes_ready().await;
+    let policy = local(PAYMENTS, site, &[("payments", format!("http://{}", guard.public))])
+        .with("/state_dir", home.path().display().to_string())
+        .with("/tickets/signing_key_file", path("key.json"));
+    let gateway = Launch::new(&policy).start().await;
+    gateway.becomes_ready().await;
+    let capture = Ask::post("/v1/orders/42/capture").field("idempotency-key", "first");
+    passes(&gateway, capture.clone()).await;
+    let again = gateway.send(&capture).await;
+    assert_eq!((again.status, again.outcome()), (200, Some(Outcome::Replayed)), "{again:?}");
+    assert_eq!(site.origin.count("/v1/orders/42/capture"), 1);
+    let without = gateway.send(&Ask::post("/v1/orders/42/capture")).await;
+    let without: Value = serde_json::from_slice(&without.body).expect("a problem");
+    assert_eq!(without["reason"], "idempotency-key-required");
+    assert_eq!(gateway.send(&Ask::get("/v1/orders/42")).await.status, 200);
+}

@@ -1,0 +1,90 @@
+//! Holds what was said of a request against what came of it.
+
+use std::collections::BTreeSet;
+
+use fencegate::explain::Explained;
+use fencegate_tests::{origin::Record, wire::Message};
+use serde_json::Value;
+
+use super::{HOST, spelled::Spelled};
+
+/// What was said and what came, in the same words.
+pub(super) fn compare(said: &Explained, spelled: &Spelled, came: &Message, record: Option<&Record>) {
+    let context = || format!("{spelled:?}\nsaid {said:#?}\ncame {came:?}\nrecorded {record:?}");
+    let status: u16 = came.word(1).parse().expect("a status");
+    match (&said.refused, said.answered, &said.sent) {
+        (Some(refused), ..) => {
+            assert_eq!((status, record.is_none()), (refused.status, true), "{}", context());
+            if let (Some(reason), false) = (refused.reason, came.body.is_empty()) {
+                let problem: Value = serde_json::from_slice(&came.body).expect("a problem");
+                assert_eq!(problem["reason"], reason, "{}", context());
+                assert_eq!(problem["outcome"], refused.outcome, "{}", context());
+            }
+        }
+        (None, Some(answered), _) => {
+            assert_eq!((status, record.is_none()), (answered, true), "{}", context());
+        }
+        (None, None, Some(sent)) => {
+            let record = record.unwrap_or_else(|| panic!("nothing arrived\n{}", context()));
+            assert_eq!(status, 200, "{}", context());
+            assert_eq!(record.request.start, format!("{} {} HTTP/1.1", sent.method, sent.target));
+            let keys =
+                said.lock.as_ref().map(|lock| lock.keys.iter().map(|held| held.key.as_str()).collect());
+            let keys: Option<Vec<&str>> = keys;
+            assert_eq!(record.key(), keys.map(|keys| keys.join(", ")).as_deref(), "{}", context());
+            assert_eq!(fields_of(record), expected(said, spelled), "{}", context());
+        }
+        (None, None, None) => panic!("said nothing: {}", context()),
+    }
+}
+
+/// Lower case; a token counts as a token whichever it is.
+fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
+    let plain = |(name, value): &(String, String)| match name.to_lowercase().as_str() {
+        name @ "fencing-token" => (name.to_owned(), "<token>".to_owned()),
+        name @ "fencing-ticket" => (name.to_owned(), "<ticket>".to_owned()),
+        name @ "fencing-number" => (name.to_owned(), "<number>".to_owned()),
+        name @ "via" => (name.to_owned(), "<via>".to_owned()),
+        name @ "x-forwarded-for" => (name.to_owned(), "<client>".to_owned()),
+        name @ "traceparent" => (name.to_owned(), "<trace>".to_owned()),
+        name @ "x-request-id" => (name.to_owned(), "<request>".to_owned()),
+        name => (name.to_owned(), value.clone()),
+    };
+    record.request.fields.iter().map(plain).collect()
+}
+
+/// The client's own fields but for those that end here, and what was added.
+fn expected(said: &Explained, spelled: &Spelled) -> BTreeSet<(String, String)> {
+    let sent = said.sent.as_ref().expect("it is sent");
+    let written = spelled.fields.iter().filter_map(|field| field.split_once(':'));
+    let written = written.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
+    let length =
+        (!spelled.body.is_empty()).then(|| ("content-length".to_owned(), spelled.body.len().to_string()));
+    let host = ("host".to_owned(), HOST.to_owned());
+    let named = written.clone().any(|(name, _)| name == "host");
+    let kept = written.chain(length).chain((!named).then_some(host));
+    let gone =
+        |name: &String| sent.removed.contains(name) || sent.added.iter().any(|(added, _)| added == name);
+    kept.filter(|(name, _)| !gone(name)).chain(sent.added.iter().cloned()).collect()
+}
+
+/// What the gateway itself writes down of a request.
+pub(super) fn compare_line(said: &Explained, line: &Value) {
+    let context = || format!("said {said:#?}\nwritten {line:#}");
+    assert_eq!(
+        line["route"].as_str().unwrap_or("none"),
+        said.route.as_deref().unwrap_or("none"),
+        "{}",
+        context()
+    );
+    if let Some(refused) = &said.refused {
+        assert_eq!(line["reason"].as_str(), refused.reason, "{}", context());
+        // Of what takes no lock, nothing is to be told.
+        let outcome = line["outcome"].as_str().unwrap_or(refused.outcome);
+        assert_eq!(outcome, refused.outcome, "{}", context());
+    }
+    if let (Some(lock), Some(key)) = (&said.lock, line["key"].as_str()) {
+        let keys: Vec<&str> = lock.keys.iter().map(|held| held.key.as_str()).collect();
+        assert_eq!(key, keys.join(", "), "{}", context());
+    }
+}

@@ -1,0 +1,132 @@
+//! Requests at random, the same in every run: most of them plain, and some of everything that is odd.
+
+use bytes::Bytes;
+use fencegate::explain::Ask;
+
+/// SplitMix64: the same requests in every run.
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % sides as u64).expect("fewer than sides")
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.roll(of.len())]
+    }
+}
+
+/// A request as it is spelled on the wire.
+#[derive(Debug)]
+pub(super) struct Spelled {
+    pub(super) line: String,
+    pub(super) fields: Vec<String>,
+    pub(super) body: &'static str,
+}
+
+const METHODS: [&str; 12] =
+    ["POST", "POST", "POST", "POST", "GET", "GET", "HEAD", "PUT", "DELETE", "post", "OPTIONS", "TRACE"];
+const VALUES: [&str; 18] = [
+    "42", "42", "%34%32", "A7", "a7", "%C3%A9", "a%20b", "a@b", "a%40b", "a%2Fb", "a;b", "..", "%2e%2e", "",
+    "%zz", "x%00", "%ff", "a%252Fb",
+];
+const TAILS: [&str; 14] = [
+    "",
+    "",
+    "",
+    "",
+    "/",
+    "?currency=EUR",
+    "?currency=%65ur",
+    "?currency=a&currency=b",
+    "?a;b",
+    "?currency=",
+    "?mode=full",
+    "?x=1&mode=f%75ll",
+    "?mode=full&mode=full",
+    "?mode=half",
+];
+const FIELDS: [&str; 22] = [
+    "x-job: import",
+    "x-job: export",
+    "host: acme.shops.example",
+    "host: a.shops.example",
+    "host: B.Shops.Example:80",
+    "x-merchant-id: M1",
+    "x-merchant-id:  m1 ",
+    "X-Merchant-Id: M2",
+    "x_merchant_id: M2",
+    "connection: x-merchant-id, close-not",
+    "fencing-token: v1-ffff",
+    "Fencing_Key: order/1",
+    "idempotency-key: ",
+    "idempotency-key: \"quoted\"",
+    "prefer: wait=1",
+    "te: trailers",
+    "keep-alive: timeout=5",
+    "expect: 200-ok",
+    "trailer: x",
+    "host: Shop.Example.",
+    "host: shop.example, other",
+    "accept: */*",
+];
+const BODIES: [&str; 8] = [
+    "",
+    r#"{"sku": "A7", "from": "berlin", "to": "turin"}"#,
+    r#"{"sku": "a7", "from": "turin", "to": "berlin", "pieces": 3}"#,
+    r#"{"sku": "A7", "from": "turin", "to": "turin"}"#,
+    r#"{"sku": 7, "from": null, "to": "turin"}"#,
+    r#"{"Sku": "A7", "from": "berlin", "to": "turin"}"#,
+    r#"{"sku": "A7", "sku": "A8", "from": "x", "to": "y"}"#,
+    "from=berlin&to=turin",
+];
+
+/// Most of them plain, so that enough requests get as far as a lock.
+fn value(dice: &mut Dice) -> &'static str {
+    if dice.roll(4) > 0 { dice.one(&VALUES[..4]) } else { dice.one(&VALUES) }
+}
+
+impl Spelled {
+    pub(super) fn roll(dice: &mut Dice, number: usize, paths: &[&str]) -> Self {
+        let path = dice.one(paths).replace("{}", value(dice)).replace("{2}", value(dice));
+        let mut fields: Vec<String> = (0..dice.roll(4)).map(|_| dice.one(&FIELDS).to_owned()).collect();
+        if dice.roll(3) > 0 {
+            fields.push(format!("idempotency-key: key {number}"));
+        }
+        if dice.roll(2) > 0 {
+            fields.push("x-merchant-id: M3".to_owned());
+        }
+        if dice.roll(2) > 0 {
+            fields.push(format!("x-request-id: r-{number}"));
+        }
+        if dice.roll(8) == 0 {
+            fields.push("x-job: import".to_owned());
+        }
+        fields.push(format!("x-number: {number}"));
+        let tail = if dice.roll(2) > 0 { "" } else { dice.one(&TAILS) };
+        let line = format!("{} {path}{tail}", dice.one(&METHODS));
+        Self { line, fields, body: dice.one(&BODIES) }
+    }
+
+    pub(super) fn ask(&self, host: &str) -> Ask {
+        Ask::new(&self.line, host, &self.fields, Bytes::from_static(self.body.as_bytes())).expect("a request")
+    }
+
+    pub(super) fn bytes(&self, host: &str) -> Vec<u8> {
+        let mut head = format!("{} HTTP/1.1\r\n", self.line);
+        if !self.fields.iter().any(|field| field.starts_with("host:")) {
+            head.push_str(&format!("host: {host}\r\n"));
+        }
+        for field in &self.fields {
+            head.push_str(&format!("{field}\r\n"));
+        }
+        if !self.body.is_empty() {
+            head.push_str(&format!("content-length: {}\r\n", self.body.len()));
+        }
+        format!("{head}\r\n{}", self.body).into_bytes()
+    }
+}

@@ -1,0 +1,91 @@
+//! The JSON Schemas mean to a validator of somebody else what they mean to us: every example fits, and a mistake that a
+//! schema can see does not.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic},
+    file,
+};
+use tokio::task::spawn_blocking;
+
+use super::clients::venv;
+
+const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies");
+
+/// What is wrong with the form of a file alone.
+const SEEN: [Code; 7] = [
+    Code::UnknownField,
+    Code::UnknownValue,
+    Code::BadDuration,
+    Code::BadSize,
+    Code::BadCount,
+    Code::Version,
+    Code::LockedStatus,
+];
+
+/// Files that the YAML reader of the validator makes something else of, or refuses: merge keys.
+const BEYOND: [&str; 1] = ["merge_key"];
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let all = fs::read_dir(Path::new(POLICIES).join(folder)).expect("the folder is there");
+    let mut paths: Vec<PathBuf> = all.map(|entry| entry.expect("readable").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    paths.sort();
+    paths
+}
+
+/// True for a file that fits; what the validator says of it beside.
+async fn fits(python: &str, schema: &str, files: &[PathBuf]) -> (bool, String) {
+    let mut command = Command::new("timeout");
+    let schema = format!("{POLICIES}/{schema}");
+    command.args(["120", python, "-m", "check_jsonschema", "--schemafile", &schema]).args(files);
+    let output = spawn_blocking(move || command.output()).await.expect("no panic").expect("started");
+    let said =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    (output.status.success(), said)
+}
+
+fn wrong_in_form(path: &Path, load: fn(&str) -> Vec<Diagnostic>) -> bool {
+    let text = fs::read_to_string(path).expect("readable");
+    load(&text).iter().any(|one| SEEN.contains(&one.code))
+}
+
+#[tokio::test]
+async fn another_validator_takes_the_examples_and_refuses_what_is_wrong_in_its_form() {
+    let python = venv("check-jsonschema", "check-jsonschema").await;
+    let examples = [files("examples"), files("tests")].concat();
+    let (guards, gateways): (Vec<PathBuf>, Vec<PathBuf>) =
+        examples.into_iter().partition(|path| path.to_string_lossy().contains("guard.yaml"));
+    assert!(gateways.len() >= 5 && guards.len() >= 2, "{gateways:?} {guards:?}");
+    for (schema, good) in [("schema.json", &gateways), ("schema.guard.json", &guards)] {
+        let (fit, said) = fits(&python, schema, good).await;
+        assert!(fit, "{said}");
+    }
+    let loads: [(&str, &str, fn(&str) -> Vec<Diagnostic>); 2] = [
+        ("tests/bad", "schema.json", |text| file::load(text).diagnostics),
+        ("tests/bad/guard", "schema.guard.json", |text| file::load_guard(text).diagnostics),
+    ];
+    let mut refused = 0;
+    for (folder, schema, load) in loads {
+        let mut bad = files(folder);
+        bad.retain(|path| {
+            let known = path.file_stem().is_some_and(|name| BEYOND.iter().any(|beyond| name == *beyond));
+            !known && wrong_in_form(path, load)
+        });
+        // One run for all of them, which names each file that does not fit.
+        let (fit, said) = fits(&python, schema, &bad).await;
+        assert!(!fit, "{said}");
+        for path in &bad {
+            let name = path.file_name().expect("a file").to_string_lossy();
+            assert!(said.contains(&*name), "{name} fits:\n{said}");
+        }
+        refused += bad.len();
+    }
+    assert!(refused >= 15, "{refused}");
+}

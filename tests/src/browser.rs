@@ -1,0 +1,133 @@
+//! A headless browser, driven over WebDriver: chromedriver as a child, gone with its test.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use fencegate::demo::child::Child;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use crate::{client::Ask, patience::PATIENCE, scratch};
+
+/// One browser with one window.
+pub struct Browser {
+    driver: SocketAddr,
+    session: String,
+    _child: Arc<Child>,
+    _home: TempDir,
+}
+
+const LISTENS: &str = "started successfully on port ";
+
+impl Browser {
+    /// # Panics
+    /// If it does not start; Debian has it as `chromium` and `chromium-driver`.
+    pub async fn start() -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let child = Arc::new(Child::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
+        let listening = child.clone();
+        let line = spawn_blocking(move || listening.wait_line(|line| line.contains(LISTENS), PATIENCE));
+        let line = line.await.expect("no panic").unwrap_or_else(|why| panic!("chromedriver: {why}"));
+        let port = line.split(LISTENS).nth(1).map(|rest| rest.trim_end_matches('.').trim());
+        let port: u16 = port.and_then(|port| port.parse().ok()).expect("it says its port");
+        let driver = SocketAddr::from(([127, 0, 0, 1], port));
+        let profile = format!("--user-data-dir={}", home.path().display());
+        let arguments = [
+            "--headless=new",
+            // Tests may run as root, where the sandbox cannot be made.
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--window-size=1280,1700",
+            &profile,
+        ];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let made = post(driver, "/session", &wanted).await;
+        let session = made["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {made}")).to_owned();
+        Self { driver, session, _child: child, _home: home }
+    }
+
+    /// Returns when the page is loaded.
+    pub async fn open(&self, url: &str) {
+        self.ask("url", &json!({ "url": url })).await;
+    }
+
+    /// What a function with this body returns.
+    pub async fn run(&self, script: &str) -> Value {
+        self.ask("execute/sync", &json!({ "script": script, "args": [] })).await
+    }
+
+    /// What a function with this body passes to its last argument.
+    pub async fn run_until_told(&self, script: &str) -> Value {
+        self.ask("execute/async", &json!({ "script": script, "args": [] })).await
+    }
+
+    /// All text that is visible.
+    pub async fn text(&self) -> String {
+        self.run("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What is written to the console since the last call: messages of the page, and of its policy.
+    pub async fn console(&self) -> Vec<Value> {
+        let told = self.ask("se/log", &json!({ "type": "browser" })).await;
+        told.as_array().cloned().unwrap_or_default()
+    }
+
+    /// As somebody who has set the machine to dark, or to light.
+    pub async fn prefers(&self, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        let params = json!({ "features": features });
+        self.ask("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": params})).await;
+    }
+
+    /// All of the page as PNG, however long.
+    ///
+    /// # Panics
+    /// If it gives none.
+    pub async fn picture(&self) -> Vec<u8> {
+        let params = json!({"format": "png", "captureBeyondViewport": true});
+        let taken =
+            self.ask("goog/cdp/execute", &json!({"cmd": "Page.captureScreenshot", "params": params})).await;
+        BASE64_STANDARD.decode(taken["data"].as_str().expect("a picture")).expect("base64")
+    }
+
+    /// Asks a question until it is answered with `true`.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub async fn until(&self, what: &str, script: &str) {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while self.run(script).await != json!(true) {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{what} did not come; the page:\n{}",
+                self.text().await
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn ask(&self, what: &str, body: &Value) -> Value {
+        post(self.driver, &format!("/session/{}/{what}", self.session), body).await
+    }
+
+    /// Lets the browser go.
+    pub async fn close(self) {
+        let path = format!("/session/{}", self.session);
+        Ask::with_method("DELETE", &path).to(self.driver).await.ok();
+    }
+}
+
+async fn post(driver: SocketAddr, path: &str, body: &Value) -> Value {
+    let asked = Ask::post(path).field("content-type", "application/json").body(body.to_string());
+    let answer = asked.to(driver).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    assert_eq!(answer.status, 200, "{path}: {told:#}");
+    told["value"].take()
+}

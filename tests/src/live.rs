@@ -1,0 +1,118 @@
+//! Two gateways before an upstream that compares tokens, under load, one of which has slept through its session: what
+//! dashboards, alerts and the page are shown.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use serde_json::json;
+
+use crate::{
+    client::{Answer, Ask},
+    gateway::{Gateway, Launch, Pending},
+    history::ATTEMPT,
+    load::{Load, Plan, Told},
+    origin::Latch,
+    policy::Policy,
+    site::Site,
+};
+
+/// All of it runs until it is dropped or stopped.
+pub struct Live {
+    pub site: Site,
+    /// Slept until its session was over, woke, and had what it still wrote refused as stale.
+    pub sleeper: Gateway,
+    pub other: Gateway,
+    /// Held by `other` until let go.
+    held: Option<(Pending, Latch)>,
+    /// Wait for it, at both.
+    waiting: Vec<Pending>,
+    load: Load,
+}
+
+/// Longer than a session, with room for the next holder.
+const SLEEP: Duration = Duration::from_millis(4500);
+
+/// What is held for as long as anybody looks.
+pub const HELD: &str = "/pay/held";
+
+/// What a hostile client might call its account.
+pub const HOSTILE: &str = "/pay/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E\"'";
+
+impl Live {
+    /// # Panics
+    /// If the accident does not happen as it has to.
+    pub async fn start() -> Self {
+        Self::of(|policy| policy).await
+    }
+
+    /// With what `more` makes of the gateways' policies.
+    ///
+    /// # Panics
+    /// If the accident does not happen as it has to.
+    pub async fn of(more: impl Fn(Policy) -> Policy) -> Self {
+        let site = Site::fresh().await.comparing();
+        site.origin.works_for(Duration::from_millis(4));
+        let policy = |name: &str| {
+            let hold = json!({"mode": "cached", "linger": "2s", "max_local": 16, "max_hold": "50ms"});
+            let policy = site.policy(name).with("/defaults/hold", hold).with("/routes/0/fence/wait", "120s");
+            // What is held stays held for as long as anybody looks.
+            more(policy.with("/upstreams/ledger/response_timeout", "120s"))
+        };
+        let sleeps = format!("1*sleep({})", SLEEP.as_millis());
+        let sleeper = Launch::new(&policy("gw-1")).failpoint("after_proof_check", &sleeps).start().await;
+        let other = Launch::new(&policy("gw-2")).start().await;
+        tokio::join!(sleeper.becomes_ready(), other.becomes_ready());
+        accident(&site, &sleeper, &other).await;
+
+        let latch = site.origin.holds(HELD);
+        let holder = other.begin(Ask::post(HELD));
+        site.origin.request(HELD, 1).await;
+        let waiting = vec![
+            sleeper.begin(Ask::post(HELD)),
+            sleeper.begin(Ask::post(HELD)),
+            other.begin(Ask::post(HELD)),
+        ];
+        let plan = Plan {
+            gateways: vec![sleeper.public, other.public],
+            paths: (0..4).map(|key| format!("/pay/hot-{key}")).collect(),
+            clients: 12,
+            requests: 100_000,
+            pause: Duration::from_millis(20),
+        };
+        let load = Load::start("live", &plan);
+        for gateway in [&sleeper, &other] {
+            gateway.send(&Ask::post(HOSTILE).field(ATTEMPT, "hostile")).await;
+        }
+        Self { site, sleeper, other, held: Some((holder, latch)), waiting, load }
+    }
+
+    /// Ends the load and everything that waits, and gives what clients were told.
+    ///
+    /// # Panics
+    /// If somebody who waited is not served.
+    pub async fn stop(mut self) -> Vec<Told> {
+        let told = self.load.stop().await;
+        if let Some((holder, latch)) = self.held.take() {
+            latch.let_go();
+            self.waiting.push(holder);
+        }
+        for request in self.waiting {
+            assert_eq!(request.answer().await.status, 200);
+        }
+        told
+    }
+}
+
+/// The sleeper stands between its check and its write until its session is over and another one has the key.
+async fn accident(site: &Site, sleeper: &Gateway, other: &Gateway) {
+    let late = sleeper.begin(Ask::post("/pay/accident"));
+    sleeper.stands_at("after_proof_check").await;
+    sleeper.signal(Signal::STOP);
+    let newer = other.send(&Ask::post("/pay/accident")).await;
+    assert_eq!(newer.status, 200, "{newer:?}");
+    sleeper.signal(Signal::CONT);
+    let answer: Answer = late.answer().await;
+    assert_eq!(answer.status, 412, "{answer:?}");
+    assert_eq!(site.origin.log().records.iter().filter(|record| record.stale).count(), 1);
+    sleeper.becomes_ready().await;
+}

@@ -294,13 +294,18 @@ async fn what_is_too_large_or_too_slow_is_not_waited_for() {
         assert_eq!(answer.status, 431);
     }
     let mut half_a_head = begun(&gateway, "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n").await;
-    let mut rest = Vec::new();
-    drop(timeout(SOON, half_a_head.read_to_end(&mut rest)).await.expect("hung up on"));
+    is_hung_up_on(&mut half_a_head).await;
     assert_eq!(gateway.admin("/ready").await.status, 200);
 }
 
 /// More than the time for a first head.
 const SOON: Duration = Duration::from_secs(10);
+
+async fn is_hung_up_on(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    // A reset is as good.
+    drop(timeout(SOON, stream.read_to_end(&mut rest)).await.expect("hung up on"));
+}
 
 async fn begun(gateway: &Gateway, bytes: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.admin).await.expect("listens");
@@ -326,6 +331,5 @@ async fn whoever_lies_idle_or_never_ends_a_request_takes_no_place_from_probes() 
         }
     }
     // The first ones had to go for them, long before their time was up.
-    let mut rest = Vec::new();
-    drop(timeout(SOON, all[2].read_to_end(&mut rest)).await.expect("hung up on"));
+    is_hung_up_on(&mut all[2]).await;
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    Seen,
+    Seen, breaking,
     door::Did,
     effective::Effective,
     fault::{Fault, Word},
@@ -22,7 +22,7 @@ use super::{
     told::{self, Contention, HotKey, Locks, One, millis},
 };
 use crate::lock::{
-    inquiry::{Broken, Resolution, Resolved, Standing, Untold},
+    inquiry::{Resolution, Resolved},
     survey::{Order, Select},
 };
 
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Router<Seen> {
         .route("/jwks.json", get(jwks))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/locks/{key}", get(one))
-        .route("/api/v1/locks/{key}/break", post(break_lock))
+        .route("/api/v1/locks/{key}/break", post(breaking::break_lock))
         .route("/api/v1/contention", get(contention))
         .route("/api/v1/config", get(config))
         .route("/api/v1/members", get(members))
@@ -107,105 +107,6 @@ impl Seen {
             line,
             line_error,
         })
-    }
-}
-
-/// What an operator has to say to break a lock.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Breaking {
-    /// The key once more: nobody breaks the wrong one by a slip of a script.
-    pub(super) confirm: String,
-    /// Name of the node that is meant. Without it: whoever holds now.
-    pub(super) holder: Option<String>,
-    /// Also where nobody compares tokens.
-    #[serde(default)]
-    pub(super) force: bool,
-}
-
-async fn break_lock(
-    State(seen): State<Seen>,
-    Path(key): Path<String>,
-    body: Bytes,
-) -> Result<(Extension<Did>, Json<Value>), Fault> {
-    let breaking: Breaking = parsed(&body)?;
-    let (did, broken) = seen.break_lock(&key, breaking).await?;
-    Ok((Extension(did), Json(json!({ "broken": broken, "key": key }))))
-}
-
-impl Seen {
-    /// The nodes that were removed.
-    pub(super) async fn break_lock(
-        &self,
-        text: &str,
-        breaking: Breaking,
-    ) -> Result<(Did, Vec<Standing>), Fault> {
-        let Breaking { confirm, holder, force } = breaking;
-        let names = self.names();
-        let key = names.meant(text, &self.keeper)?;
-        if confirm != text {
-            return Err(Fault::new(Word::Confirm, "say the key once more in `confirm`"));
-        }
-        if !force && !self.in_force.all_compare(&key) {
-            return Err(Fault::new(
-                Word::Force,
-                "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
-                 once; say `force` if that is better than waiting",
-            ));
-        }
-        let line = self.keeper.line_of(&key).await?;
-        let holders = line.into_iter().filter(|one| one.holds);
-        let meant: Vec<Standing> =
-            holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
-        if meant.is_empty() {
-            let said = "nobody holds it, or not the one that was meant any more; look again";
-            return Err(Fault::new(Word::Changed, said));
-        }
-        let mut broken: Vec<Standing> = Vec::new();
-        for one in meant {
-            let done = match self.keeper.break_lock(&key, one.node.clone()).await {
-                Ok(Broken::Gone) => {
-                    broken.push(one);
-                    continue;
-                }
-                Ok(Broken::NotHolding) => continue,
-                Ok(Broken::Unknown) => Untold::Unknown,
-                Err(untold) => untold,
-            };
-            return Err(stopped_at(&one, done, &broken, &names.of(&key)));
-        }
-        let did = Did(format!("broke {}: {}", names.of(&key), named(&broken)));
-        if broken.is_empty() {
-            return Err(Fault::new(Word::Changed, "it was given back in the meantime"));
-        }
-        Ok((did, broken))
-    }
-
-    /// Could a break of this key never make two effects overlap?
-    pub(super) fn compares(&self, text: &str) -> Result<bool, Fault> {
-        let key = self.names().meant(text, &self.keeper)?;
-        Ok(self.in_force.all_compare(&key))
-    }
-}
-
-fn named(nodes: &[Standing]) -> String {
-    let nodes = nodes.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
-    nodes.collect::<Vec<_>>().join(", ")
-}
-
-/// Some were removed, of one nobody knows, and the rest was not tried.
-fn stopped_at(one: &Standing, untold: Untold, broken: &[Standing], key: &str) -> Fault {
-    let (last, fault) = (named(std::slice::from_ref(one)), Fault::from(untold));
-    let nothing = fault.word == Word::Away;
-    let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
-    match (broken, nothing) {
-        ([], true) => fault,
-        ([], false) => fault.having(Did(format!("may have broken {key}: {last}"))),
-        (broken, _) => {
-            let broken = named(broken);
-            let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.said);
-            Fault::new(Word::Unknown, said).having(Did(format!("broke {key}: {broken}; {of_the_last}")))
-        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod bearer;
+mod breaking;
 pub mod door;
 pub mod effective;
 pub mod fault;

@@ -16,7 +16,8 @@ use super::{InDoubt, Page, Told, VERSION, since, wrong_form};
 use crate::{
     admin::{
         Seen,
-        api::{Breaking, Outcome},
+        api::Outcome,
+        breaking::Breaking,
         door::Did,
         fault::{Fault, Word},
         names::Names,

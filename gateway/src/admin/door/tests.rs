@@ -1,0 +1,124 @@
+//! Who gets in, and what is written down of it.
+
+use std::{
+    io,
+    sync::{Mutex, PoisonError},
+};
+
+use axum::{Router, body::Body, middleware, routing::post};
+use fencegate_policies::host::Served;
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn door() -> Door {
+    let hosts = vec![Served::parse("admin.example").expect("a name")];
+    let admin = plan::Admin { address: ([127, 0, 0, 1], 9901).into(), hosts, bearer: None, tls: None };
+    Door::of(&admin).expect("no token is asked for")
+}
+
+#[test]
+fn a_name_that_somebody_could_point_here_is_refused() {
+    for (host, meant) in [
+        ("127.0.0.1:9901", true),
+        ("127.0.0.1", true),
+        ("[::1]:9901", true),
+        ("localhost:9901", true),
+        ("LOCALHOST", true),
+        ("Admin.Example:1", true),
+        ("10.1.2.3:9901", true),
+        ("evil.example", false),
+        ("localhost.evil.example", false),
+        ("127.0.0.1.evil.example", false),
+        ("[::1", false),
+        ("::1.evil", false),
+        ("", false),
+    ] {
+        assert_eq!(door().is_meant_by(host), meant, "{host}");
+    }
+}
+
+#[test]
+fn only_our_own_page_or_no_page_changes_anything() {
+    let from = |fields: &[(&'static str, &str)]| {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, value.parse().expect("a value"));
+        }
+        is_from_here(&headers, "127.0.0.1:9901", false)
+    };
+    assert!(from(&[]));
+    assert!(from(&[("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "same-origin")]));
+    for fields in [
+        &[("origin", "http://evil.example")][..],
+        &[("origin", "null")],
+        &[("origin", "http://127.0.0.1:9902")],
+        &[("origin", "https://127.0.0.1:9901")],
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+        &[("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "cross-site")],
+        &[("origin", "http://127.0.0.1:9901"), ("origin", "http://evil.example")],
+    ] {
+        assert!(!from(fields), "{fields:?}");
+    }
+}
+
+#[test]
+fn an_audit_line_does_not_name_what_a_path_names() {
+    assert_eq!(action("/api/v1/reload"), "reload");
+    assert_eq!(action("/api/v1/locks/account%2F7/break"), "locks.break");
+    assert_eq!(action("/api/v1/operations/abc/resolve"), "operations.resolve");
+}
+
+async fn goes_wrong() -> StatusCode {
+    panic!("on purpose")
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_goes_wrong_on_the_way_leaves_its_line_too() {
+    let lines = Lines::default();
+    let written = lines.clone();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
+    let _listening = tracing::subscriber::set_default(log);
+    let routes = Router::new()
+        .route("/api/v1/drain", post(goes_wrong))
+        .layer(middleware::from_fn_with_state(door(), pass));
+    let mut asked = Request::post("/api/v1/drain").header(HOST, "127.0.0.1").body(Body::empty());
+    let caller = Caller { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
+    asked.as_mut().expect("a request").extensions_mut().insert(caller);
+    let answer = routes.oneshot(asked.expect("a request")).await.unwrap_or_else(|never| match never {});
+    assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+    let lines = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("text");
+    assert!(lines.contains("audit") && lines.contains("asked=\"drain\""), "{lines}");
+}
+
+#[test]
+fn a_token_comes_as_a_bearer_or_as_a_password() {
+    let shown = |value: &str| {
+        let mut headers = HeaderMap::new();
+        headers.append(AUTHORIZATION, value.parse().expect("a value"));
+        presented(&headers)
+    };
+    assert_eq!(shown("Bearer secret").as_deref(), Some(&b"secret"[..]));
+    assert_eq!(
+        shown(&format!("basic {}", BASE64_STANDARD.encode("me:se:cret"))).as_deref(),
+        Some(&b"se:cret"[..])
+    );
+    for value in ["Bearer", "Digest x", "Basic !", &format!("Basic {}", BASE64_STANDARD.encode("none"))] {
+        assert_eq!(shown(value), None, "{value}");
+    }
+}

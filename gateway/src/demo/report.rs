@@ -113,14 +113,14 @@ impl Narrator {
         if let Some(guard) = &fleet.guard {
             let (public, admin, pid) = (guard.public, guard.admin, guard.process.pid());
             self.line(&format!(
-                "guard at http://{public}, metrics at http://{admin}/metrics (process {pid})"
+                "guard at http://{public}, page at http://{admin}/, metrics at http://{admin}/metrics (process {pid})"
             ));
         }
         for gateway in &fleet.gateways {
             let (name, public, admin) = (gateway.name, gateway.public, gateway.admin);
             let pid = gateway.process.pid();
             self.line(&format!(
-                "{name} at http://{public}, metrics at http://{admin}/metrics (process {pid})"
+                "{name} at http://{public}, page at http://{admin}/, metrics at http://{admin}/metrics (process {pid})"
             ));
         }
     }
@@ -219,7 +219,7 @@ impl Narrator {
         self.raw(&format!("  curl http://{}/v1/accounts/alice", second.public));
         self.raw(&format!("  curl http://{}/v1/executions", fleet.ledger.address));
         for gateway in [first, second] {
-            self.raw(&format!("  curl http://{}/metrics          {}", gateway.admin, gateway.name));
+            self.raw(&format!("  open http://{}/ in a browser      {}", gateway.admin, gateway.name));
         }
         self.raw(&format!("  kill -STOP {}; sleep 3; kill -CONT {0}", first.process.pid()));
     }

@@ -237,7 +237,7 @@ async fn an_operator_can_say_what_came_of_it() {
     assert_eq!(resolve(&guard, &operation_reference(1), "done").await.status, 200);
     assert_eq!(resolve(&guard, &operation_reference(2), "not-done").await.status, 200);
     assert_eq!(resolve(&guard, &operation_reference(9), "done").await.status, 404);
-    assert_eq!(resolve(&guard, &operation_reference(3), "perhaps").await.status, 422);
+    assert_eq!(resolve(&guard, &operation_reference(3), "perhaps").await.status, 400);
 
     let told = guard.send(&Dispatch::new("a", 31).once(1).post("/a")).await;
     assert_eq!((told.status, told.reason().as_str()), (409, "already-done"));

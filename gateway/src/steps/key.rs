@@ -53,7 +53,7 @@ fn named(
 ) -> Result<(Rc<[ResourceKey]>, Option<Operation>), Refusal> {
     let body = fence.reads_body().then(|| json(&routed.http, fence)).transpose()?;
     let values = Parameters {
-        bound: route.bind(&routed.path),
+        bound: Some(route.bind(&routed.path)),
         query: routed.http.uri().query(),
         headers: routed.http.headers(),
         host: routed.host.name(),
@@ -115,18 +115,20 @@ fn same_field(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).all(|(a, b)| fold(a) == fold(b))
 }
 
-/// What a key template may ask of a request.
-struct Parameters<'a> {
-    bound: Bound<'a>,
-    query: Option<&'a str>,
-    headers: &'a HeaderMap,
-    host: &'a str,
-    body: Option<&'a json::Body>,
+/// What a key template, or the condition of a route, may ask of a request.
+pub(super) struct Parameters<'a> {
+    /// By the path of its route, once that is known.
+    pub bound: Option<Bound<'a>>,
+    pub query: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    pub host: &'a str,
+    /// Where it was read.
+    pub body: Option<&'a json::Body>,
 }
 
 impl Values for Parameters<'_> {
     fn path(&self, name: &str) -> Option<&str> {
-        self.bound.get(name)
+        self.bound.as_ref()?.get(name)
     }
 
     fn query(&self) -> Option<&str> {

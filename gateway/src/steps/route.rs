@@ -3,7 +3,6 @@
 use std::{rc::Rc, sync::Arc};
 
 use fencegate_policies::{
-    key::{Field, Values, json},
     plan::{Unmatched, Upstream, plain},
 };
 use hyper::{
@@ -12,7 +11,7 @@ use hyper::{
     http::uri::{Parts, PathAndQuery},
 };
 
-use super::key::field;
+use super::key::Parameters;
 use crate::{
     admin::metrics::WorkerMetrics,
     body::{Body, Reply},
@@ -33,7 +32,8 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
     let Routing { edition, metrics } = routing;
     let plan = &edition.plan;
     let Admitted { mut http, notes, host, path, .. } = request.request;
-    let carried = Carried { query: http.uri().query(), headers: http.headers(), host: host.name() };
+    let (query, headers, host_name) = (http.uri().query(), http.headers(), host.name());
+    let carried = Parameters { bound: None, query, headers, host: host_name, body: None };
     let found = plan.routes.find(http.method().as_str(), &path, &carried);
     let found =
         found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
@@ -71,35 +71,6 @@ fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> Stri
         return Err(Refusal::new(reason, why()));
     }
     Ok(())
-}
-
-/// What the conditions of a route may ask of a request.
-struct Carried<'a> {
-    query: Option<&'a str>,
-    headers: &'a HeaderMap,
-    host: &'a str,
-}
-
-impl Values for Carried<'_> {
-    fn path(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn query(&self) -> Option<&str> {
-        self.query
-    }
-
-    fn header<'a>(&'a self, name: &str) -> Field<'a> {
-        field(self.headers, name)
-    }
-
-    fn host(&self) -> Option<&str> {
-        Some(self.host)
-    }
-
-    fn body(&self) -> Option<&json::Body> {
-        None
-    }
 }
 
 /// Some services take another method or path from such a field, which is then not the one that the route was found for.

@@ -2,9 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::{
-    plan::{Unmatched, Upstream, plain},
-};
+use fencegate_policies::plan::{Unmatched, Upstream, plain};
 use hyper::{
     HeaderMap, Request, Uri,
     header::HeaderName,

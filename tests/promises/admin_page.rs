@@ -55,6 +55,21 @@ async fn no_complaints(browser: &Browser) {
     assert!(said.is_empty(), "the console says {said:#?}");
 }
 
+/// The page of a gateway that has lost its sessions says so, and keeps nobody out. The picture is kept under this name.
+pub(super) async fn tells_of_lost_sessions(gateway: &Gateway, picture: &str) {
+    let browser = Browser::start().await;
+    browser.open(&format!("http://{}/", gateway.admin)).await;
+    let text = browser.text().await;
+    for wanted in ["ready", "Held locks", "Hot keys", "What fencing met", "Sessions that ended unasked"] {
+        assert!(text.contains(wanted), "no `{wanted}` on the page:\n{text}");
+    }
+    let ended = "return Number([...document.querySelectorAll('#safety tr')].find((row) => row.innerText.includes('ended unasked')).cells[1].innerText) > 0";
+    assert_eq!(browser.run(ended).await, json!(true), "{text}");
+    kept(picture, &browser.picture().await);
+    assert_eq!(violations(&browser).await, json!([]));
+    no_complaints(&browser).await;
+}
+
 async fn admin(process: &Process, ask: Ask) -> Answer {
     ask.to(process.admin).await.expect("an answer")
 }

@@ -14,7 +14,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-use super::tls::Keys;
+use super::{admin_page::tells_of_lost_sessions, tls::Keys};
 
 const OLD: &str = "the-old-one";
 
@@ -68,6 +68,7 @@ impl Watched {
         victim.becomes_ready().await;
         fires(&prometheus, "FencegateStaleTokenRejected").await;
         fires(&prometheus, "FencegateSessionExpired").await;
+        tells_of_lost_sessions(&victim, "watched.png").await;
         drop(load.stop().await);
         drop((victim, next, secured, guard));
         Self { prometheus, _guarded: guarded }

@@ -133,6 +133,7 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
         ("listeners", !before.listener.needs_restart(&after.listener)),
         ("admin", before.admin == after.admin),
         ("zookeeper", old.zookeeper == new.zookeeper),
+        ("peer", old.peer == new.peer),
         ("state_dir", old.state_dir == new.state_dir),
         ("tickets", old.tickets == new.tickets),
     ];

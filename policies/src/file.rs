@@ -19,6 +19,7 @@ mod large_bodies;
 mod listener;
 mod log;
 mod once;
+mod peer;
 mod places;
 mod probe;
 mod reach;

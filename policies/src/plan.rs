@@ -6,6 +6,7 @@ mod fence;
 mod guard;
 mod log;
 mod once;
+mod peer;
 mod served_tls;
 mod sharing;
 mod tls;
@@ -18,6 +19,7 @@ pub use fence::{Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Once, OnceStore, Operation};
+pub use peer::{Forward, Peer, PeerTls};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
 pub use sharing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use tls::{ClientCertificate, Tls};
@@ -34,6 +36,8 @@ use crate::{
 pub struct Gateway {
     pub serving: Plan,
     pub zookeeper: ZooKeeper,
+    /// Where the other gateways reach this one; nowhere without.
+    pub peer: Option<Peer>,
     /// What tickets are signed with; none are sent without.
     pub tickets: Option<Signing>,
     /// A folder for what has to outlive the process, such as the highest token seen.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    plan::{Enforce, Fence, Level, ModeRule},
+    plan::{Enforce, Fence, Forward, Level, ModeRule},
 };
 
 /// A fence that has been read.
@@ -31,12 +31,15 @@ pub(super) struct Terms {
     hold: hold::Written,
     mode: Option<ModeRule>,
     enforce: Option<Enforce>,
+    forward: Option<Forward>,
 }
 
 const MODES: [(&str, ModeRule); 3] =
     [("exclusive", ModeRule::Exclusive), ("shared", ModeRule::Shared), ("by-method", ModeRule::ByMethod)];
 
 pub(super) const ENFORCE: [(&str, Enforce); 2] = [("refuse", Enforce::Refuse), ("observe", Enforce::Observe)];
+
+const FORWARD: [(&str, Forward); 2] = [("never", Forward::Never), ("holder", Forward::Holder)];
 
 impl Terms {
     pub(super) fn defaults(block: &mut Block) -> Self {
@@ -52,6 +55,7 @@ impl Terms {
             hold: hold::Written::read(block, &inherited.hold, of),
             mode: block.word("mode", &MODES).or(inherited.mode),
             enforce: enforce(block).or(inherited.enforce),
+            forward: block.word("forward", &FORWARD).or(inherited.forward),
         }
     }
 }
@@ -106,6 +110,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         queue: terms.queue.unwrap_or(100),
         client_share: terms.client_share,
         hold: terms.hold.settled(of),
+        forward: terms.forward.unwrap_or_default(),
         locked_status,
         max_response,
         large_bodies,

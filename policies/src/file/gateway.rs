@@ -3,7 +3,7 @@
 use super::{
     Faults, admin,
     block::Block,
-    fence, listener, log,
+    fence, listener, log, peer,
     route::{self, Written},
     scalar, tickets,
     upstream::Upstreams,
@@ -25,6 +25,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     if let Some(listener) = &listener {
         admin.clash(block, "listeners", listener.address);
     }
+    let peer = peer::peer(block);
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
     let defaults = block.inner("defaults", fence::Terms::defaults).unwrap_or_default();
@@ -46,6 +47,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     Some(Gateway {
         fingerprint: fingerprint(&zookeeper, &routes),
         zookeeper,
+        peer,
         tickets,
         state_dir,
         serving: Plan {

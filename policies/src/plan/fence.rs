@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Once;
+use super::{Forward, Once};
 use crate::key::{
     BadKey, KeyTemplate, Pointer, ResourceKey, Values,
     json::{BadBody, Body},
@@ -26,6 +26,7 @@ pub struct Fence {
     pub client_share: Option<usize>,
     /// Always [`Hold::Strict`] for a set.
     pub hold: Hold,
+    pub forward: Forward,
     /// Status of a refusal because another one holds the key: 423 unless configured (409, 429, 503).
     pub locked_status: u16,
     /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
@@ -224,6 +225,7 @@ mod tests {
             queue: 1,
             client_share: None,
             hold: Hold::Strict,
+            forward: Forward::Never,
             locked_status: 423,
             max_response: 0,
             large_bodies: LargeBodies::Refuse,

@@ -15,10 +15,11 @@ const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
 const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 
 /// Where the fields below a place in the file are described: the heading of a section.
-const GATEWAY: [(&str, &str); 9] = [
+const GATEWAY: [(&str, &str); 10] = [
     ("", "## Fields"),
     ("/listeners/*", "### `listeners.<name>`"),
     ("/admin", "### `admin`"),
+    ("/peer", "### `peer`"),
     ("/zookeeper", "### `zookeeper`"),
     ("/upstreams/*", "### `upstreams.<name>`"),
     ("/routes/*", "### `routes[]`"),

@@ -35,6 +35,8 @@ pub struct Attempt<L: Link> {
     may_exist: Cell<bool>,
     /// The node that an unambiguous answer named: there is no other.
     only: OnceCell<String>,
+    /// Its nodes say whose they are.
+    signed: bool,
     _registered: Registered<L>,
 }
 
@@ -43,7 +45,24 @@ impl<L: Link> Attempt<L> {
     pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Result<Self, NotGranted> {
         let registered = Registered::enter(live, live.paths.lock(key).len()).await?;
         let site = Site::new(live.clone(), key, registered.guid, mode);
-        Ok(Self { site, may_exist: Cell::new(false), only: OnceCell::new(), _registered: registered })
+        Ok(Self {
+            site,
+            may_exist: Cell::new(false),
+            only: OnceCell::new(),
+            signed: false,
+            _registered: registered,
+        })
+    }
+
+    /// Of a tenure that is kept for others: its nodes say which gateway that is, if others can reach it and it is
+    /// alone in holding.
+    pub fn signed(self) -> Self {
+        let signed = self.site.mode == Mode::Exclusive;
+        Self { signed, ..self }
+    }
+
+    fn says(&self) -> &[u8] {
+        if self.signed { self.site.live.signature() } else { b"" }
     }
 
     /// Makes the node and waits until it holds.
@@ -93,7 +112,7 @@ impl<L: Link> Attempt<L> {
         for _ in 0..CREATE_ROUNDS {
             self.may_exist.set(true);
             let requested = self.site.requested();
-            let create = live.link.create(&requested, b"", Kind::EphemeralSequential);
+            let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
             let list = live.link.children(parent);
             failpoint::pass("after_create_sent");
             let (created, children) = tokio::join!(create, list);
@@ -132,7 +151,7 @@ impl<L: Link> Attempt<L> {
         let path = self.site.path(&name);
         let steps = [
             Step::Create { path: parent, data: b"", kind: Kind::Container },
-            Step::Create { path: &requested, data: b"", kind: Kind::EphemeralSequential },
+            Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
         ];
         self.may_exist.set(true);
         let made = live.link.commit(&steps);
@@ -162,7 +181,7 @@ impl<L: Link> Attempt<L> {
         let (live, path, requested) = (&self.site.live, old.site.path(name), self.site.requested());
         let steps = [
             Step::Delete { path: &path, version: None },
-            Step::Create { path: &requested, data: b"", kind: Kind::EphemeralSequential },
+            Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
         ];
         self.may_exist.set(true);
         let created = match live.link.commit(&steps).await {

@@ -24,11 +24,12 @@ use super::{
     queue::Patience,
     queues::{Full, Place, Queues},
     roll::{Asking, Roll},
-    slot::{Entered, Table},
+    slot::{Entered, Table, Waits, Wants},
     tenure::Tenure,
 };
 use crate::{
     once::{self, Admission, Admitted, Underway, Unsent, Wanted},
+    peers::Way,
     session::{clock::SharedClock, live::View},
 };
 
@@ -63,6 +64,8 @@ pub struct Wish<'a> {
     pub wait: Duration,
     /// Requests of this gateway that may wait behind the holder.
     pub queue: usize,
+    /// Where it waits: counts for a single key that is kept for others.
+    pub waits: Waits,
     /// Who asks, for whoever looks.
     pub route: &'a Arc<str>,
 }
@@ -74,6 +77,12 @@ pub enum Refused {
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
+    /// Another gateway keeps it, and can be asked instead.
+    #[error("gateway {} keeps the key", .0.gateway)]
+    Elsewhere(Way),
+    /// Another gateway has sent the request here, and the key is not kept here.
+    #[error("this gateway does not keep the key")]
+    NotHolder,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
     #[error("no lock service: {0}")]
@@ -112,6 +121,8 @@ impl Keeper {
     pub async fn acquire(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
         match (wish.hold, wish.keys) {
             (Hold::Cached(rules), [key]) => self.cached(key, rules, wish).await,
+            // Nothing that another gateway could know of is kept for others.
+            _ if wish.waits == Waits::AtHolder => Err(Refused::NotHolder),
             _ => self.strict(wish).await,
         }
     }
@@ -130,17 +141,29 @@ impl Keeper {
         self.table.close_all();
     }
 
+    /// The way leads to nobody who keeps the key.
+    pub fn forget(&self, key: &ResourceKey, way: &Way) {
+        self.table.ways.forget(key, way);
+    }
+
     async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        let Wish { mode, waits, route, .. } = wish;
+        if waits == Waits::Anywhere
+            && let Some(way) = self.table.way(key)
+        {
+            return Err(Refused::Elsewhere(way));
+        }
         let line = self.line(key);
         let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
         let deadline = wish.deadline();
+        let wants = Wants { mode, rules, patience, waits, route };
         let mut view = line.view.clone();
         loop {
-            let (answer, place, attend) = match self.table.enter(key, wish.mode, rules, patience, wish.route)
-            {
+            let (answer, place, attend) = match self.table.enter(key, wants) {
                 Entered::Started(tenure) => return Ok(tenure),
                 Entered::Full => return Err(Refused::QueueFull),
                 Entered::Busy => return Err(Refused::Locked),
+                Entered::NotHere => return Err(Refused::NotHolder),
                 Entered::Waiting { answer, place, attend } => (answer, place, attend),
             };
             if let Some(slot) = attend {
@@ -280,6 +303,8 @@ impl From<NotGranted> for Refused {
     fn from(why: NotGranted) -> Self {
         match why {
             NotGranted::Locked => Self::Locked,
+            NotGranted::Elsewhere(way) => Self::Elsewhere(way),
+            NotGranted::NotHolder => Self::NotHolder,
             NotGranted::KeyLimit(which) => Self::KeyLimit(which),
             NotGranted::Lost => Self::Service("the session ended".into()),
             NotGranted::Service(why) => Self::Service(why),

@@ -6,12 +6,16 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{clock::SharedClock, link::Link, paths::Paths, proof::Proof};
-use crate::{admin::metrics::SessionMetrics, lock::registry::Registry, randomness::Randomness};
+use crate::{admin::metrics::SessionMetrics, lock::registry::Registry, peers::Reach, randomness::Randomness};
 
 /// A registered session, shared by all that act under it on its thread.
 pub struct Live<L> {
     pub link: L,
     pub paths: Paths,
+    /// Name of our member node.
+    pub member: String,
+    /// Where other gateways reach this process.
+    pub reach: Option<Reach>,
     pub proof: Arc<Proof>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
@@ -26,6 +30,11 @@ pub struct Live<L> {
 }
 
 impl<L: Link> Live<L> {
+    /// What a lock node says by which others find us; nothing where they cannot reach us.
+    pub fn signature(&self) -> &[u8] {
+        if self.reach.is_some() { self.member.as_bytes() } else { b"" }
+    }
+
     /// Returns when the proof holds. Does not return for a session that is over: select on [`Live::over`] beside it.
     pub async fn proven(&self) {
         while !self.proof.holds(self.clock.now()) {

@@ -163,7 +163,9 @@ async fn establish<C: Connect>(
     let proof = Arc::new(Proof::until(link.id(), rhythm.deadline(connecting)));
     let live = Live {
         link,
+        member: Paths::member_name(&settings.gateway, proof.session()),
         paths,
+        reach: settings.member.reach().cloned(),
         proof,
         base: era.meta.base,
         registry: Registry::default(),

@@ -5,7 +5,10 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 pub(super) use fencegate::lock::{keeper::Refused, tenure::Tenure};
 use fencegate::{
     admin::metrics::Metrics,
-    lock::keeper::{Keeper, Wish, keeper},
+    lock::{
+        keeper::{Keeper, Wish, keeper},
+        slot::Waits,
+    },
     session::{
         clock::{Boot, Clock, SharedClock},
         evidence::Evidence,
@@ -157,7 +160,7 @@ impl Door {
             Keeping::Cached => Hold::Cached(Caching::default()),
         };
         let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
-        let wish = Wish { keys, mode, hold, wait, queue: QUEUE, route };
+        let wish = Wish { keys, mode, hold, wait, queue: QUEUE, waits: Waits::Here, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,

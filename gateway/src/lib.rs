@@ -26,6 +26,7 @@ pub mod lock;
 pub mod network;
 pub mod once;
 pub mod peer;
+pub mod peers;
 pub mod pem;
 pub mod pieces;
 pub mod randomness;

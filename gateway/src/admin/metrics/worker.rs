@@ -81,14 +81,20 @@ impl Acquired<'_> {
             Self::Refused(Refused::QueueFull) => ("queue-full", "yes"),
             Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
             Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+            Self::Refused(Refused::RolledBack(_)) => ("rolled-back", "no"),
         }
     }
 }
 
 /// All that can be counted of asking for locks: mode, and what came of it.
 pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
-    let refused =
-        [Refused::Locked, Refused::QueueFull, Refused::KeyLimit(""), Refused::Service(String::new())];
+    let refused = [
+        Refused::Locked,
+        Refused::QueueFull,
+        Refused::KeyLimit(""),
+        Refused::Service(String::new()),
+        Refused::RolledBack(String::new()),
+    ];
     let refused = refused.map(|refused| Acquired::Refused(&refused).words());
     let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
     let words = others.map(|result| result.words()).into_iter().chain(refused);

@@ -342,6 +342,7 @@ fn refusal(refused: &Refused, locked_status: u16) -> Refusal {
         Refused::NotHolder | Refused::Elsewhere(_) => (Reason::NotHolder, refused.to_string()),
         Refused::KeyLimit(_) => (Reason::KeyLimit, refused.to_string()),
         Refused::Service(_) => (Reason::LockService, refused.to_string()),
+        Refused::RolledBack(_) => (Reason::RolledBack, refused.to_string()),
     };
     Refusal::new(reason, detail)
 }

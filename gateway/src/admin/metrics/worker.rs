@@ -83,6 +83,7 @@ impl Acquired<'_> {
             Self::Refused(Refused::NotHolder) => ("not-holder", "yes"),
             Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
             Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+            Self::Refused(Refused::RolledBack(_)) => ("rolled-back", "no"),
         }
     }
 }
@@ -98,6 +99,7 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
         Refused::NotHolder,
         Refused::KeyLimit(""),
         Refused::Service(String::new()),
+        Refused::RolledBack(String::new()),
     ];
     let refused = refused.map(|refused| Acquired::Refused(&refused).words()).into_iter().chain([SENT_ON]);
     let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];

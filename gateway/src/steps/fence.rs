@@ -68,7 +68,8 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let Detached { mut request, mut client } = request;
     let waits = elsewhere::waits(&request)?;
     let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
-    let fence = fenced.fence(&request.plan).clone();
+    let plan = request.plan.clone();
+    let fence = fenced.fence(&plan);
     let share = match fencing.share(&request, &fenced, &fence) {
         Ok(share) => share.map(Rc::new),
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,

@@ -283,10 +283,13 @@ impl Client {
         !matches!(self.gone.try_recv(), Err(oneshot::error::TryRecvError::Empty))
     }
 
-    /// Returns when the client has hung up; never twice.
+    /// Returns when the client has hung up.
     pub async fn gone(&mut self) {
-        // Nothing is ever sent: the other end is dropped.
-        drop((&mut self.gone).await);
+        // Who has been told once that it has gone must not ask the channel again.
+        if !self.is_gone() {
+            // Nothing is ever sent: the other end is dropped.
+            drop((&mut self.gone).await);
+        }
     }
 }
 

@@ -56,6 +56,7 @@ mod outcome;
 mod overslept;
 mod pace;
 mod paused;
+mod peer_listener;
 mod policies;
 mod printed;
 mod proof_lost;

@@ -28,6 +28,7 @@ use crate::{
     steps::{
         forwarded::{self, FENCING_FORWARDED},
         hygiene,
+        upgrade::Wanted,
     },
     upstream::speak::{NotAnswered, TakesTrailers},
 };
@@ -70,6 +71,9 @@ impl<N: Network> Courier<N> {
         left: Duration,
         client: &mut Client,
     ) -> Carried {
+        if request.http.extensions().get::<Wanted>().is_some() {
+            return Carried::Back("it asks for another protocol");
+        }
         request.notes.forwarded_to.replace(Some(way.gateway.clone()));
         let carried = self.send(way, key, request, left, client).await;
         let counted = match &carried {
@@ -77,6 +81,7 @@ impl<N: Network> Courier<N> {
             Carried::Back(why) => {
                 debug!(gateway = %way.gateway, why, "back from another gateway");
                 request.notes.forwarded_to.take();
+                request.notes.sent.take();
                 Forwarding::Back
             }
             Carried::Refused(refusal) if refusal.outcome() == Outcome::Unknown => Forwarding::Unknown,
@@ -98,8 +103,13 @@ impl<N: Network> Courier<N> {
     ) -> Carried {
         let until = Instant::now() + left;
         let due = until + self.patience(request);
-        let dialling =
-            Dialling { network: &self.network, clock: &self.clock, secured: self.ours.secured.as_deref() };
+        let dialling = Dialling {
+            network: &self.network,
+            clock: &self.clock,
+            secured: self.ours.secured.as_deref(),
+            // Gateways of one installation are mostly of one mind.
+            kept: self.plan.listener.timeouts.idle / 2,
+        };
         let mut fresh = false;
         loop {
             let lend = tokio::select! {
@@ -116,6 +126,7 @@ impl<N: Network> Courier<N> {
             let Some(http) = self.addressed(*again.http, way, key, until) else {
                 return Carried::Back("its key does not fit into a field");
             };
+            request.notes.sends(Instant::now(), &way.gateway);
             let answer = lend.send(http);
             let answered = tokio::select! {
                 answered = answer => answered,
@@ -181,6 +192,8 @@ impl<N: Network> Courier<N> {
             tokio::task::spawn_local(async move { drop(reply.into_body().spent().await) });
             return Carried::Back(why);
         }
+        let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
+        request.notes.upstream.set(began.map(|began| began.elapsed()));
         request.notes.told.set(Some(told));
         request.notes.token.set(told.token);
         Carried::Answered(reply)
@@ -243,3 +256,6 @@ fn ended_early(ended: Ended, lend: &mut Lend) -> Carried {
 fn gone(reason: Reason) -> Refusal {
     Refusal::new(reason, "the client went away while another gateway had its request")
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,8 +45,8 @@ struct Lying {
 #[derive(Default)]
 pub(crate) struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
 
-/// A gateway that listens closes what lies idle for its own `timeouts.idle`, 60 s unless it says otherwise; a request
-/// that meets this on its way would have an unknown outcome.
+/// At most. A gateway that listens closes what lies idle for its own `timeouts.idle`, 60 s unless it says otherwise; a
+/// request that meets this on its way would have an unknown outcome.
 const KEPT: Duration = Duration::from_secs(30);
 /// To one gateway.
 const MOST: usize = 64;
@@ -72,20 +72,25 @@ impl Idle {
         Some(lying.swap_remove(ready).link)
     }
 
-    fn keep(&self, link: Link, way: &Way) {
+    fn keep(&self, link: Link, way: &Way, keep: Duration) {
         let mut all = self.0.borrow_mut();
         if !link.is_usable() || (all.len() >= MOST_WAYS && !all.contains_key(&way.address)) {
             return;
         }
         let lying = all.entry(way.address.clone()).or_default();
         if lying.len() < MOST {
-            lying.push(Lying { link, pass: way.pass.clone(), until: Instant::now() + KEPT });
+            lying.push(Lying { link, pass: way.pass.clone(), until: Instant::now() + keep });
         }
     }
 
     /// The way leads nowhere any more.
     pub(super) fn forget(&self, way: &Way) {
         self.0.borrow_mut().remove(&way.address);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().values().all(Vec::is_empty)
     }
 
     /// Closes what nobody has used for a while, for ever.
@@ -106,6 +111,8 @@ pub(super) struct Dialling<'a, N> {
     pub(super) network: &'a N,
     pub(super) clock: &'a SharedClock,
     pub(super) secured: Option<&'a Secured>,
+    /// How long they may lie idle, at most.
+    pub(super) kept: Duration,
 }
 
 impl<N: Network> Dialling<'_, N> {
@@ -143,6 +150,8 @@ pub struct Lend {
     link: Option<Link>,
     idle: Rc<Idle>,
     way: Way,
+    /// How long the connection may lie idle afterwards.
+    keep: Duration,
 }
 
 impl Lend {
@@ -158,7 +167,8 @@ impl Lend {
             Some(link) => link,
             None => dialling.reach(way).await?,
         };
-        Ok(Self { link: Some(link), idle: idle.clone(), way: way.clone() })
+        let keep = dialling.kept.min(KEPT);
+        Ok(Self { link: Some(link), idle: idle.clone(), way: way.clone(), keep })
     }
 
     fn link(&mut self) -> &mut Link {
@@ -194,7 +204,7 @@ impl Lend {
         tokio::task::spawn_local(async move {
             if matches!(timeout(REST, link.sender.settled()).await, Ok(Ok(()))) && link.gate.is_flushed() {
                 link.reused = true;
-                self.idle.keep(link, &self.way);
+                self.idle.keep(link, &self.way, self.keep);
             }
         });
     }

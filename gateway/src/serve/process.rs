@@ -103,7 +103,8 @@ pub(super) struct Workers {
 pub(super) fn start_workers<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Workers, Trouble> {
     let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
     let mut address = plan.listener.address;
-    files::suffice(plan.listener.limits.connections);
+    let listeners = 1 + usize::from(shared.ours.is_some());
+    files::suffice(plan.listener.limits.connections.saturating_mul(listeners));
     let bound = if shared.beside { Ok(()) } else { free(address) };
     bound.map_err(|source| Trouble::Listen { listener: plan.listener.name.clone(), address, source })?;
     let mut all = Workers { threads: Vec::new(), turns: Vec::new() };

@@ -51,7 +51,7 @@ pub enum Trouble {
     NotDrained(usize),
 }
 
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

@@ -262,7 +262,9 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
 /// In the plan, a fence that keeps no key sends nothing on.
 fn is_sent_on(gateway: &Gateway, keyed: &Keyed, fence: &Fence) -> bool {
     let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == Mode::Exclusive);
-    let in_full = keyed.http.body().again().is_some();
+    // Here, one that would go up while it comes is in full, too.
+    let most = gateway.serving.listener.limits.max_body;
+    let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
     let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
     let switches = route.is_some_and(|route| !route.upgrade.is_empty())
         && keyed.http.extensions().get::<Wanted>().is_some();

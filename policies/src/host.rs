@@ -101,11 +101,11 @@ fn reg_name(raw: &str) -> Result<String, BadHost> {
         return Err(BadHost::Empty);
     }
     let name = raw.strip_suffix('.').unwrap_or(raw);
-    let good = |label: &str| {
+    let good = |label: &[u8]| {
         (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && label.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    if name.len() > 253 || !name.split('.').all(good) {
+    if name.len() > 253 || !name.as_bytes().split(|byte| *byte == b'.').all(good) {
         return Err(BadHost::Name);
     }
     Ok(name.to_ascii_lowercase())

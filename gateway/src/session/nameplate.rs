@@ -52,6 +52,11 @@ impl Nameplate {
         self.others.look_again();
     }
 
+    /// Where other gateways reach this process.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.as_ref()
+    }
+
     pub(super) fn others(&self) -> &Others {
         &self.others
     }

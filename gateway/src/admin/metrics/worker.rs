@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -51,7 +50,8 @@ pub struct RouteMetrics {
     hold: Histogram,
     wait: Histogram,
     handoffs: IntCounter,
-    codes: RefCell<HashMap<StatusCode, IntCounter>>,
+    /// Those met so far.
+    codes: RefCell<Vec<(StatusCode, IntCounter)>>,
 }
 
 /// In the order of their discriminants.
@@ -79,17 +79,29 @@ impl Acquired<'_> {
             Self::ClientGone => ("client-gone", "yes"),
             Self::Refused(Refused::Locked) => ("locked", "yes"),
             Self::Refused(Refused::QueueFull) => ("queue-full", "yes"),
+            Self::Refused(Refused::Elsewhere(_)) => SENT_ON,
+            Self::Refused(Refused::NotHolder) => ("not-holder", "yes"),
             Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
             Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+            Self::Refused(Refused::RolledBack(_)) => ("rolled-back", "no"),
         }
     }
 }
 
+/// Another gateway keeps the key, and is asked instead.
+const SENT_ON: (&str, &str) = ("forwarded", "yes");
+
 /// All that can be counted of asking for locks: mode, and what came of it.
 pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
-    let refused =
-        [Refused::Locked, Refused::QueueFull, Refused::KeyLimit(""), Refused::Service(String::new())];
-    let refused = refused.map(|refused| Acquired::Refused(&refused).words());
+    let refused = [
+        Refused::Locked,
+        Refused::QueueFull,
+        Refused::NotHolder,
+        Refused::KeyLimit(""),
+        Refused::Service(String::new()),
+        Refused::RolledBack(String::new()),
+    ];
+    let refused = refused.map(|refused| Acquired::Refused(&refused).words()).into_iter().chain([SENT_ON]);
     let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
     let words = others.map(|result| result.words()).into_iter().chain(refused);
     words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
@@ -193,13 +205,17 @@ impl RouteMetrics {
     pub fn answered(&self, status: StatusCode, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         let mut codes = self.codes.borrow_mut();
-        let code = status.as_u16();
-        // A number that is no known status is counted by its class: an upstream could send any.
-        let known = status.canonical_reason().map_or_else(|| class(status).to_owned(), |_| code.to_string());
-        let counter = codes
-            .entry(status)
-            .or_insert_with(|| self.all.requests.with_label_values(&[&*self.name, &known]));
-        counter.inc();
+        match codes.iter().find(|(known, _)| *known == status) {
+            Some((_, counter)) => counter.inc(),
+            None => {
+                // A number that is no known status is counted by its class: an upstream could send any.
+                let known = status.canonical_reason().is_some();
+                let code = if known { status.as_str() } else { class(status) };
+                let counter = self.all.requests.with_label_values(&[&*self.name, code]);
+                counter.inc();
+                codes.push((status, counter));
+            }
+        }
     }
 
     /// The client went away before its answer: counted under 499, as nginx does.

@@ -17,7 +17,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use zookeeper_client::{AddWatchMode, Client, Error};
+use zookeeper_client::{Acls, AddWatchMode, Client, CreateMode, Error};
 
 use crate::{patience::patiently, scratch};
 
@@ -172,6 +172,16 @@ impl Tree {
         }
     }
 
+    /// Makes one node below the root that stays, as a stranger would.
+    ///
+    /// # Panics
+    /// If it is there, or its parent is not.
+    pub async fn create(&self, path: &str, data: &[u8]) {
+        let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let made = self.client.create(&format!("{}{path}", self.root), data, &anyone).await;
+        made.unwrap_or_else(|error| panic!("create `{}{path}`: {error}", self.root));
+    }
+
     /// Removes one node below the root, as a stranger would.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
         self.client.delete(&format!("{}{path}", self.root), None).await
@@ -180,8 +190,6 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use zookeeper_client::{Acls, CreateMode};
-
     use super::*;
 
     #[tokio::test]

@@ -9,12 +9,13 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Gateway, Guard, Level, Store, Verification},
 };
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use tokio::task::LocalSet;
 
 use super::{
     endpoints, ensemble, files,
     findings::{Fact, Findings, told},
+    peers,
 };
 use crate::ticket::{Pace, Ticketing, Verifier};
 
@@ -40,7 +41,17 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     }
     run(async {
         let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));
-        let (installation, met) = join(ensemble::look(&findings, gateway), join_all(endpoints)).await;
+        let gateways = async {
+            let found = ensemble::look(&findings, gateway).await?;
+            peers::others(&findings, gateway, &found.members).await;
+            Some(found.meta)
+        };
+        let own = async {
+            if let Some(peer) = &gateway.peer {
+                peers::own(&findings, peer).await;
+            }
+        };
+        let (installation, met, ()) = join3(gateways, join_all(endpoints), own).await;
         for (upstream, met) in serving.upstreams.iter().zip(met) {
             if upstream.fencing == Level::Guard {
                 endpoints::judge(&findings, upstream, &met, installation.as_ref());

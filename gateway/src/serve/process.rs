@@ -62,7 +62,7 @@ impl Trouble {
     }
 }
 
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

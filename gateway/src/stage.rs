@@ -33,6 +33,10 @@ use crate::{
     upstream::{gate::Gate, speak::TakesTrailers},
 };
 
+/// The plan that a request is served by, counted at its worker: a count that all workers share would go from one
+/// processor to another with each request.
+pub type Planned = Rc<Arc<Plan>>;
+
 /// As the HTTP library gave it.
 pub struct Arrived {
     pub http: Box<Request<Body>>,
@@ -60,7 +64,7 @@ pub struct Clean {
 pub struct Routed {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
     /// `None` for what no route matches and the plan lets pass.
@@ -88,7 +92,7 @@ pub trait Incoming {
 pub struct Keyed {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub upstream: UpstreamId,
     pub fenced: Option<Fenced>,
 }
@@ -115,7 +119,7 @@ pub struct Detached<R> {
 pub struct Presented {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub upstream: UpstreamId,
     /// `None` for what may pass without a token.
     pub claimed: Option<Claimed>,
@@ -133,7 +137,7 @@ pub struct Claimed {
 pub struct Held<H> {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub upstream: UpstreamId,
     /// `None` on unfenced routes.
     pub hold: Option<H>,

@@ -64,19 +64,19 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
     let plan = request.plan.clone();
     let fence = fenced.fence(&plan);
-    let share = match fencing.share(&request, &fenced, &fence) {
+    let share = match fencing.share(&request, &fenced, fence) {
         Ok(share) => share.map(Rc::new),
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
     };
-    let deadline = Instant::now() + wait(&request, &fence);
-    let mut second = fencing.second(&request, &fence);
+    let deadline = Instant::now() + wait(&request, fence);
+    let mut second = fencing.second(&request, fence);
     let mut first: Option<Refusal> = None;
-    if let Err(refusal) = fencing.opened(&request, &fence, deadline, &mut client).await {
+    if let Err(refusal) = fencing.opened(&request, fence, deadline, &mut client).await {
         return observed(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let held = match fencing.acquire(&request, &fenced, &fence, left, &mut client).await {
+        let held = match fencing.acquire(&request, &fenced, fence, left, &mut client).await {
             Ok(held) => Hold { share: share.clone(), ..held },
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
@@ -88,9 +88,9 @@ pub async fn fence<S: Serve<Held<Hold>>>(
         if let Some(refusal) = first.take_if(|_| client.is_gone()) {
             return Err(refusal);
         }
-        let once = fencing.once(&request, &fenced, &fence, &held, &mut client).await?;
+        let once = fencing.once(&request, &fenced, fence, &held, &mut client).await?;
         let notes = request.notes.clone();
-        let refusal = match fencing.exchange(request, &fence, held, once, next).await {
+        let refusal = match fencing.exchange(request, fence, held, once, next).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };

@@ -175,7 +175,10 @@ impl Lend {
     /// answer is here. Else the lend goes on.
     pub fn give_back_if_over(mut self) -> Result<(), Self> {
         match self.link.take_if(|link| link.is_settled()) {
-            Some(link) => Ok(self.keep(link)),
+            Some(link) => {
+                self.keep(link);
+                Ok(())
+            }
             None => Err(self),
         }
     }

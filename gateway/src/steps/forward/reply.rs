@@ -1,9 +1,8 @@
 //! The answer of an upstream on its way back, and the connection that the rest of it comes from.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
+use std::{future::poll_fn, pin::Pin, time::Duration};
 
 use bytes::Bytes;
-use fencegate_policies::plan::Plan;
 use hyper::{
     HeaderMap, Response, StatusCode, Version,
     body::{Body as _, Incoming},
@@ -14,6 +13,7 @@ use tracing::warn;
 use super::stamp::FENCING_REFUSAL;
 use crate::{
     body::{Body, Reply},
+    stage::Planned,
     steps::hygiene::{self, Trailers},
     upstream::{link::Lend, verdict::Account},
 };
@@ -22,7 +22,7 @@ use crate::{
 pub(super) struct Answer<'a> {
     pub(super) response: Response<Incoming>,
     pub(super) lend: Lend,
-    pub(super) plan: &'a Arc<Plan>,
+    pub(super) plan: &'a Planned,
 }
 
 const LONGEST_REFUSAL: usize = 64 << 10;

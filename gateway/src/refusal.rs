@@ -116,6 +116,7 @@ reasons! {
     Malformed = "malformed", 400, NotDispatched, "the request is malformed";
     BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
     LeaseForbidden = "lease-forbidden", 403, NotDispatched, "the lease does not allow this";
+    PeerForbidden = "peer-forbidden", 403, NotDispatched, "this listener is for gateways";
     NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
     Method = "method", 405, NotDispatched, "the method is not served";
     SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time";
@@ -129,6 +130,7 @@ reasons! {
     TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large";
     Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
     Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
+    NotHolder = "not-holder", 421, NotDispatched, "this gateway does not keep the resource";
     IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request";
     Locked = "locked", 423, NotDispatched, "the resource is busy";
     EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";

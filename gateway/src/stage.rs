@@ -26,6 +26,7 @@ use crate::{
     guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
     lock::tenure::{Dispatch, Tenure},
     peer::Peer,
+    peers::Forwarded,
     refusal::Reason,
     share::Share,
     steps::{limit::Permit, trace::Trace},
@@ -309,6 +310,8 @@ pub struct Notes {
     /// Counts the request as in flight on its route, once that is known.
     pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
+    /// Another gateway has sent it on to us, and has proven to be one.
+    pub forwarded: OnceCell<Forwarded>,
     /// How many processes forwarded the request before this one.
     pub hops: Cell<u32>,
     /// On whose behalf it came, as far as we believe.

@@ -6,7 +6,10 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::{
     admin::metrics::Metrics,
-    lock::keeper::{Keeper, Wish, keeper},
+    lock::{
+        keeper::{Keeper, Wish, keeper},
+        slot::Waits,
+    },
     randomness::SystemRandomness,
     session::{
         clock::{MachineClock, SharedClock},
@@ -44,7 +47,7 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
             gateway: "gw".into(),
             member: Nameplate::of(&plan),
             init: true,
-            installation: Arc::default(),
+            memory: Arc::default(),
             sequence_limit: LIMIT,
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
@@ -71,6 +74,7 @@ async fn take(keeper: &Keeper, key: &ResourceKey) -> Token {
         hold: Hold::Strict,
         wait: Duration::from_secs(20),
         queue: 100,
+        waits: Waits::Here,
         route: &"pay".into(),
     };
     let tenure = keeper.acquire(wish).await.expect("granted");

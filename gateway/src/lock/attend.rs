@@ -2,7 +2,6 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::plan::Mode;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -13,18 +12,21 @@ use super::{
     layout::{self, Place},
     queue::Due,
     site::AGAIN,
-    slot::{Slot, Table},
+    slot::{Slot, Table, Wanted},
 };
-use crate::session::{
-    link::{Fault, Link},
-    live::{Current, Live},
+use crate::{
+    peers::Way,
+    session::{
+        link::{Fault, Link},
+        live::{Current, Live},
+    },
 };
 
 /// Runs until nobody wants the key any more.
 pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Current<L>>) {
     let mut held: Option<Attempt<L>> = None;
     loop {
-        let Some((mode, rules)) = slot.wanted() else {
+        let Some(wanted) = slot.wanted() else {
             if let Some(old) = held.take() {
                 old.clear().await;
             }
@@ -34,9 +36,11 @@ pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Cur
             continue;
         };
         let Some(live) = session(&slot, &current).await else { continue };
-        match acquire(&slot, &live, mode, held.take()).await {
+        match acquire(&slot, &table, &live, &wanted, held.take()).await {
             Ok((attempt, grant)) => {
-                slot.granted(grant, mode, rules);
+                // No request is sent on from here while it is held here.
+                table.ways.is_here(&slot.key);
+                slot.granted(grant, wanted);
                 keep(&slot, &live, &attempt).await;
                 held = Some(attempt);
             }
@@ -63,12 +67,13 @@ async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L
 /// same transaction, so that yielding and queueing again cost one write. Without a grant no node is left.
 async fn acquire<L: Link>(
     slot: &Arc<Slot>,
+    table: &Arc<Table>,
     live: &Rc<Live<L>>,
-    mode: Mode,
+    wanted: &Wanted,
     old: Option<Attempt<L>>,
 ) -> Result<(Attempt<L>, Grant), NotGranted> {
-    let attempt = match Attempt::begin(live, &slot.key, mode).await {
-        Ok(attempt) => attempt,
+    let attempt = match Attempt::begin(live, &slot.key, wanted.mode).await {
+        Ok(attempt) => attempt.signed(),
         Err(why) => {
             if let Some(old) = old {
                 old.clear().await;
@@ -76,7 +81,7 @@ async fn acquire<L: Link>(
             return Err(why);
         }
     };
-    let mut waiting = Waiting { slot: slot.clone() };
+    let mut waiting = Waiting { slot: slot.clone(), table: table.clone() };
     let asked = live.clock.now();
     let granted = match &old {
         Some(old) if Rc::ptr_eq(&old.site.live, live) => attempt.acquire_instead_of(old, &mut waiting).await,
@@ -108,6 +113,7 @@ async fn acquire<L: Link>(
 /// The local requests of a key are, together, one caller of its attempt.
 struct Waiting {
     slot: Arc<Slot>,
+    table: Arc<Table>,
 }
 
 impl Caller for Waiting {
@@ -121,8 +127,27 @@ impl Caller for Waiting {
         }
     }
 
-    fn behind(&mut self) -> Result<(), NotGranted> {
-        self.slot.dismiss_impatient()
+    fn behind(&mut self) -> Result<(), Stop> {
+        self.slot.is_behind()
+    }
+
+    fn asks_the_way(&mut self) -> bool {
+        self.slot.asks_the_way()
+    }
+
+    fn way(&mut self, way: Option<Way>) -> Result<(), Stop> {
+        match way {
+            Some(way) => {
+                // First: who comes in this moment need not come by.
+                self.table.learn(&self.slot.key, &way);
+                self.slot.send_on(&way)
+            }
+            None => self.slot.no_way(),
+        }
+    }
+
+    async fn stirred(&mut self) {
+        self.slot.changed().await;
     }
 }
 
@@ -178,6 +203,8 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         if layout::is_contended(&children, &own) {
             slot.contended();
             slot.start_waiting();
+        } else {
+            slot.uncontended();
         }
         changed.await;
     }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use crate::session::evidence::Evidence;
+use crate::{peers::Way, session::evidence::Evidence};
 
 /// The lock, granted.
 #[derive(Debug, Clone)]
@@ -26,6 +26,12 @@ pub enum NotGranted {
     /// The session ended, or our node was taken away: ask again.
     #[error("the place in the queue was lost")]
     Lost,
+    /// Another gateway keeps it, and can be asked instead.
+    #[error("gateway {} keeps it", .0.gateway)]
+    Elsewhere(Way),
+    /// Another gateway has sent the request here, and the key is not kept here.
+    #[error("it is not kept here")]
+    NotHolder,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
     #[error("{0}")]
@@ -52,7 +58,22 @@ pub trait Caller {
     /// Returns when nobody wants the lock any more.
     fn gone(&mut self) -> impl Future<Output = ()>;
     /// Another holder is before us: callers that do not wait leave here.
-    fn behind(&mut self) -> Result<(), NotGranted>;
+    fn behind(&mut self) -> Result<(), Stop>;
+
+    /// Somebody may be sent on to whoever holds, and has not been told the way. Asked once, answered once.
+    fn asks_the_way(&mut self) -> bool {
+        false
+    }
+
+    /// The answer; `None` where there is nobody to be sent on to.
+    fn way(&mut self, _: Option<Way>) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    /// Returns when somebody came or went.
+    fn stirred(&mut self) -> impl Future<Output = ()> {
+        self.gone()
+    }
 }
 
 /// E of a token. A zxid beyond 2^63 reads as negative: no token rather than a wrong one.

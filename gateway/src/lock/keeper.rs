@@ -24,11 +24,12 @@ use super::{
     queue::Patience,
     queues::{Full, Place, Queues},
     roll::{Asking, Roll},
-    slot::{Entered, Table},
+    slot::{Entered, Table, Waits, Wants},
     tenure::Tenure,
 };
 use crate::{
     once::{self, Admission, Admitted, Underway, Unsent, Wanted},
+    peers::Way,
     session::{clock::SharedClock, live::View},
 };
 
@@ -63,6 +64,8 @@ pub struct Wish<'a> {
     pub wait: Duration,
     /// Requests of this gateway that may wait behind the holder.
     pub queue: usize,
+    /// Where it waits: counts for a single key that is kept for others.
+    pub waits: Waits,
     /// Who asks, for whoever looks.
     pub route: &'a Arc<str>,
 }
@@ -74,10 +77,18 @@ pub enum Refused {
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
+    /// Another gateway keeps it, and can be asked instead.
+    #[error("gateway {} keeps the key", .0.gateway)]
+    Elsewhere(Way),
+    /// Another gateway has sent the request here, and the key is not kept here.
+    #[error("this gateway does not keep the key")]
+    NotHolder,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
     #[error("no lock service: {0}")]
     Service(String),
+    #[error("{0}")]
+    RolledBack(String),
 }
 
 /// A keeper, and the desks of its `sessions`, to be run on the session's thread.
@@ -112,6 +123,8 @@ impl Keeper {
     pub async fn acquire(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
         match (wish.hold, wish.keys) {
             (Hold::Cached(rules), [key]) => self.cached(key, rules, wish).await,
+            // Nothing that another gateway could know of is kept for others.
+            _ if wish.waits == Waits::AtHolder => Err(Refused::NotHolder),
             _ => self.strict(wish).await,
         }
     }
@@ -130,17 +143,29 @@ impl Keeper {
         self.table.close_all();
     }
 
+    /// The way leads to nobody who keeps the key.
+    pub fn forget(&self, key: &ResourceKey, way: &Way) {
+        self.table.ways.forget(key, way);
+    }
+
     async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        let Wish { mode, waits, route, .. } = wish;
+        if waits == Waits::Anywhere
+            && let Some(way) = self.table.way(key)
+        {
+            return Err(Refused::Elsewhere(way));
+        }
         let line = self.line(key);
         let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
         let deadline = wish.deadline();
+        let wants = Wants { mode, rules, patience, waits, route };
         let mut view = line.view.clone();
         loop {
-            let (answer, place, attend) = match self.table.enter(key, wish.mode, rules, patience, wish.route)
-            {
+            let (answer, place, attend) = match self.table.enter(key, wants) {
                 Entered::Started(tenure) => return Ok(tenure),
                 Entered::Full => return Err(Refused::QueueFull),
                 Entered::Busy => return Err(Refused::Locked),
+                Entered::NotHere => return Err(Refused::NotHolder),
                 Entered::Waiting { answer, place, attend } => (answer, place, attend),
             };
             if let Some(slot) = attend {
@@ -232,6 +257,7 @@ impl Keeper {
     fn check(&self, view: &View) -> Result<(), Refused> {
         match view {
             View::Away(why) => Err(Refused::Service(why.to_string())),
+            View::RolledBack(why) => Err(Refused::RolledBack(why.to_string())),
             View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => Err(disconnected()),
             View::Live { .. } => Ok(()),
         }
@@ -239,10 +265,17 @@ impl Keeper {
 
     /// A waiter whose session ended queues again under the next one, if that comes in time.
     async fn next_session(&self, view: &mut watch::Receiver<View>, deadline: Instant) -> Result<(), Refused> {
-        let live = view.wait_for(|view| matches!(view, View::Live { proof, .. } if !proof.is_revoked()));
-        if matches!(timeout_at(deadline, live).await, Ok(Ok(_))) {
+        let told = view.wait_for(|view| match view {
+            View::Live { proof, .. } => !proof.is_revoked(),
+            // Only an operator can change that.
+            View::RolledBack(_) => true,
+            View::Away(_) => false,
+        });
+        let told = timeout_at(deadline, told).await;
+        if matches!(&told, Ok(Ok(view)) if matches!(**view, View::Live { .. })) {
             return Ok(());
         }
+        drop(told);
         Err(why_not(view, false))
     }
 }
@@ -280,6 +313,8 @@ impl From<NotGranted> for Refused {
     fn from(why: NotGranted) -> Self {
         match why {
             NotGranted::Locked => Self::Locked,
+            NotGranted::Elsewhere(way) => Self::Elsewhere(way),
+            NotGranted::NotHolder => Self::NotHolder,
             NotGranted::KeyLimit(which) => Self::KeyLimit(which),
             NotGranted::Lost => Self::Service("the session ended".into()),
             NotGranted::Service(why) => Self::Service(why),
@@ -291,6 +326,7 @@ impl From<NotGranted> for Refused {
 fn why_not(view: &watch::Receiver<View>, taken: bool) -> Refused {
     match &*view.borrow() {
         View::Away(why) => Refused::Service(why.to_string()),
+        View::RolledBack(why) => Refused::RolledBack(why.to_string()),
         View::Live { connected: false, .. } => disconnected(),
         View::Live { .. } if taken => Refused::Locked,
         View::Live { .. } => Refused::Service("ZooKeeper did not answer in time".into()),

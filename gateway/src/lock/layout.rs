@@ -91,6 +91,15 @@ pub fn place<'a>(children: &'a [String], own: &str) -> Place<'a> {
     }
 }
 
+/// The node that holds alone; `None` where readers hold together, where a stranger does, or where nobody is.
+pub fn alone(children: &[String]) -> Option<&str> {
+    let lowest = children
+        .iter()
+        .filter_map(|name| Contender::parse(name))
+        .min_by_key(|contender| contender.sequence)?;
+    (lowest.mode == Mode::Exclusive && lowest.guid.is_some()).then_some(lowest.name)
+}
+
 /// Does anybody wait for the node called `own` to go, or could not hold beside it?
 pub fn is_contended(children: &[String], own: &str) -> bool {
     let Some(ours) = Contender::parse(own) else { return false };
@@ -140,6 +149,15 @@ mod tests {
         let mixed = [reader(1), writer(2)];
         assert!(is_contended(&mixed, &mixed[0]) && is_contended(&mixed, &mixed[1]));
         assert!(!is_contended(&mixed[1..], &mixed[1]));
+    }
+
+    #[test]
+    fn a_writer_of_ours_that_is_lowest_holds_alone() {
+        let nodes = [writer(7), reader(9), writer(3)];
+        assert_eq!(alone(&nodes), Some(nodes[2].as_str()));
+        assert_eq!(alone(&[reader(1), writer(2)]), None);
+        assert_eq!(alone(&["_c_1-lock-0000000001".to_owned(), writer(2)]), None);
+        assert_eq!(alone(&[]), None);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`], with one node
 //! ([`attempt`]) or several ([`set`]). [`site`] is what both do at one key, [`layout`] how nodes are named and ordered,
 //! [`rotate`] what happens when the numbers run out, [`registry`] and [`janitor`] see that none is forgotten, [`desk`]
-//! puts it on its thread, [`ended`] tells why a tenure is over. For operators: [`survey`] shows what is held here, with
+//! puts it on its thread, [`ended`] tells why a tenure is over. Kept by another gateway: [`signpost`] finds which one,
+//! [`ways`] remembers it. For operators: [`survey`] shows what is held here, with
 //! [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod attempt;
@@ -23,7 +24,9 @@ pub mod registry;
 pub mod roll;
 pub mod rotate;
 pub mod set;
+pub mod signpost;
 pub mod site;
 pub mod slot;
 pub mod survey;
 pub mod tenure;
+pub mod ways;

@@ -134,8 +134,8 @@ impl Caller for Request {
         self.answer.closed().await;
     }
 
-    fn behind(&mut self) -> Result<(), NotGranted> {
+    fn behind(&mut self) -> Result<(), Stop> {
         self.behind.store(true, Ordering::Relaxed);
-        if self.waits { Ok(()) } else { Err(NotGranted::Locked) }
+        if self.waits { Ok(()) } else { Err(NotGranted::Locked.into()) }
     }
 }

@@ -43,6 +43,8 @@ struct Tenured<C> {
     idle_since: Boot,
     /// Nothing is started under it any more; why.
     closed: Option<Cause>,
+    /// How long a contender elsewhere is looked at before an idle tenure ends for it.
+    grace: Duration,
 }
 
 /// A request was started.
@@ -141,7 +143,8 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// The lock was granted; nothing is in flight under it yet.
-    pub fn granted(&mut self, credentials: C, mode: Mode, rules: Caching, now: Boot) {
+    /// `reached`: contenders elsewhere may send their requests here instead of waiting.
+    pub fn granted(&mut self, credentials: C, mode: Mode, rules: Caching, reached: bool, now: Boot) {
         debug_assert!(self.tenure.is_none(), "one tenure at a time");
         self.tenure = Some(Tenured {
             credentials,
@@ -153,6 +156,7 @@ impl<W, C: Clone> Queue<W, C> {
             contended: None,
             idle_since: now,
             closed: None,
+            grace: if reached { GRACE } else { Duration::ZERO },
         });
     }
 
@@ -220,6 +224,13 @@ impl<W, C: Clone> Queue<W, C> {
         }
     }
 
+    /// Nobody waits elsewhere any more: who did has gone, or sends its requests here.
+    pub fn uncontended(&mut self) {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.contended = None;
+        }
+    }
+
     /// What to do about the tenure, if there is one.
     pub fn due(&mut self, now: Boot) -> Due {
         let waits_for_other = self
@@ -234,7 +245,7 @@ impl<W, C: Clone> Queue<W, C> {
         if tenure.in_flight > 0 {
             return Due::Keep(tenure.rules.linger.max(LEAST_LOOK));
         }
-        let unwanted = self.waiting.is_empty() && tenure.contended.is_some();
+        let unwanted = self.waiting.is_empty() && tenure.is_wanted_elsewhere(now);
         if tenure.is_over(now) || waits_for_other || unwanted {
             return Due::End;
         }
@@ -244,6 +255,7 @@ impl<W, C: Clone> Queue<W, C> {
             return Due::Keep(LEAST_LOOK);
         }
         match tenure.rules.linger.checked_sub(idle) {
+            Some(rest) if !rest.is_zero() && tenure.contended.is_some() => Due::Keep(rest.min(GRACE)),
             Some(rest) if !rest.is_zero() => Due::Keep(rest.max(LEAST_LOOK)),
             _ => Due::End,
         }
@@ -280,6 +292,11 @@ impl<W, C: Clone> Queue<W, C> {
     /// How the first of those who wait wants the key.
     pub fn wanted(&self) -> Option<(Mode, &W)> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
+    }
+
+    /// Somebody works for the key.
+    pub fn is_attended(&self) -> bool {
+        self.attended
     }
 
     /// Nobody waits and nothing is held: the key can be forgotten, and its task may end.
@@ -329,6 +346,10 @@ impl<W, C: Clone> Queue<W, C> {
 /// The keeper of a tenure does not look more often than this unless told to.
 const LEAST_LOOK: Duration = Duration::from_millis(10);
 
+/// A gateway that sends its requests on to the holder makes a lock node, reads who that is, and withdraws, all within
+/// a few round trips. An idle holder that gave up meanwhile would not be there for what is sent on to it.
+const GRACE: Duration = Duration::from_millis(10);
+
 impl<C> Tenured<C> {
     /// Nothing more is started under it.
     fn is_over(&self, now: Boot) -> bool {
@@ -336,6 +357,11 @@ impl<C> Tenured<C> {
             self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
         });
         self.closed.is_some() || used_up || self.is_old(now)
+    }
+
+    /// Somebody waits elsewhere, and not just to learn who holds.
+    fn is_wanted_elsewhere(&self, now: Boot) -> bool {
+        self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
     }
 
     fn is_old(&self, now: Boot) -> bool {

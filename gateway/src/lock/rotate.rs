@@ -52,6 +52,10 @@ impl<'a, L: Link> Full<'a, L> {
                 return Ok(());
             }
             caller.behind()?;
+            if caller.asks_the_way() {
+                // Whoever is still below it is about to go, and nobody comes after.
+                caller.way(None)?;
+            }
             tokio::select! {
                 () = changed => {}
                 // Should an event be lost.

@@ -9,6 +9,7 @@ use tracing::{debug, warn};
 use super::{
     grant::{Caller, NotGranted, Stop},
     layout::{self, Place},
+    signpost::{self, Signpost},
 };
 use crate::{
     randomness::Guid,
@@ -111,10 +112,15 @@ impl<L: Link> Site<L> {
             };
             contended = true;
             caller.behind()?;
-            match self.live.link.watch(&before).await {
+            let asks = caller.asks_the_way();
+            let watched = self.live.link.watch(&before);
+            // Beside the watch, and not behind it: who is sent on leaves a round trip earlier.
+            let first = layout::alone(&children).filter(|_| asks).map(|first| self.path(first));
+            let read = first.as_deref().map(|first| self.live.link.data(first));
+            match watched.await {
                 Ok(gone_or_changed) => tokio::select! {
                     () = gone_or_changed => {}
-                    () = caller.gone() => return Err(Stop::CallerGone),
+                    stop = self.left(asks, read, caller) => return Err(stop),
                     () = self.live.over.cancelled() => return Err(NotGranted::Lost.into()),
                 },
                 Err(Fault::NoNode | Fault::Ambiguous(_)) => {}
@@ -128,6 +134,37 @@ impl<L: Link> Site<L> {
                 children = self.list() => children?,
                 () = caller.gone() => return Err(Stop::CallerGone),
             };
+        }
+    }
+
+    /// Returns when nobody waits here any more: all have gone, or were sent on. `asks`: somebody may be, and `read` is
+    /// on its way to tell where to.
+    async fn left(
+        &self,
+        asks: bool,
+        read: Option<impl Future<Output = Signpost>>,
+        caller: &mut impl Caller,
+    ) -> Stop {
+        if asks {
+            let way = match read {
+                Some(read) => signpost::follow(&self.live, read.await).await,
+                None => None,
+            };
+            if let Err(stop) = caller.way(way) {
+                return stop;
+            }
+        }
+        loop {
+            caller.stirred().await;
+            if caller.is_gone() {
+                return Stop::CallerGone;
+            }
+            // Who has come since is not kept here until the one directly before us goes.
+            if caller.asks_the_way()
+                && let Err(stop) = caller.way(signpost::ask(self).await)
+            {
+                return stop;
+            }
         }
     }
 

@@ -1,9 +1,12 @@
 //! The queues of all keys, shared by all workers: where a warm key is handed over without a word to any other thread.
 
+mod behind;
+mod table;
+
 use std::{
-    collections::HashMap,
     fmt,
     sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use fencegate_policies::{
@@ -12,6 +15,7 @@ use fencegate_policies::{
 };
 use tokio::sync::{Notify, oneshot};
 
+pub use self::table::Table;
 use super::{
     ended::{Cause, Ended},
     grant::{Grant, NotGranted},
@@ -25,15 +29,6 @@ use crate::{
 
 /// How one waiting request is told.
 pub type Answer = Result<Tenure, NotGranted>;
-
-/// All keys that anybody here wants or holds.
-pub struct Table {
-    shards: [Mutex<HashMap<ResourceKey, Arc<Slot>>>; SHARDS],
-    clock: SharedClock,
-}
-
-/// So that workers seldom meet at one lock.
-const SHARDS: usize = 64;
 
 /// One key.
 pub struct Slot {
@@ -52,6 +47,10 @@ struct Entry {
     route: Option<Arc<str>>,
     /// Taken out of the table: whoever still has the slot must ask the table again.
     removed: bool,
+    /// Somebody came who may be sent on, and has not been told the way.
+    asks: bool,
+    /// When there was no way, the last time that somebody asked.
+    in_vain: Option<Boot>,
 }
 
 struct Caller {
@@ -59,7 +58,41 @@ struct Caller {
     route: Arc<str>,
     rules: Caching,
     patience: Patience,
+    waits: Waits,
 }
+
+/// Where a request may wait for a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Waits {
+    #[default]
+    Here,
+    /// Here, or at the gateway that keeps the key, which it may be sent on to.
+    Anywhere,
+    /// Only where the key is kept: another gateway has sent it here.
+    AtHolder,
+}
+
+/// How a request wants a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants<'a> {
+    pub mode: Mode,
+    pub rules: Caching,
+    pub patience: Patience,
+    pub waits: Waits,
+    pub route: &'a Arc<str>,
+}
+
+/// How the first of those who wait wants the key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) mode: Mode,
+    rules: Caching,
+    /// Gateways that contend may send their requests here.
+    reached: bool,
+}
+
+/// Whoever comes while a look for the way was in vain just now does not have it looked for again.
+const IN_VAIN: Duration = Duration::from_millis(100);
 
 /// What a request came to at once.
 pub enum Entered {
@@ -72,94 +105,19 @@ pub enum Entered {
     },
     Full,
     Busy,
-}
-
-impl Table {
-    pub fn new(clock: SharedClock) -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), clock }
-    }
-
-    /// A request wants `key`. Where the key is held here and free, this is all that it takes.
-    pub fn enter(
-        &self,
-        key: &ResourceKey,
-        mode: Mode,
-        rules: Caching,
-        patience: Patience,
-        route: &Arc<str>,
-    ) -> Entered {
-        let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
-        if !shard.contains_key(key) {
-            shard.insert(key.clone(), Arc::new(Slot::new(key.clone(), self.clock.clone())));
-        }
-        let slot = shard.get(key).expect("just made where missing");
-        slot.enter(mode, rules, patience, route)
-    }
-
-    /// The tenure of a key that is held here and free; nothing is made and nobody waits.
-    pub fn take_free(&self, key: &ResourceKey, mode: Mode, route: &Arc<str>) -> Option<Tenure> {
-        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
-        let slot = shard.get(key)?;
-        let mut entry = slot.entry();
-        let started =
-            entry.queue.start_free(mode, self.clock.now(), |grant| grant.evidence.holds(self.clock.now()))?;
-        entry.is_of(route);
-        drop(entry);
-        Some(slot.tenure(started))
-    }
-
-    /// Every key that comes after `after`, in no order; each shard is held for as long as it takes to count its keys.
-    pub(super) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<Slot>> {
-        let mut slots = Vec::new();
-        for shard in &self.shards {
-            let shard = unpoisoned(shard);
-            slots.extend(shard.values().filter(|slot| after.is_none_or(|after| slot.key > *after)).cloned());
-        }
-        slots
-    }
-
-    pub(super) fn slot(&self, key: &ResourceKey) -> Option<Arc<Slot>> {
-        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]).get(key).cloned()
-    }
-
-    /// Somebody holds the key, here or elsewhere, as far as is known.
-    pub fn is_taken(&self, key: &ResourceKey) -> bool {
-        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
-        shard
-            .get(key)
-            .is_some_and(|slot| slot.behind.load(Ordering::Relaxed) || slot.entry().queue.in_flight() > 0)
-    }
-
-    /// Forgets the key if nobody wants it any more; then its task ends.
-    pub fn leave(&self, slot: &Arc<Slot>) -> bool {
-        // The table first, as everywhere: a request that finds the slot must not find it half gone.
-        let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
-        let mut entry = slot.entry();
-        let leaves = entry.queue.leave();
-        if leaves {
-            entry.removed = true;
-            shard.remove(&slot.key);
-        }
-        leaves
-    }
-
-    /// Nothing more is started under any tenure that is held now: whoever comes next gets a newer token.
-    pub fn close_all(&self) {
-        for shard in &self.shards {
-            for slot in unpoisoned(shard).values() {
-                slot.close(Cause::Reloaded);
-                slot.look.notify_one();
-            }
-        }
-    }
-
-    /// Keys that somebody here wants or holds.
-    pub fn keys(&self) -> usize {
-        self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
-    }
+    /// It may wait only where the key is kept, and that is not here.
+    NotHere,
 }
 
 impl Entry {
+    /// Somebody waits who may be sent on. Whether the way is to be looked for now, by a task that waits for the lock.
+    fn asks_now(&mut self, now: Boot) -> bool {
+        let recently = self.in_vain.is_some_and(|looked| now.since(looked) < IN_VAIN);
+        let asks = self.queue.credentials().is_none() && !recently;
+        self.asks |= asks;
+        asks
+    }
+
     /// A request of this route was started. Mostly the one before was of the same, and then no count is touched that
     /// workers share.
     fn is_of(&mut self, route: &Arc<str>) {
@@ -191,7 +149,8 @@ impl fmt::Debug for Slot {
 
 impl Slot {
     fn new(key: ResourceKey, clock: SharedClock) -> Self {
-        let entry = Entry { queue: Queue::default(), route: None, removed: false };
+        let entry =
+            Entry { queue: Queue::default(), route: None, removed: false, asks: false, in_vain: None };
         Self { key, queue: Mutex::new(entry), look: Notify::new(), behind: AtomicBool::new(false), clock }
     }
 
@@ -199,10 +158,14 @@ impl Slot {
         unpoisoned(&self.queue)
     }
 
-    fn enter(self: &Arc<Self>, mode: Mode, rules: Caching, patience: Patience, route: &Arc<str>) -> Entered {
+    fn enter(self: &Arc<Self>, wants: Wants<'_>) -> Entered {
+        let Wants { mode, rules, patience, waits, route } = wants;
         let now = self.clock.now();
         let (mut entry, mut answer) = (self.entry(), None);
         debug_assert!(!entry.removed, "removed under the table's lock");
+        if waits == Waits::AtHolder && !self.keeps(&entry.queue, now) {
+            return Entered::NotHere;
+        }
         let arrival = entry.queue.arrive(
             mode,
             patience,
@@ -211,7 +174,7 @@ impl Slot {
             || {
                 let (sender, receiver) = oneshot::channel();
                 answer = Some(receiver);
-                Caller { answer: sender, route: route.clone(), rules, patience }
+                Caller { answer: sender, route: route.clone(), rules, patience, waits }
             },
         );
         match (arrival, answer) {
@@ -220,7 +183,9 @@ impl Slot {
                 Entered::Started(self.tenure(started))
             }
             (Arrival::Wait { attend }, Some(answer)) => {
-                if entry.queue.is_urgent(now) {
+                // Nobody is sent on from here while it is held here; then the look would be for nothing.
+                let asks = waits == Waits::Anywhere && entry.asks_now(now);
+                if asks || entry.queue.is_urgent(now) {
                     self.look.notify_one();
                 }
                 let attend = attend.then(|| self.clone());
@@ -228,6 +193,17 @@ impl Slot {
             }
             (Arrival::Full, _) => Entered::Full,
             (Arrival::Busy | Arrival::Wait { .. }, _) => Entered::Busy,
+        }
+    }
+
+    /// May a request that another gateway has sent wait here? Under an open tenure that is ours alone, or while we get
+    /// one and nobody was before us: a lock node says whose it is before its gateway has been told that it holds.
+    fn keeps(&self, queue: &Queue<Caller, Grant>, now: Boot) -> bool {
+        match queue.glimpse() {
+            Some(held) => {
+                held.mode == Mode::Exclusive && !held.closed && held.credentials.evidence.holds(now)
+            }
+            None => queue.is_attended() && !self.behind.load(Ordering::Relaxed),
         }
     }
 
@@ -297,20 +273,26 @@ impl Slot {
     }
 
     /// How the first of those who wait wants the key; `None` when nobody waits.
-    pub(super) fn wanted(&self) -> Option<(Mode, Caching)> {
+    pub(super) fn wanted(&self) -> Option<Wanted> {
         let mut entry = self.entry();
         entry.queue.forget(|caller| caller.answer.is_closed());
-        entry.queue.wanted().map(|(mode, caller)| (mode, caller.rules))
+        let (mode, caller) = entry.queue.wanted()?;
+        Some(Wanted { mode, rules: caller.rules, reached: caller.waits != Waits::Here })
     }
 
-    pub(super) fn granted(self: &Arc<Self>, grant: Grant, mode: Mode, rules: Caching) {
+    pub(super) fn granted(self: &Arc<Self>, grant: Grant, wanted: Wanted) {
+        let Wanted { mode, rules, reached } = wanted;
         self.behind.store(false, Ordering::Relaxed);
-        self.entry().queue.granted(grant, mode, rules, self.clock.now());
+        self.entry().queue.granted(grant, mode, rules, reached, self.clock.now());
         self.start_waiting();
     }
 
     pub(super) fn contended(&self) {
         self.entry().queue.contended(self.clock.now());
+    }
+
+    pub(super) fn uncontended(&self) {
+        self.entry().queue.uncontended();
     }
 
     /// Nothing is started under the tenure any more.
@@ -340,28 +322,6 @@ impl Slot {
             told(ended);
         }
         ends
-    }
-
-    /// Another holder is before us: those who do not wait leave. An error when nobody is left.
-    pub(super) fn dismiss_impatient(&self) -> Result<(), NotGranted> {
-        self.behind.store(true, Ordering::Relaxed);
-        let (leaving, left) = {
-            let mut entry = self.entry();
-            let leaving = entry.queue.dismiss(|caller| caller.patience == Patience::None);
-            (leaving, entry.queue.waiting())
-        };
-        for caller in leaving {
-            caller.answer.send(Err(NotGranted::Locked)).ok();
-        }
-        if left == 0 { Err(NotGranted::Locked) } else { Ok(()) }
-    }
-
-    /// No lock can be had: everybody who waits is told why.
-    pub(super) fn refuse(&self, why: &NotGranted) {
-        let leaving = self.entry().queue.dismiss(|_| true);
-        for caller in leaving {
-            caller.answer.send(Err(why.clone())).ok();
-        }
     }
 
     /// `None` while something is in flight or nothing is held.
@@ -396,3 +356,6 @@ impl Drop for Place {
 
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,11 @@ impl Paths {
     }
 
     pub fn member(&self, gateway: &str, session: i64) -> String {
-        format!("{}/members/{gateway}-{session:016x}", self.root)
+        format!("{}/{}", self.members(), Self::member_name(gateway, session))
+    }
+
+    pub fn member_name(gateway: &str, session: i64) -> String {
+        format!("{gateway}-{session:016x}")
     }
 
     /// A node that is there for a moment only, to learn the number of its transaction.

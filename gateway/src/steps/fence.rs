@@ -1,5 +1,7 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
+mod elsewhere;
+
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -20,7 +22,10 @@ use crate::{
     },
     body::Reply,
     edition::Edition,
-    lock::keeper::{Keeper, Refused, Wish},
+    lock::{
+        keeper::{Keeper, Refused, Wish},
+        slot::Waits,
+    },
     once::{Admitted, Came},
     refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
@@ -61,6 +66,7 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { mut request, mut client } = request;
+    let waits = elsewhere::waits(&request)?;
     let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
     let plan = request.plan.clone();
     let fence = fenced.fence(&plan);
@@ -68,7 +74,7 @@ pub async fn fence<S: Serve<Held<Hold>>>(
         Ok(share) => share.map(Rc::new),
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
     };
-    let deadline = Instant::now() + wait(&request, fence);
+    let deadline = elsewhere::deadline(&request, Instant::now() + wait(&request, fence));
     let mut second = fencing.second(&request, fence);
     let mut first: Option<Refusal> = None;
     if let Err(refusal) = fencing.opened(&request, fence, deadline, &mut client).await {
@@ -76,7 +82,7 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     }
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let held = match fencing.acquire(&request, &fenced, fence, left, &mut client).await {
+        let held = match fencing.acquire(&request, &fenced, fence, (left, waits), &mut client).await {
             Ok(held) => Hold { share: share.clone(), ..held },
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
@@ -233,13 +239,13 @@ impl Fencing {
         request: &Keyed,
         fenced: &Fenced,
         fence: &Fence,
-        wait: Duration,
+        (wait, waits): (Duration, Waits),
         client: &mut Client,
     ) -> Result<Hold, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
-        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, route };
+        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, waits, route };
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
         let held = |tenure| Hold {
             tenure: Rc::new(tenure),
@@ -334,8 +340,10 @@ fn refusal(refused: &Refused, locked_status: u16) -> Refusal {
             return Refusal::new(Reason::Locked, refused.to_string()).with_status(locked_status);
         }
         Refused::QueueFull => (Reason::QueueFull, refused.to_string()),
+        Refused::NotHolder | Refused::Elsewhere(_) => (Reason::NotHolder, refused.to_string()),
         Refused::KeyLimit(_) => (Reason::KeyLimit, refused.to_string()),
         Refused::Service(_) => (Reason::LockService, refused.to_string()),
+        Refused::RolledBack(_) => (Reason::RolledBack, refused.to_string()),
     };
     Refusal::new(reason, detail)
 }

@@ -5,7 +5,10 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 pub(super) use fencegate::lock::{keeper::Refused, tenure::Tenure};
 use fencegate::{
     admin::metrics::Metrics,
-    lock::keeper::{Keeper, Wish, keeper},
+    lock::{
+        keeper::{Keeper, Wish, keeper},
+        slot::Waits,
+    },
     session::{
         clock::{Boot, Clock, SharedClock},
         evidence::Evidence,
@@ -108,7 +111,7 @@ impl Gateway {
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
         let (keeper, desks) = keeper(clock.clone(), scale.sessions);
-        let (stop, installation) = (CancellationToken::new(), Arc::default());
+        let (stop, memory) = (CancellationToken::new(), Arc::default());
         let run = |(number, desk): (usize, fencegate::lock::desk::Desk)| {
             let settings = Settings {
                 policy: plan.zookeeper.clone(),
@@ -116,7 +119,7 @@ impl Gateway {
                 member: Nameplate::of(&plan),
                 init: true,
                 sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
-                installation: Arc::clone(&installation),
+                memory: Arc::clone(&memory),
                 clock: clock.clone(),
                 randomness: Arc::new(Dice::seeded(dice.next())),
                 metrics: metrics.session(number),
@@ -157,7 +160,7 @@ impl Door {
             Keeping::Cached => Hold::Cached(Caching::default()),
         };
         let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
-        let wish = Wish { keys, mode, hold, wait, queue: QUEUE, route };
+        let wish = Wish { keys, mode, hold, wait, queue: QUEUE, waits: Waits::Here, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,

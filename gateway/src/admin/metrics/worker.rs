@@ -80,17 +80,29 @@ impl Acquired<'_> {
             Self::ClientGone => ("client-gone", "yes"),
             Self::Refused(Refused::Locked) => ("locked", "yes"),
             Self::Refused(Refused::QueueFull) => ("queue-full", "yes"),
+            Self::Refused(Refused::Elsewhere(_)) => SENT_ON,
+            Self::Refused(Refused::NotHolder) => ("not-holder", "yes"),
             Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
             Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+            Self::Refused(Refused::RolledBack(_)) => ("rolled-back", "no"),
         }
     }
 }
 
+/// Another gateway keeps the key, and is asked instead.
+const SENT_ON: (&str, &str) = ("forwarded", "yes");
+
 /// All that can be counted of asking for locks: mode, and what came of it.
 pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
-    let refused =
-        [Refused::Locked, Refused::QueueFull, Refused::KeyLimit(""), Refused::Service(String::new())];
-    let refused = refused.map(|refused| Acquired::Refused(&refused).words());
+    let refused = [
+        Refused::Locked,
+        Refused::QueueFull,
+        Refused::NotHolder,
+        Refused::KeyLimit(""),
+        Refused::Service(String::new()),
+        Refused::RolledBack(String::new()),
+    ];
+    let refused = refused.map(|refused| Acquired::Refused(&refused).words()).into_iter().chain([SENT_ON]);
     let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
     let words = others.map(|result| result.words()).into_iter().chain(refused);
     words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))

@@ -25,6 +25,10 @@ enum Event {
     /// One that waits goes away.
     Leave(usize),
     Contended,
+    /// Who waited elsewhere has gone.
+    Uncontended,
+    /// All that waits is sent on to another gateway.
+    SentOn,
     Evict,
     Pass(Duration),
     /// The task that works for the key looks.
@@ -41,6 +45,8 @@ fn event() -> impl Strategy<Value = Event> {
         6 => prop::bool::weighted(0.9).prop_map(|known| Event::End { known }),
         1 => (0_usize..4).prop_map(Event::Leave),
         1 => Just(Event::Contended),
+        1 => Just(Event::Uncontended),
+        1 => Just(Event::SentOn),
         1 => Just(Event::Evict),
         2 => (0_u64..300).prop_map(|millis| Event::Pass(Duration::from_millis(millis))),
         6 => Just(Event::Look),
@@ -64,6 +70,8 @@ struct Observed {
     last: (u64, u32),
     contended_after: Option<u32>,
     closed: bool,
+    /// Contenders elsewhere may send their requests here.
+    reached: bool,
     gone: Vec<u32>,
 }
 
@@ -101,6 +109,15 @@ impl Observed {
             Event::Contended => {
                 self.queue.contended(self.now());
                 self.note_contention();
+            }
+            Event::Uncontended => {
+                self.queue.uncontended();
+                self.contended_after = None;
+            }
+            Event::SentOn => {
+                let sent = self.queue.dismiss(|_| true);
+                let waited: Vec<_> = self.waiting.drain(..).map(|(id, _)| id).collect();
+                assert_eq!(sent, waited, "everybody who waits, in order, and nobody else");
             }
             Event::Evict => self.closed |= self.queue.evict(),
             Event::Pass(time) => self.now += time.as_nanos() as u64,
@@ -178,7 +195,7 @@ impl Observed {
         {
             self.epoch += 1;
             (self.closed, self.contended_after) = (false, None);
-            self.queue.granted(self.epoch, mode, RULES, self.now());
+            self.queue.granted(self.epoch, mode, RULES, self.reached, self.now());
             self.start_waiting();
         }
     }
@@ -207,8 +224,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_queue_keeps_its_promises_under_any_history(events in prop::collection::vec(event(), 0..120)) {
-        let mut observed = Observed::default();
+    fn a_queue_keeps_its_promises_under_any_history(
+        reached: bool,
+        events in prop::collection::vec(event(), 0..120),
+    ) {
+        let mut observed = Observed { reached, ..Observed::default() };
         for event in events {
             observed.apply(event);
         }
@@ -224,7 +244,7 @@ fn a_warm_key_is_handed_over_without_anybody_else() {
         queue.arrive(Mode::Exclusive, Patience::Behind(1), now, |_| true, || ()),
         Arrival::Wait { attend: true }
     );
-    queue.granted(7, Mode::Exclusive, RULES, now);
+    queue.granted(7, Mode::Exclusive, RULES, false, now);
     let (_, first) = queue.start_next(now, |_| true).expect("granted");
     queue.ended(now);
     let second = queue.start_free(Mode::Exclusive, now, |_| true).expect("warm");
@@ -238,11 +258,35 @@ fn a_reader_behind_a_waiting_writer_does_not_overtake() {
     let arrive =
         |queue: &mut Queue<u8, u64>, mode, id| queue.arrive(mode, Patience::Behind(8), now, |_| true, || id);
     arrive(&mut queue, Mode::Shared, 1);
-    queue.granted(1, Mode::Shared, RULES, now);
+    queue.granted(1, Mode::Shared, RULES, false, now);
     queue.start_next(now, |_| true).expect("the first reader");
     assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), Arrival::Wait { attend: false });
     assert_eq!(arrive(&mut queue, Mode::Shared, 3), Arrival::Wait { attend: false });
     queue.ended(now);
     assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
     assert_eq!(queue.due(now), Due::End);
+}
+
+/// A tenure under which one request was served.
+fn idle(reached: bool, now: Boot) -> Queue<(), u64> {
+    let mut queue: Queue<(), u64> = Queue::default();
+    queue.arrive(Mode::Exclusive, Patience::Behind(1), now, |_| true, || ());
+    queue.granted(7, Mode::Exclusive, RULES, reached, now);
+    queue.start_next(now, |_| true).expect("granted");
+    queue.ended(now);
+    queue
+}
+
+#[test]
+fn an_idle_tenure_ends_at_once_for_who_waits_elsewhere_but_not_for_who_only_looks() {
+    let now = Boot::from_nanos(0);
+    let mut waited_for = idle(false, now);
+    waited_for.contended(now);
+    assert_eq!(waited_for.due(now), Due::End);
+    let mut reached = idle(true, now);
+    reached.contended(now);
+    assert_eq!(reached.due(now), Due::Keep(GRACE));
+    assert_eq!(reached.due(now + GRACE), Due::End, "it waits indeed");
+    reached.uncontended();
+    assert!(matches!(reached.due(now + GRACE), Due::Keep(_)), "it has gone again");
 }

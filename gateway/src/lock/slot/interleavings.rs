@@ -12,7 +12,12 @@ use fencegate_policies::plan::{Caching, Mode};
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
-use crate::session::{clock::Boot, evidence::Evidence, proof::Proof};
+use crate::{
+    lock::grant::NotGranted,
+    peers::Way,
+    session::{clock::Boot, evidence::Evidence, proof::Proof},
+};
+use shuttle::rand::Rng;
 
 /// Tries random schedules. An unoptimised build needs more stack than the scheduler gives.
 fn explore(history: impl Fn() + Send + Sync + 'static) {
@@ -48,14 +53,24 @@ fn grant(epoch: u64) -> (Grant, Arc<Proof>) {
     (Grant { epoch, sequence: 0, evidence, nodes: [].into(), contended: false }, proof)
 }
 
-/// Waits for its turn, works alone, ends.
-fn request(table: &Table, key: &ResourceKey, at_work: &AtomicU32, last: &Plain) {
-    let tenure = match table.enter(key, Mode::Exclusive, RULES, Patience::Behind(100), &"pay".into()) {
+fn wants(waits: Waits, route: &Arc<str>) -> Wants<'_> {
+    let (mode, patience) = (Mode::Exclusive, Patience::Behind(100));
+    Wants { mode, rules: RULES, patience, waits, route }
+}
+
+/// Waits for its turn, works alone, ends; or is told, once, that it is for another gateway to serve. Whether it was
+/// served here.
+fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, last: &Plain) -> bool {
+    let tenure = match table.enter(key, wants(waits, &"pay".into())) {
         Entered::Started(tenure) => tenure,
+        Entered::NotHere if waits == Waits::AtHolder => return false,
         Entered::Waiting { mut answer, place, .. } => {
             let tenure = loop {
                 match answer.try_recv() {
-                    Ok(answer) => break answer.expect("nobody refuses"),
+                    Ok(Ok(tenure)) => break tenure,
+                    Ok(Err(NotGranted::Elsewhere(_))) if waits == Waits::Anywhere => return false,
+                    Ok(Err(NotGranted::NotHolder)) if waits == Waits::AtHolder => return false,
+                    Ok(Err(why)) => panic!("nobody is refused: {why}"),
                     Err(TryRecvError::Empty) => shuttle::thread::yield_now(),
                     Err(TryRecvError::Closed) => panic!("nobody is forgotten"),
                 }
@@ -63,7 +78,7 @@ fn request(table: &Table, key: &ResourceKey, at_work: &AtomicU32, last: &Plain) 
             drop(place);
             tenure
         }
-        Entered::Full | Entered::Busy => panic!("there is room"),
+        Entered::Full | Entered::Busy | Entered::NotHere => panic!("there is room"),
     };
     let token = tenure.dispatch().expect("a dispatch").token;
     assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
@@ -73,15 +88,16 @@ fn request(table: &Table, key: &ResourceKey, at_work: &AtomicU32, last: &Plain) 
     shuttle::thread::yield_now();
     at_work.fetch_sub(1, Ordering::SeqCst);
     tenure.known();
+    true
 }
 
 /// The task of the key: grants, contention from elsewhere, the end of each tenure.
 fn attend(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
     let mut epoch = 0;
     while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
-        if let Some((mode, rules)) = slot.wanted() {
+        if let Some(wanted) = slot.wanted() {
             epoch += 1;
-            slot.granted(grant(epoch).0, mode, rules);
+            slot.granted(grant(epoch).0, wanted);
             slot.contended();
         }
         while !slot.take_if_due(|_| {}) {
@@ -105,20 +121,73 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
                 let (table, at_work, served, last) =
                     (table.clone(), at_work.clone(), served.clone(), last.clone());
                 shuttle::thread::spawn(move || {
-                    request(&table, &key(), &at_work, &last);
+                    assert!(request(&table, &key(), Waits::Here, &at_work, &last));
                     served.fetch_add(1, Ordering::SeqCst);
                 })
             })
             .collect();
         // The slot exists as soon as somebody has entered; the real task gets it from that one.
         let slot = loop {
-            let slot = unpoisoned(&table.shards[usize::from(key().shard()) % SHARDS]).get(&key()).cloned();
-            match slot {
+            match table.slot(&key()) {
                 Some(slot) => break slot,
                 None => shuttle::thread::yield_now(),
             }
         };
         attend(&table, &slot, &served, REQUESTS);
+        for thread in threads {
+            thread.join().expect("a request");
+        }
+    });
+}
+
+/// The same task, which now and then finds another gateway before it.
+fn attend_behind(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
+    let pass = crate::peers::Pass::new(&crate::randomness::SystemRandomness);
+    let way = Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass };
+    let mut epoch = 0;
+    while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
+        let Some(wanted) = slot.wanted() else {
+            shuttle::thread::yield_now();
+            continue;
+        };
+        let behind = shuttle::rand::thread_rng().gen_bool(0.5);
+        let gone =
+            behind && (slot.is_behind().is_err() || (slot.asks_the_way() && slot.send_on(&way).is_err()));
+        if !gone && slot.wanted().is_some() {
+            epoch += 1;
+            slot.granted(grant(epoch).0, wanted);
+            while !slot.take_if_due(|_| {}) {
+                slot.start_waiting();
+                shuttle::thread::yield_now();
+            }
+        }
+    }
+    assert!(table.leave(slot), "nothing is left");
+}
+
+#[test]
+fn who_is_sent_on_is_not_served_here_and_nobody_is_forgotten() {
+    explore(|| {
+        const KINDS: [Waits; 4] = [Waits::Here, Waits::Anywhere, Waits::AtHolder, Waits::Anywhere];
+        let table = Arc::new(Table::new(Arc::new(Still)));
+        let (at_work, served, last) =
+            (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
+        let threads = KINDS.map(|waits| {
+            let (table, at_work, served, last) =
+                (table.clone(), at_work.clone(), served.clone(), last.clone());
+            shuttle::thread::spawn(move || {
+                let here = request(&table, &key(), waits, &at_work, &last);
+                assert!(here || waits != Waits::Here, "it waits here");
+                served.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        attend_behind(&table, &slot, &served, KINDS.len() as u32);
         for thread in threads {
             thread.join().expect("a request");
         }

@@ -1,0 +1,137 @@
+//! Remembers which gateway keeps a key, so that the next request is sent on there without a word to ZooKeeper.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::key::ResourceKey;
+
+use crate::{peers::Way, session::clock::Boot};
+
+/// The ways of all keys, in shards so that workers seldom meet.
+#[derive(Debug, Default)]
+pub struct Ways {
+    shards: [Mutex<HashMap<ResourceKey, Known>>; SHARDS],
+}
+
+#[derive(Debug)]
+struct Known {
+    way: Way,
+    used: Boot,
+}
+
+const SHARDS: usize = 16;
+
+/// Keys per shard. What does not fit is looked up in ZooKeeper each time.
+const MOST: usize = 1024;
+
+/// Longer than a tenure lingers unless configured otherwise: a key that is kept elsewhere is asked for there more often.
+const UNUSED: Duration = Duration::from_secs(1);
+
+impl Ways {
+    /// Counts as a use.
+    pub fn find(&self, key: &ResourceKey, now: Boot) -> Option<Way> {
+        let mut shard = self.shard(key);
+        let known = shard.get_mut(key)?;
+        if now.since(known.used) >= UNUSED {
+            shard.remove(key);
+            return None;
+        }
+        known.used = now;
+        Some(known.way.clone())
+    }
+
+    pub fn learn(&self, key: &ResourceKey, way: &Way, now: Boot) {
+        let mut shard = self.shard(key);
+        if shard.len() >= MOST && !shard.contains_key(key) {
+            shard.retain(|_, known| now.since(known.used) < UNUSED);
+        }
+        if shard.len() < MOST || shard.contains_key(key) {
+            shard.insert(key.clone(), Known { way: way.clone(), used: now });
+        }
+    }
+
+    /// It leads nowhere. What was learnt since stays.
+    pub fn forget(&self, key: &ResourceKey, way: &Way) {
+        let mut shard = self.shard(key);
+        if shard.get(key).is_some_and(|known| known.way == *way) {
+            shard.remove(key);
+        }
+    }
+
+    /// The key is held here.
+    pub fn is_here(&self, key: &ResourceKey) {
+        self.shard(key).remove(key);
+    }
+
+    /// Nothing between lock and unlock can leave an entry half changed.
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Known>> {
+        self.shards[usize::from(key.shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::key::KeyTemplate;
+
+    use super::*;
+    use crate::{peers::Pass, randomness::SystemRandomness};
+
+    fn key(name: &str) -> ResourceKey {
+        KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
+    }
+
+    fn way() -> Way {
+        let pass = Pass::new(&SystemRandomness);
+        Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass }
+    }
+
+    fn millis(millis: u64) -> Boot {
+        Boot::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_way_is_known_until_it_is_not_used_for_a_second() {
+        let (ways, key, way) = (Ways::default(), key("one"), way());
+        ways.learn(&key, &way, millis(0));
+        assert_eq!(ways.find(&key, millis(900)), Some(way.clone()));
+        assert_eq!(ways.find(&key, millis(1800)), Some(way));
+        assert_eq!(ways.find(&key, millis(2800)), None);
+        assert_eq!(ways.find(&key, millis(2801)), None);
+    }
+
+    #[test]
+    fn who_finds_a_way_closed_does_not_forget_a_newer_one() {
+        let (ways, key, old, new) = (Ways::default(), key("one"), way(), way());
+        ways.learn(&key, &old, millis(0));
+        ways.learn(&key, &new, millis(1));
+        ways.forget(&key, &old);
+        assert_eq!(ways.find(&key, millis(2)), Some(new.clone()));
+        ways.forget(&key, &new);
+        assert_eq!(ways.find(&key, millis(3)), None);
+    }
+
+    #[test]
+    fn a_key_that_is_held_here_leads_nowhere_else() {
+        let (ways, key) = (Ways::default(), key("one"));
+        ways.learn(&key, &way(), millis(0));
+        ways.is_here(&key);
+        assert_eq!(ways.find(&key, millis(1)), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_room_is_made_by_what_is_not_used() {
+        let (ways, way) = (Ways::default(), way());
+        let keys: Vec<_> = (0..2 * SHARDS * MOST).map(|number| key(&format!("key-{number}"))).collect();
+        let known = |now| keys.iter().filter(|key| ways.find(key, now).is_some()).count();
+        keys.iter().for_each(|key| ways.learn(key, &way, millis(0)));
+        assert_eq!(known(millis(1)), SHARDS * MOST);
+        let late = key("late");
+        ways.learn(&late, &way, millis(2));
+        assert_eq!(ways.find(&late, millis(3)), None, "no room");
+        ways.learn(&late, &way, millis(2000));
+        assert_eq!(ways.find(&late, millis(2001)), Some(way));
+    }
+}

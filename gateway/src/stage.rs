@@ -268,7 +268,8 @@ impl Fenced {
 
 /// The client of a detached request.
 pub struct Client {
-    gone: oneshot::Receiver<()>,
+    /// `None` for one who is not detached: its request goes with it.
+    gone: Option<oneshot::Receiver<()>>,
 }
 
 /// Lives as long as the client waits for its answer.
@@ -278,19 +279,28 @@ pub struct Presence {
 
 pub fn presence() -> (Presence, Client) {
     let (here, gone) = oneshot::channel();
-    (Presence { _here: here }, Client { gone })
+    (Presence { _here: here }, Client { gone: Some(gone) })
 }
 
 impl Client {
+    /// Of a request that ends with its client.
+    pub fn attached() -> Self {
+        Self { gone: None }
+    }
+
     /// The client has hung up already.
     pub fn is_gone(&mut self) -> bool {
-        !matches!(self.gone.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+        let told = self.gone.as_mut().map(oneshot::Receiver::try_recv);
+        told.is_some_and(|told| !matches!(told, Err(oneshot::error::TryRecvError::Empty)))
     }
 
     /// Returns when the client has hung up; never twice.
     pub async fn gone(&mut self) {
-        // Nothing is ever sent: the other end is dropped.
-        drop((&mut self.gone).await);
+        match &mut self.gone {
+            // Nothing is ever sent: the other end is dropped.
+            Some(gone) => drop(gone.await),
+            None => std::future::pending().await,
+        }
     }
 }
 

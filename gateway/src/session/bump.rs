@@ -22,7 +22,9 @@ pub enum NotBumped {
          so stop all of them first (`fencegate drain`), or wait until the session of one that was killed has ended"
     )]
     Registered { folder: String, names: String },
-    #[error("an epoch of {0} leaves no room for tokens: it is a mistake, or the installation has to be made anew")]
+    #[error(
+        "an epoch of {0} leaves no room for tokens: it is a mistake, or the installation has to be made anew"
+    )]
     TooHigh(u64),
     #[error("{path} was changed by somebody else meanwhile; look at it with `era show`, and repeat")]
     Changed { path: String },

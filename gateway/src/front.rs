@@ -2,7 +2,8 @@
 //! Only here do refusals become responses, and only here are answers stamped.
 
 use std::{
-    cell::RefCell, convert::Infallible, future::Future, pin::Pin, rc::Rc, time::Duration, time::Instant,
+    cell::RefCell, convert::Infallible, fmt::Write as _, future::Future, pin::Pin, rc::Rc, time::Duration,
+    time::Instant,
 };
 
 use fencegate_policies::key::listed;
@@ -292,9 +293,9 @@ impl Drop for Visit {
 
 /// The token that the request was sent with, and the outcome; last, after everything of the upstream was cleaned.
 fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Option<Reason>) {
-    let ascii = |text: String| HeaderValue::from_str(&text).expect("words and numbers are visible ASCII");
+    let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
     if let Some(token) = notes.token.get() {
-        headers.insert(FENCING_TOKEN, ascii(token.to_string()));
+        headers.insert(FENCING_TOKEN, ascii(&token.text()));
         headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
     }
     let replayed = notes.replayed.get();
@@ -317,7 +318,7 @@ fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Opti
         value.push_str("; proof=lost");
     }
     if let Some(waited) = notes.waited.get() {
-        value.push_str(&format!("; waited={}", waited.as_millis()));
+        write!(value, "; waited={}", waited.as_millis()).expect("a string takes what it is given");
     }
-    headers.insert(FENCING_OUTCOME, ascii(value));
+    headers.insert(FENCING_OUTCOME, ascii(value.as_bytes()));
 }

@@ -34,6 +34,10 @@ use crate::{
     upstream::{gate::Gate, speak::TakesTrailers},
 };
 
+/// The plan that a request is served by, counted at its worker: a count that all workers share would go from one
+/// processor to another with each request.
+pub type Planned = Rc<Arc<Plan>>;
+
 /// As the HTTP library gave it.
 pub struct Arrived {
     pub http: Box<Request<Body>>,
@@ -61,7 +65,7 @@ pub struct Clean {
 pub struct Routed {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
     /// `None` for what no route matches and the plan lets pass.
@@ -89,7 +93,7 @@ pub trait Incoming {
 pub struct Keyed {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub upstream: UpstreamId,
     pub fenced: Option<Fenced>,
 }
@@ -116,7 +120,7 @@ pub struct Detached<R> {
 pub struct Presented {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub upstream: UpstreamId,
     /// `None` for what may pass without a token.
     pub claimed: Option<Claimed>,
@@ -134,7 +138,7 @@ pub struct Claimed {
 pub struct Held<H> {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     pub upstream: UpstreamId,
     /// `None` on unfenced routes.
     pub hold: Option<H>,
@@ -264,7 +268,8 @@ impl Fenced {
 
 /// The client of a detached request.
 pub struct Client {
-    gone: oneshot::Receiver<()>,
+    /// `None` for one who is not detached: its request goes with it.
+    gone: Option<oneshot::Receiver<()>>,
 }
 
 /// Lives as long as the client waits for its answer.
@@ -274,21 +279,31 @@ pub struct Presence {
 
 pub fn presence() -> (Presence, Client) {
     let (here, gone) = oneshot::channel();
-    (Presence { _here: here }, Client { gone })
+    (Presence { _here: here }, Client { gone: Some(gone) })
 }
 
 impl Client {
+    /// Of a request that ends with its client.
+    pub fn attached() -> Self {
+        Self { gone: None }
+    }
+
     /// The client has hung up already.
     pub fn is_gone(&mut self) -> bool {
-        !matches!(self.gone.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+        let told = self.gone.as_mut().map(oneshot::Receiver::try_recv);
+        told.is_some_and(|told| !matches!(told, Err(oneshot::error::TryRecvError::Empty)))
     }
 
     /// Returns when the client has hung up.
     pub async fn gone(&mut self) {
         // Who has been told once that it has gone must not ask the channel again.
-        if !self.is_gone() {
+        if self.is_gone() {
+            return;
+        }
+        match &mut self.gone {
             // Nothing is ever sent: the other end is dropped.
-            drop((&mut self.gone).await);
+            Some(gone) => drop(gone.await),
+            None => std::future::pending().await,
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod diagnose;
 pub mod difference;
 pub mod file;
 mod fnv;
+pub mod hex;
 pub mod host;
 pub mod key;
 pub mod path;

@@ -47,6 +47,15 @@ impl Token {
         Self::new(epoch, narrow(sequence)?, narrow(dispatch)?)
     }
 
+    /// The value of a `Fencing-Token` field, in ASCII.
+    pub fn text(self) -> [u8; 37] {
+        let mut text = *b"v1-0000000000000000-00000000-00000000";
+        crate::hex::write(&self.epoch.to_be_bytes(), &mut text[3..19]);
+        crate::hex::write(&self.sequence.to_be_bytes(), &mut text[20..28]);
+        crate::hex::write(&self.dispatch.to_be_bytes(), &mut text[29..]);
+        text
+    }
+
     /// The value of `Fencing-Number`: equal within a tenure, so an upstream compares it with `>=`.
     pub fn number(self) -> u64 {
         self.epoch
@@ -95,7 +104,7 @@ impl From<Token> for String {
 /// `v1-<epoch>-<sequence>-<dispatch>`, fixed width, lower case: byte order is token order.
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v1-{:016x}-{:08x}-{:08x}", self.epoch, self.sequence, self.dispatch)
+        f.write_str(str::from_utf8(&self.text()).expect("digits and dashes"))
     }
 }
 

@@ -190,7 +190,7 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let parts = Parts { in_flight, per_client, hop, pass: None, plan: plan.clone(), running };
     let kerb = Kerb::default();
     let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
-    let steps = stack::decide(parts, Routing { edition, metrics }, kerb.clone());
+    let steps = stack::decide(parts, Routing::of(edition, metrics), kerb.clone());
     let notes = Rc::<Notes>::default();
     let arrived = Arrived { http: Box::new(request), notes: notes.clone(), peer: Rc::new(nobody()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

@@ -209,7 +209,7 @@ impl<N: Network> Courier<N> {
         head.headers.extend(ours);
         head.version = Version::HTTP_11;
         let idle = self.plan.upstream(request.upstream).response_body_idle;
-        let trailers = hygiene::Trailers::Clean(self.plan.clone());
+        let trailers = hygiene::Trailers::Clean(request.plan.clone());
         Response::from_parts(head, Body::from_gateway(incoming, trailers, idle, lend))
     }
 

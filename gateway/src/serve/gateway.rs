@@ -83,7 +83,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             drain: shared.drain.clone(),
             metrics: metrics.clone(),
         };
-        let routing = Routing { edition, metrics };
+        let routing = Routing::of(edition, metrics);
         stack::gateway(parts, routing, fencing, forward)
     }
 }

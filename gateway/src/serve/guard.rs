@@ -1,6 +1,6 @@
 //! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
 
-use std::{io, sync::Arc, thread, time::Duration};
+use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use fencegate_policies::plan::{self, UpstreamId};
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,7 @@ impl<N: Network> Staffed<N> for Guarding {
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
         let Bench { edition, parts, pool, forward, .. } = bench;
         let Guarding { guard, tickets } = shared.role.clone();
-        let claiming = Claiming { guard: guard.clone(), plan: edition.plan.clone(), tickets };
+        let claiming = Claiming { guard: guard.clone(), plan: Rc::new(edition.plan.clone()), tickets };
         let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
         let checking = Checking { guard, running: parts.running.clone(), pool, fleet };
         stack::guard(parts, claiming, checking, forward)

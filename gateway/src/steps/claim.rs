@@ -4,7 +4,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
-use fencegate_policies::plan::{Enforce, Missing, Plan, UpstreamId};
+use fencegate_policies::plan::{Enforce, Missing, UpstreamId};
 use hyper::{
     HeaderMap, Method, Response,
     header::{CONTENT_TYPE, HeaderValue},
@@ -21,7 +21,7 @@ use crate::{
         refused::{Malformed, Refused},
     },
     refusal::{Reason, Refusal},
-    stage::{Admitted, Claimed, Clean, Presented},
+    stage::{Admitted, Claimed, Clean, Planned, Presented},
     step::Serve,
     ticket::{FENCING_TICKET, Verifier},
 };
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Claiming {
     pub guard: Arc<Guard>,
-    pub plan: Arc<Plan>,
+    pub plan: Planned,
     /// Where tickets are required.
     pub tickets: Option<Arc<Verifier>>,
 }

@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     body::Reply,
     refusal::{Reason, Refusal},
-    stage::{Detached, Incoming, presence},
+    stage::{Client, Detached, Incoming, presence},
     step::Serve,
 };
 
@@ -18,14 +18,11 @@ pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
     request: R,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
-    let (here, client) = presence();
-    let fenced = request.is_fenced();
-    let request = Detached { request, client };
-    if !fenced {
-        let reply = next.serve(request).await;
-        drop(here);
-        return reply;
+    if !request.is_fenced() {
+        return next.serve(Detached { request, client: Client::attached() }).await;
     }
+    let (here, client) = presence();
+    let request = Detached { request, client };
     let next = next.clone();
     let exchange = running.spawn_local(async move { next.serve(request).await });
     let reply = exchange.await;

@@ -11,7 +11,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use fencegate_policies::{
     key::listed,
     pick,
-    plan::{LargeBodies, Level, Plan, Route},
+    plan::{LargeBodies, Level, Route},
     token::Token,
 };
 use hyper::{
@@ -42,7 +42,7 @@ use crate::{
     network::Network,
     refusal::{Reason, Refusal},
     session::clock::SharedClock,
-    stage::{Held, Notes, Right},
+    stage::{Held, Notes, Planned, Right},
     step::Serve,
     upstream::{fleet::Fleets, guards::Guards, link::Lend, pool::Pool, verdict::Account},
 };
@@ -113,7 +113,7 @@ fn large_bodies(route: &Route) -> Option<LargeBodies> {
 struct Way<'a> {
     /// The client wants to go on in another protocol.
     asked: Option<Asked>,
-    plan: &'a Arc<Plan>,
+    plan: &'a Planned,
     notes: &'a Notes,
 }
 

@@ -13,7 +13,7 @@ use hyper::{
 use crate::{
     body::Reply,
     refusal::Refusal,
-    stage::{Admitted, Clean},
+    stage::{Admitted, Clean, Planned},
     step::Serve,
     steps::upgrade::Wanted,
     upstream::speak::TakesTrailers,
@@ -92,7 +92,7 @@ pub enum Trailers {
     /// A client's: a token sent as a trailer would arrive like one of ours.
     Drop,
     /// An upstream's: they pass, without fields that only we write.
-    Clean(Arc<Plan>),
+    Clean(Planned),
     /// Filtered before.
     Pass,
 }

@@ -15,20 +15,27 @@ use crate::{
     body::{Body, Reply},
     edition::Edition,
     refusal::{Reason, Refusal},
-    stage::{Admitted, Clean, Routed},
+    stage::{Admitted, Clean, Planned, Routed},
     step::Serve,
 };
 
 /// The routes of a plan, and what counts their requests.
 #[derive(Clone)]
 pub struct Routing {
-    pub edition: Arc<Edition>,
-    pub metrics: Rc<WorkerMetrics>,
+    edition: Arc<Edition>,
+    /// That of the edition.
+    plan: Planned,
+    metrics: Rc<WorkerMetrics>,
+}
+
+impl Routing {
+    pub fn of(edition: Arc<Edition>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { plan: Rc::new(edition.plan.clone()), edition, metrics }
+    }
 }
 
 pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
-    let Routing { edition, metrics } = routing;
-    let plan = &edition.plan;
+    let Routing { edition, plan, metrics } = routing;
     let Admitted { mut http, notes, host, path, .. } = request.request;
     let (query, headers, host_name) = (http.uri().query(), http.headers(), host.name());
     let carried = Parameters { bound: None, query, headers, host: host_name, body: None };

@@ -1,7 +1,7 @@
 //! Ties what happens to a request together, here and at everybody it comes by: a trace that is passed on or begun, and a
 //! name for the request that its client can quote.
 
-use fencegate_policies::plan::Log;
+use fencegate_policies::{hex, plan::Log};
 use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
@@ -113,15 +113,15 @@ impl Trace {
 
     fn value(&self) -> HeaderValue {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        hex(&self.id.to_be_bytes(), &mut text[3..35]);
-        hex(&self.below.to_be_bytes(), &mut text[36..52]);
-        hex(&[self.flags], &mut text[53..]);
+        hex::write(&self.id.to_be_bytes(), &mut text[3..35]);
+        hex::write(&self.below.to_be_bytes(), &mut text[36..52]);
+        hex::write(&[self.flags], &mut text[53..]);
         HeaderValue::from_bytes(&text).expect("hex digits")
     }
 
     fn name(&self) -> HeaderValue {
         let mut text = [0; 16];
-        hex(&self.span.to_be_bytes(), &mut text);
+        hex::write(&self.span.to_be_bytes(), &mut text);
         HeaderValue::from_bytes(&text).expect("hex digits")
     }
 }
@@ -145,15 +145,6 @@ impl Parent {
         let id = u128::from_str_radix(id, 16).ok().filter(|id| *id != 0)?;
         let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
         Some(Self { id, span, flags: u8::from_str_radix(flags, 16).ok()? })
-    }
-}
-
-/// Two digits of each byte. The formatter of the standard library would take longer for them than all else that is done
-/// here.
-fn hex(bytes: &[u8], digits: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (byte, pair) in bytes.iter().zip(digits.chunks_exact_mut(2)) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0xf)]]);
     }
 }
 

@@ -12,6 +12,7 @@ use fencegate_policies::{
     pick::{self, Candidate},
     plan::{Plan, Tls, Upstream, UpstreamId},
 };
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -153,17 +154,17 @@ impl Fleet {
     }
 
     /// Where a request goes. `key`: what [`pick::Balance::ByKey`] goes by.
-    pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour {
+    pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour<'_> {
         let sharing = &self.upstream.sharing;
         if let [only] = &self.endpoints[..] {
-            return Tour { fleet: self.clone(), stops: vec![only.clone()], at: 0, fresh: false };
+            return Tour { fleet: self, stops: smallvec![only], at: 0, fresh: false };
         }
         let key = if sharing.balance == pick::Balance::ByKey { key() } else { 0 };
         let candidates: Vec<Candidate> = self.endpoints.iter().map(|endpoint| endpoint.candidate()).collect();
         let order = pick::order(sharing.balance, self.turn.fetch_add(1, Relaxed), key, &candidates);
         let most = sharing.retries.map_or(usize::MAX, |retries| retries.saturating_add(1));
-        let stops = order.into_iter().take(most).map(|at| self.endpoints[at].clone()).collect();
-        Tour { fleet: self.clone(), stops, at: 0, fresh: false }
+        let stops = order.into_iter().take(most).map(|at| &self.endpoints[at]).collect();
+        Tour { fleet: self, stops, at: 0, fresh: false }
     }
 
     /// Something has failed that is the endpoint's own fault.
@@ -231,18 +232,18 @@ impl Fleet {
 
 /// One request's way through the endpoints: each at most once, and once more where a pooled connection had died.
 #[derive(Debug)]
-pub struct Tour {
-    pub fleet: Arc<Fleet>,
-    stops: Vec<Arc<Endpoint>>,
+pub struct Tour<'f> {
+    pub fleet: &'f Arc<Fleet>,
+    stops: SmallVec<[&'f Arc<Endpoint>; 4]>,
     at: usize,
     /// No idle connection: after a dead one the others are likely to be dead, too.
     pub fresh: bool,
 }
 
-impl Tour {
+impl<'f> Tour<'f> {
     /// Where the request may go now; `None` when it has been everywhere.
-    pub fn stop(&self) -> Option<&Arc<Endpoint>> {
-        self.stops.get(self.at)
+    pub fn stop(&self) -> Option<&'f Arc<Endpoint>> {
+        self.stops.get(self.at).copied()
     }
 
     /// Nothing could be sent there.
@@ -251,8 +252,9 @@ impl Tour {
     }
 
     /// What is left is this one endpoint.
-    pub fn settle_for(&mut self, endpoint: Arc<Endpoint>) {
-        (self.stops, self.at) = (vec![endpoint], 0);
+    pub fn settle_for(&mut self, endpoint: &Endpoint) {
+        self.stops.retain(|stop| stop.id == endpoint.id);
+        self.at = 0;
     }
 
     /// Nothing could be sent over the connection. `reused`: because it had died while it was idle, most likely.

@@ -88,7 +88,7 @@ impl<N: Network> Pool<N> {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
-    pub async fn checkout(&self, tour: &mut Tour) -> Result<Lend, NotConnected> {
+    pub async fn checkout(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
         match self.at_hand(tour) {
             Some(link) => Ok(self.lend(link, tour)),
             // Boxed: most requests find a connection, and need not be as large as finding one is.
@@ -97,15 +97,15 @@ impl<N: Network> Pool<N> {
     }
 
     /// An idle connection to where the request goes first. Of guards all have to be met before.
-    fn at_hand(&self, tour: &Tour) -> Option<Box<Link>> {
+    fn at_hand(&self, tour: &Tour<'_>) -> Option<Box<Link>> {
         if tour.fresh || tour.fleet.upstream.fencing == plan::Level::Guard {
             return None;
         }
         self.idle.take(tour.stop()?)
     }
 
-    async fn found(&self, tour: &mut Tour) -> Result<Lend, NotConnected> {
-        let fleet = tour.fleet.clone();
+    async fn found(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
+        let fleet = tour.fleet;
         self.ask_guards(tour).await;
         // Guards that do not agree are all asked again before anything is sent to one of them.
         let upstream = &fleet.upstream;
@@ -113,15 +113,15 @@ impl<N: Network> Pool<N> {
             tour.fresh = true;
         }
         let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
-        while let Some(endpoint) = tour.stop().cloned() {
+        while let Some(endpoint) = tour.stop() {
             if !tour.fresh
-                && let Some(link) = self.idle.take(&endpoint)
+                && let Some(link) = self.idle.take(endpoint)
             {
                 return Ok(self.lend(link, tour));
             }
             match endpoint.place() {
-                None => full.push(endpoint),
-                Some(place) => match self.reach(tour, &endpoint, place).await {
+                None => full.push(endpoint.clone()),
+                Some(place) => match self.reach(tour, endpoint, place).await {
                     Ok(link) => return Ok(self.lend(link, tour)),
                     Err(error) => failed = error,
                 },
@@ -138,18 +138,18 @@ impl<N: Network> Pool<N> {
         fleet.metrics.waited(&upstream.name, result);
         match waited.map_err(|_| NotConnected::Full)? {
             Freed::Link(link) => {
-                tour.settle_for(link.endpoint.clone());
+                tour.settle_for(&link.endpoint);
                 Ok(self.lend(link, tour))
             }
             Freed::Place(endpoint, place) => {
-                tour.settle_for(endpoint.clone());
+                tour.settle_for(&endpoint);
                 let reached = self.reach(tour, &endpoint, place).await;
                 reached.map(|link| self.lend(link, tour))
             }
         }
     }
 
-    fn lend(&self, link: Box<Link>, tour: &Tour) -> Lend {
+    fn lend(&self, link: Box<Link>, tour: &Tour<'_>) -> Lend {
         Lend::new(link, tour.fleet.clone(), self.idle.clone())
     }
 
@@ -169,12 +169,12 @@ impl<N: Network> Pool<N> {
     /// A new connection, where there is a place for it.
     async fn reach(
         &self,
-        tour: &Tour,
+        tour: &Tour<'_>,
         endpoint: &Arc<Endpoint>,
         place: Place,
     ) -> Result<Box<Link>, NotConnected> {
         let name = endpoint.name.clone();
-        match self.connect(&tour.fleet, endpoint, None, place).await {
+        match self.connect(tour.fleet, endpoint, None, place).await {
             Ok(link) => Ok(link),
             Err(Failed::Io(source)) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
@@ -186,7 +186,7 @@ impl<N: Network> Pool<N> {
     }
 
     /// Nothing is sent to one guard of several before all have been met. A name may stand for several, too.
-    async fn ask_guards(&self, tour: &Tour) {
+    async fn ask_guards(&self, tour: &Tour<'_>) {
         let upstream = &tour.fleet.upstream;
         if upstream.fencing != plan::Level::Guard {
             return;
@@ -196,14 +196,14 @@ impl<N: Network> Pool<N> {
         {
             return;
         }
-        let all = everywhere(&tour.fleet).await;
+        let all = everywhere(tour.fleet).await;
         let others = all.len() > 1;
         for (endpoint, address) in all.into_iter().filter(|_| others) {
             if !self.guards.is_unasked(upstream, &address) {
                 continue;
             }
             let Some(place) = endpoint.place() else { continue };
-            match self.connect(&tour.fleet, &endpoint, Some(address.clone()), place).boxed_local().await {
+            match self.connect(tour.fleet, &endpoint, Some(address.clone()), place).boxed_local().await {
                 Ok(link) => self.idle.keep(link, upstream.idle),
                 Err(Failed::Distrusted(Distrust::NoGuard(_))) => self.guards.lost(upstream, &address),
                 // It is noted already; or it has been met, and that counts.

@@ -1,6 +1,9 @@
 //! What is counted about the endpoints of upstreams. Their names come from the configuration.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::{
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
@@ -95,7 +98,7 @@ impl EndpointMetrics {
     }
 
     pub fn waiting(&self, upstream: &str) -> Counted {
-        Counted::up(&self.waiting.with_label_values(&[upstream]))
+        Counted::up(&Rc::new(self.waiting.with_label_values(&[upstream])))
     }
 
     pub fn checked(&self, upstream: &str, endpoint: &str, good: bool) {

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -35,19 +36,19 @@ struct Answers {
     seconds: Histogram,
 }
 
-/// The series of one route.
+/// The series of one route. Those that a request keeps are counted here, and not by all workers together.
 pub struct RouteMetrics {
     all: Arc<Metrics>,
     name: Arc<str>,
     seconds: Histogram,
-    in_flight: IntGauge,
-    waiters: IntGauge,
-    tunnels: IntGauge,
+    in_flight: Rc<IntGauge>,
+    waiters: Rc<IntGauge>,
+    tunnels: Rc<IntGauge>,
     waits: Arc<Waits>,
     /// By mode.
-    held: [IntGauge; 2],
+    held: [Rc<IntGauge>; 2],
     warm: [IntCounter; 2],
-    hold: Histogram,
+    hold: Rc<Histogram>,
     wait: Histogram,
     handoffs: IntCounter,
     /// Those met so far.
@@ -205,13 +206,13 @@ impl RouteMetrics {
         let label: &[&str] = &[&name];
         Self {
             seconds: all.request_seconds.with_label_values(label),
-            in_flight: all.in_flight.with_label_values(label),
-            waiters: all.waiters.with_label_values(label),
-            tunnels: all.tunnels.with_label_values(label),
+            in_flight: Rc::new(all.in_flight.with_label_values(label)),
+            waiters: Rc::new(all.waiters.with_label_values(label)),
+            tunnels: Rc::new(all.tunnels.with_label_values(label)),
             waits,
-            held: MODES.map(|mode| all.held.with_label_values(&[&*name, mode.word()])),
+            held: MODES.map(|mode| Rc::new(all.held.with_label_values(&[&*name, mode.word()]))),
             warm: MODES.map(|mode| all.acquisitions.with_label_values(&[&*name, mode.word(), "warm", "no"])),
-            hold: all.lock_hold.with_label_values(label),
+            hold: Rc::new(all.lock_hold.with_label_values(label)),
             wait: all.lock_wait.with_label_values(label),
             handoffs: all.handoffs.with_label_values(label),
             codes: RefCell::default(),
@@ -297,10 +298,10 @@ impl RouteMetrics {
 }
 
 /// Adds one to a gauge while it lives.
-pub struct Counted(IntGauge);
+pub struct Counted(Rc<IntGauge>);
 
 impl Counted {
-    pub(super) fn up(gauge: &IntGauge) -> Self {
+    pub(super) fn up(gauge: &Rc<IntGauge>) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
@@ -315,7 +316,7 @@ impl Drop for Counted {
 /// A lock while it is held.
 pub struct Holding {
     _held: Counted,
-    seconds: Histogram,
+    seconds: Rc<Histogram>,
     since: Instant,
 }
 

@@ -1,8 +1,7 @@
 //! The answer of an upstream on its way back, and the connection that the rest of it comes from.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use fencegate_policies::plan::Plan;
 use hyper::{
     HeaderMap, Response, StatusCode, Version,
     body::Incoming,
@@ -13,6 +12,7 @@ use tracing::warn;
 use super::stamp::FENCING_REFUSAL;
 use crate::{
     body::{Body, Reply},
+    stage::Planned,
     steps::hygiene::{self, Trailers},
     upstream::{link::Lend, verdict::Account},
 };
@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Answer<'a> {
     pub(super) response: Response<Incoming>,
     pub(super) lend: Lend,
-    pub(super) plan: &'a Arc<Plan>,
+    pub(super) plan: &'a Planned,
 }
 
 impl Answer<'_> {

@@ -38,18 +38,31 @@ pub(super) fn stamp(
 
 /// The fields that say under which token, for which keys.
 pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: Mode, upstream: &Upstream) {
-    let value = |text: &str| HeaderValue::from_str(text).expect("tokens and keys are visible ASCII");
-    let named = |name: &str| HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names");
+    let value = |text: &[u8]| HeaderValue::from_bytes(text).expect("tokens and keys are visible ASCII");
     // A guard reads the fields by their own names, whatever the service behind it calls them.
     let fields = match upstream.fencing {
         Level::Guard => &TokenFields::default(),
         Level::None | Level::Upstream => &upstream.fields,
     };
-    headers.insert(named(&fields.token), value(&token.to_string()));
-    headers.insert(named(&fields.number), HeaderValue::from(token.number()));
-    headers.insert(FENCING_KEY, value(&listed(keys)));
+    headers.insert(named(&fields.token, FENCING_TOKEN), value(&token.text()));
+    headers.insert(named(&fields.number, FENCING_NUMBER), HeaderValue::from(token.number()));
+    headers.insert(
+        FENCING_KEY,
+        match keys {
+            [key] => value(key.as_str().as_bytes()),
+            several => value(listed(several).as_bytes()),
+        },
+    );
     headers.insert(FENCING_MODE, HeaderValue::from_static(mode.word()));
     if upstream.fencing == Level::Guard {
         headers.insert(FENCING_HOPS, HeaderValue::from(present::hops(headers)));
     }
+}
+
+/// A field as an upstream wants it called; mostly it is called as usual.
+fn named(name: &str, usual: HeaderName) -> HeaderName {
+    if name.eq_ignore_ascii_case(usual.as_str()) {
+        return usual;
+    }
+    HeaderName::from_bytes(name.as_bytes()).expect("the plan holds field names")
 }

@@ -24,6 +24,7 @@ use crate::{
     admin::{bearer::BadBearer, door::Door, metrics::Metrics},
     listen::certificates::{BadCertificate, Certificates},
     network::{Tcp, shared_socket},
+    state::NotOpened,
     ticket::BadFile,
     upstream::tls::BadTls,
 };
@@ -43,6 +44,8 @@ pub enum Trouble {
     AdminToken(#[from] BadBearer),
     #[error("read the key that tickets are signed with")]
     Key(#[from] BadFile),
+    #[error(transparent)]
+    State(#[from] NotOpened),
     #[error("prepare TLS with an upstream")]
     UpstreamTls(#[source] BadTls),
     #[error("the session's thread has panicked; locks go by the session timeout")]

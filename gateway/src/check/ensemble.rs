@@ -9,12 +9,15 @@ use fencegate_policies::{
 use tokio::time::timeout;
 
 use super::findings::{Findings, told};
-use crate::session::{
-    era::{self, Meta},
-    link::{Connect, Fault, Link},
-    nameplate::{Member, gateway_of},
-    paths::Paths,
-    zookeeper::{Servers, Session, Writer},
+use crate::{
+    session::{
+        era::{self, Meta},
+        link::{Connect, Fault, Link},
+        nameplate::{Member, gateway_of},
+        paths::Paths,
+        zookeeper::{Servers, Session, Writer},
+    },
+    state::Memory,
 };
 
 /// For a session, and once more for all questions.
@@ -28,7 +31,7 @@ pub(super) struct Installation {
 }
 
 /// `None` where no installation was found.
-pub(super) async fn look(findings: &Findings, gateway: &Gateway) -> Option<Installation> {
+pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory) -> Option<Installation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
     let connected = timeout(PATIENCE, Servers::of(zookeeper).connect()).await;
@@ -42,7 +45,7 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway) -> Option<Insta
         }
     };
     session(findings, zookeeper, &servers, link.timeout());
-    let asked = timeout(PATIENCE, ask(findings, gateway, &link)).await;
+    let asked = timeout(PATIENCE, ask(findings, gateway, memory, &link)).await;
     link.close().await;
     asked.unwrap_or_else(|_| {
         let message = format!("ZooKeeper at {servers} gave a session, and then no answers");
@@ -80,7 +83,12 @@ fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: D
     findings.found(&["zookeeper", "session_timeout"], diagnostic.remedy(remedy));
 }
 
-async fn ask(findings: &Findings, gateway: &Gateway, link: &Session) -> Option<Installation> {
+async fn ask(
+    findings: &Findings,
+    gateway: &Gateway,
+    memory: &Memory,
+    link: &Session,
+) -> Option<Installation> {
     let paths = Paths::below(&gateway.zookeeper.root);
     let root = paths.root();
     match link.writers(root).await {
@@ -98,12 +106,9 @@ async fn ask(findings: &Findings, gateway: &Gateway, link: &Session) -> Option<I
         }
     };
     findings.saw("root", format!("{root} has installation {}, era {}", meta.uuid, meta.era));
-    if let Some(highest) = meta.suspect {
-        let message = format!(
-            "no gateway grants: ZooKeeper went back behind epoch {highest}, which one of them has seen"
-        );
+    if let Err(went_back) = memory.fits(&meta) {
         let remedy = "follow *Restoring ZooKeeper* in the runbook: `fencegate era bump -c <policy>` makes larger tokens";
-        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, message, remedy);
+        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, told(&went_back), remedy);
     }
     let members = match members(link, &paths).await {
         Ok(members) => {

@@ -17,7 +17,10 @@ use super::{
     findings::{Fact, Findings, told},
     peers,
 };
-use crate::ticket::{Pace, Ticketing, Verifier};
+use crate::{
+    state::Memory,
+    ticket::{Pace, Ticketing, Verifier},
+};
 
 /// What was found out.
 pub(super) struct Found {
@@ -36,13 +39,12 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     {
         files::unusable(&findings, &["tickets"], &told(&bad));
     }
-    if let Some(folder) = &gateway.state_dir {
-        files::writable(&findings, &["state_dir"], folder);
-    }
+    let before = gateway.state_dir.as_ref().and_then(|folder| files::state(&findings, folder));
+    let memory = Memory::recalling(before);
     run(async {
         let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));
         let gateways = async {
-            let found = ensemble::look(&findings, gateway).await?;
+            let found = ensemble::look(&findings, gateway, &memory).await?;
             peers::others(&findings, gateway, &found.members).await;
             Some(found.meta)
         };

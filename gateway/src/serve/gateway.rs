@@ -102,7 +102,13 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let mut signals = Signals::heard_on(&waiting)?;
     let door = guarded(&plan.admin, &metrics)?;
     let admin = bind_admin(plan.admin.address, options.beside)?;
-    let memory = Arc::<Memory>::default();
+    let memory = match &gateway.state_dir {
+        Some(folder) => {
+            let counted = metrics.session(0);
+            Memory::open(folder, &SystemRandomness, move || counted.state_failed())?
+        }
+        None => Arc::default(),
+    };
     let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
     let kept = gateway.peer.as_ref().map(|peer| reserve(peer, options.beside)).transpose()?;
     let ours =
@@ -123,6 +129,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let tickets = gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &memory)).transpose()?;
     let (hot, in_force) = (Hot::default(), InForce::new(gateway.clone()));
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone(), hot: hot.clone() };
+    let remembered = memory.clone();
     let guards = Arc::new(Guards::new(memory));
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
@@ -198,7 +205,9 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     }
     tellers.finish();
     close.cancel();
-    if session.join().is_err() {
+    let ended = session.join();
+    remembered.close();
+    if ended.is_err() {
         error!("the session's thread panicked; its nodes go by the session timeout");
     }
     info!("stopped");

@@ -26,6 +26,7 @@ use crate::{
     listen::certificates::{BadCertificate, Certificates},
     network::{Tcp, reserved, shared_socket},
     peers::{self, BadPeerTls},
+    state::NotOpened,
     ticket::BadFile,
     upstream::tls::BadTls,
 };
@@ -47,6 +48,8 @@ pub enum Trouble {
     AdminToken(#[from] BadBearer),
     #[error("read the key that tickets are signed with")]
     Key(#[from] BadFile),
+    #[error(transparent)]
+    State(#[from] NotOpened),
     #[error("prepare TLS with an upstream")]
     UpstreamTls(#[source] BadTls),
     #[error("the session's thread has panicked; locks go by the session timeout")]

@@ -8,6 +8,7 @@ use tower::ServiceBuilder;
 
 use crate::{
     network::Network,
+    peers::Pass,
     stage::{Arrived, Held, Hold, Keyed},
     step::{Rest, Serve, step},
     steps::{
@@ -27,6 +28,8 @@ pub struct Parts {
     pub in_flight: InFlight,
     pub per_client: PerClient,
     pub hop: HopName,
+    /// What other gateways have to show, where they are listened to.
+    pub pass: Option<Pass>,
     pub plan: Arc<Plan>,
     pub running: TaskTracker,
 }
@@ -51,6 +54,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
+        .layer(step(parts.pass, steps::forwarded::forwarded)) // another gateway shows that it is one
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
         .layer(step(recording, steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
-    process::{self, Signals, Trouble, Wanted, bind_admin, guarded, host_name, left_behind},
+    process::{self, Signals, Trouble, Wanted, bind_admin, guarded, host_name, left_behind, reserve},
     reload::{self, Asked, Reloader, Watcher},
     worker::{Bench, Shared, Staffed},
 };
@@ -32,6 +32,7 @@ use crate::{
         rotate::SEQUENCE_LIMIT,
     },
     network::{Network, Tcp},
+    peers::Ours,
     randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
@@ -109,7 +110,14 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let door = guarded(&plan.admin, &metrics)?;
     let admin = bind_admin(plan.admin.address, options.beside)?;
     let installation = Arc::<OnceLock<Meta>>::default();
-    let nameplate = Nameplate::of(&gateway);
+    let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
+    let kept = gateway.peer.as_ref().map(|peer| reserve(peer, options.beside)).transpose()?;
+    let ours =
+        gateway.peer.as_ref().zip(kept.as_ref()).map(|(peer, (_, bound))| {
+            Ours::of(peer, name.clone(), *bound, metrics.clients(), &SystemRandomness)
+        });
+    let ours = ours.transpose()?;
+    let nameplate = Nameplate::reached_at(&gateway, ours.as_ref().map(|ours| ours.reach.clone()));
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
@@ -143,15 +151,17 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         workers,
         drain,
         certificates: certificates.clone(),
+        ours: ours.clone(),
         role,
     };
     let drain = shared.drain.clone();
     let workers = process::start_workers(shared)?;
+    drop(kept);
     let (asking, asked) = reload::asking();
     let jwks = tickets.and_then(|tickets| tickets.jwks());
     let trends = Trends::default();
     let seen = admin::Seen {
-        name: gateway.serving.name.clone().unwrap_or_else(host_name).into(),
+        name,
         keeper: keeper.clone(),
         metrics: metrics.clone(),
         in_force: in_force.clone(),
@@ -173,7 +183,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         workers: turns,
         metrics,
         guards,
-        certificates,
+        certificates: certificates.into_iter().chain(ours.and_then(|ours| ours.certificates)).collect(),
         keeper,
         nameplate,
         in_force,

@@ -276,6 +276,7 @@ impl Body {
         }
         if self.settles_itself
             && let Some(lend) = self.lend.take()
+            && let Err(lend) = lend.give_back_if_over()
         {
             tokio::task::spawn_local(lend.give_back(UNFENCED_REST));
         }
@@ -292,7 +293,9 @@ impl Body {
 
     /// After the last byte: waits until no byte of the *request* can leave any more either.
     pub async fn settled(mut self) {
-        if let Some(lend) = self.lend.take() {
+        if let Some(lend) = self.lend.take()
+            && let Err(lend) = lend.give_back_if_over()
+        {
             lend.give_back(FENCED_REST).await;
         }
     }

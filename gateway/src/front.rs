@@ -40,7 +40,8 @@ pub struct Front {
     /// Looked up per request, so that a reload swaps it between two.
     desk: Rc<RefCell<Desk>>,
     role: Role,
-    drain: CancellationToken,
+    /// A clone of the token itself takes a lock that all workers share.
+    drain: Rc<CancellationToken>,
 }
 
 /// The steps of one plan, and what counts their requests.
@@ -76,7 +77,7 @@ impl Desk {
 impl Front {
     /// `drain`: from then on each answer asks its client to go elsewhere with the next request.
     pub fn new(desk: Desk, role: Role, drain: CancellationToken) -> Self {
-        Self { desk: Rc::new(RefCell::new(desk)), role, drain }
+        Self { desk: Rc::new(RefCell::new(desk)), role, drain: Rc::new(drain) }
     }
 
     /// From the next request on; what has begun goes on where it is.
@@ -118,7 +119,7 @@ impl Service<Request<Incoming>> for Facing {
         let (exchange, answering) = self.course.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         steps.answer(Asked {
-            http,
+            http: Box::new(http),
             peer: self.peer.clone(),
             metrics,
             audience,
@@ -135,12 +136,12 @@ type Answered = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
 
 /// A request, and what it came over.
 struct Asked {
-    http: Request<Body>,
+    http: Box<Request<Body>>,
     peer: Rc<Peer>,
     metrics: Rc<WorkerMetrics>,
     audience: Option<Rc<Audience>>,
     role: Role,
-    drain: CancellationToken,
+    drain: Rc<CancellationToken>,
     exchange: Rc<Exchange>,
     answering: Answering,
 }

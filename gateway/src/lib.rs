@@ -3,6 +3,7 @@
 //!
 //! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
 //! happens there, [`front`] is before the first of them. [`lock`] and [`session`] hold the keys,
+//! [`state`] remembers how far tokens have come,
 //! [`once`] keeps operations from happening twice, [`upstream`] guards
 //! what is written. [`serve`] starts and stops it all, and [`edition`] is what a reload changes.
 
@@ -36,6 +37,7 @@ pub mod session;
 pub mod share;
 pub mod stack;
 pub mod stage;
+pub mod state;
 pub mod step;
 pub mod steps;
 mod sync;

@@ -72,6 +72,7 @@ fn act(running: TaskTracker, fencing: Fencing, forward: impl Serve<Held<Hold>>) 
         .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
         .layer_fn(Rc::new) // detach needs an owned rest
         .layer(step(fencing, steps::fence::fence)) // below: the keys are ours
+        .layer_fn(Rest::of)
         .service(forward) // stamped last, nothing can strip it
 }
 
@@ -98,5 +99,6 @@ pub fn guard<N: Network>(
         .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
         .layer(step(checking, steps::check::check)) // below: announced durably, settled, in flight
+        .layer_fn(Rest::of)
         .service(forward)
 }

@@ -36,14 +36,14 @@ use crate::{
 
 /// As the HTTP library gave it.
 pub struct Arrived {
-    pub http: Request<Body>,
+    pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub peer: Rc<Peer>,
 }
 
 /// Can be forwarded without two parties reading it differently, but for its path on unfenced upstreams.
 pub struct Admitted {
-    pub http: Request<Body>,
+    pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub peer: Rc<Peer>,
     pub host: CanonicalHost,
@@ -59,7 +59,7 @@ pub struct Clean {
 
 /// Route and upstream are fixed; host and path are what will be forwarded.
 pub struct Routed {
-    pub http: Request<Body>,
+    pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub plan: Arc<Plan>,
     pub host: CanonicalHost,
@@ -87,7 +87,7 @@ pub trait Incoming {
 
 /// The keys are fixed.
 pub struct Keyed {
-    pub http: Request<Body>,
+    pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub plan: Arc<Plan>,
     pub upstream: UpstreamId,
@@ -114,7 +114,7 @@ pub struct Detached<R> {
 
 /// At a guard: what it asks to be let in with is known, and may be refused.
 pub struct Presented {
-    pub http: Request<Body>,
+    pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub plan: Arc<Plan>,
     pub upstream: UpstreamId,
@@ -132,7 +132,7 @@ pub struct Claimed {
 
 /// The keys are ours until the hold is dropped.
 pub struct Held<H> {
-    pub http: Request<Body>,
+    pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub plan: Arc<Plan>,
     pub upstream: UpstreamId,
@@ -244,7 +244,7 @@ impl Routed {
 impl Keyed {
     /// The same request once more; `None` where its body is not here in full.
     pub fn again(&self) -> Option<Self> {
-        let mut http = Request::new(self.http.body().again()?);
+        let mut http = Box::new(Request::new(self.http.body().again()?));
         *http.method_mut() = self.http.method().clone();
         *http.uri_mut() = self.http.uri().clone();
         *http.headers_mut() = self.http.headers().clone();

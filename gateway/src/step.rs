@@ -18,8 +18,8 @@ pub trait Serve<In>: 'static {
 }
 
 impl<In, S: Serve<In>> Serve<In> for Rc<S> {
-    async fn serve(&self, request: In) -> Result<Reply, Refusal> {
-        S::serve(self, request).await
+    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        S::serve(self, request)
     }
 }
 
@@ -44,8 +44,8 @@ impl<In: 'static> Rest<In> {
 }
 
 impl<In: 'static> Serve<In> for Rest<In> {
-    async fn serve(&self, request: In) -> Result<Reply, Refusal> {
-        self.0.serve_boxed(request).await
+    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        self.0.serve_boxed(request)
     }
 }
 
@@ -83,7 +83,8 @@ where
     In: 'static,
     F: AsyncFn(&C, In, &S) -> Result<Reply, Refusal> + 'static,
 {
-    async fn serve(&self, request: In) -> Result<Reply, Refusal> {
-        (self.run)(&self.settings, request, &self.next).await
+    /// The future of the function itself: one of our own around it would copy request and reply once more each.
+    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        (self.run)(&self.settings, request, &self.next)
     }
 }

@@ -250,6 +250,18 @@ routes:
     }
 
     #[test]
+    fn where_gateways_reach_each_other_needs_a_restart_and_who_is_sent_on_does_not() {
+        let peer = ("version: 1", "version: 1\npeer: {address: 127.0.0.1:9910}");
+        let expected = Difference { restart: names(&["peer"]), ..Difference::default() };
+        assert_eq!(difference(&[peer]), expected);
+        let elsewhere = (peer.0, "version: 1\npeer: {address: 127.0.0.1:9910, advertise: gw-1:9910}");
+        assert_eq!(Difference::between(&plan(&[peer]), &plan(&[elsewhere])), expected);
+        let forwards = plan(&[peer, ("wait: 2s", "wait: 2s, forward: holder")]);
+        let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
+        assert_eq!(Difference::between(&plan(&[peer]), &forwards), expected);
+    }
+
+    #[test]
     fn upstreams_and_what_needs_a_restart_are_told() {
         let changed =
             difference(&[("http://b:80", "http://c:80"), ("zk1:2181", "zk2:2181"), (":8080", ":8081")]);

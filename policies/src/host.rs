@@ -2,7 +2,7 @@
 
 mod served;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 pub use served::{BadServed, Hosts, Served};
 
@@ -58,7 +58,13 @@ impl CanonicalHost {
 
     /// An IP address, and no name that could lead anywhere.
     pub fn is_address(&self) -> bool {
-        self.name().starts_with('[') || self.name().parse::<Ipv4Addr>().is_ok()
+        self.ip().is_some()
+    }
+
+    pub fn ip(&self) -> Option<IpAddr> {
+        let name = self.name();
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        bare.parse().ok()
     }
 
     pub fn port(&self) -> Option<u16> {
@@ -95,11 +101,11 @@ fn reg_name(raw: &str) -> Result<String, BadHost> {
         return Err(BadHost::Empty);
     }
     let name = raw.strip_suffix('.').unwrap_or(raw);
-    let good = |label: &str| {
+    let good = |label: &[u8]| {
         (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && label.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    if name.len() > 253 || !name.split('.').all(good) {
+    if name.len() > 253 || !name.as_bytes().split(|byte| *byte == b'.').all(good) {
         return Err(BadHost::Name);
     }
     Ok(name.to_ascii_lowercase())

@@ -47,6 +47,9 @@ pub enum Ambiguity {
 impl CanonicalPath {
     /// Never fails: an unfenced route may forward what a fenced one must refuse. Without the query.
     pub fn parse(raw: &str) -> Self {
+        if is_canonical(raw) {
+            return Self { text: raw.to_owned(), decoded: None, ambiguity: None };
+        }
         match canonical(raw) {
             Ok((text, decoded)) => {
                 Self { decoded: (decoded != text).then_some(decoded), text, ambiguity: None }
@@ -74,6 +77,16 @@ impl CanonicalPath {
     fn tail(&self) -> Option<&str> {
         self.decoded.as_deref().unwrap_or(&self.text).strip_prefix('/')
     }
+}
+
+/// Most paths are as they should be, without any escape, and one look tells.
+fn is_canonical(raw: &str) -> bool {
+    let Some(tail) = raw.as_bytes().strip_prefix(b"/") else { return false };
+    let good = |segment: &[u8]| {
+        !matches!(segment, b"" | b"." | b"..") && segment.iter().all(|byte| check_raw(*byte).is_ok())
+    };
+    // A slash at the end begins no segment that would be missing.
+    tail.is_empty() || tail.strip_suffix(b"/").unwrap_or(tail).split(|byte| *byte == b'/').all(good)
 }
 
 /// The canonical spelling, and the same with every escape decoded.
@@ -238,6 +251,14 @@ mod tests {
             let path = CanonicalPath::parse(&raw);
             let again = CanonicalPath::parse(path.as_str());
             prop_assert_eq!(&path, &again);
+        }
+
+        /// The short look never says of a path what the long one does not.
+        #[test]
+        fn what_is_canonical_at_a_look_is_its_own_canonical_form(raw in "(/([a-zA-Z.~@;%,-]|%2e){0,4}){0,5}|\\PC{0,30}") {
+            let long = canonical(&raw);
+            let short = long.as_ref().is_ok_and(|(text, decoded)| *text == raw && *decoded == raw);
+            prop_assert_eq!(is_canonical(&raw), short);
         }
 
         #[test]

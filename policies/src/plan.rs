@@ -299,18 +299,23 @@ impl ReservedFields {
     /// True for every spelling that some server takes for one of our fields: case does not count, and `_` is `-`
     /// (CGI, WSGI and Rack fold the two into one variable).
     pub fn contains(&self, name: &str) -> bool {
-        const PREFIX: &str = "fencing-";
-        let ours = name.len() >= PREFIX.len()
-            && name.bytes().zip(PREFIX.bytes()).all(|(given, ours)| fold(given) == ours);
-        ours || self.renamed.iter().any(|renamed| {
-            renamed.len() == name.len()
-                && name.bytes().zip(renamed.bytes()).all(|(given, ours)| fold(given) == ours)
-        })
+        begins_plain(name, "fencing-") || self.renamed.iter().any(|renamed| is_plain(name, renamed))
     }
 }
 
 fn fold(byte: u8) -> u8 {
     if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
+}
+
+/// `name` is, in some spelling, the field that is called `plainly` (see [`plain`]).
+pub fn is_plain(name: &str, plainly: &str) -> bool {
+    name.len() == plainly.len() && begins_plain(name, plainly)
+}
+
+/// `name` begins so, in some spelling.
+pub fn begins_plain(name: &str, plainly: &str) -> bool {
+    name.len() >= plainly.len()
+        && name.bytes().zip(plainly.bytes()).all(|(given, plain)| fold(given) == plain)
 }
 
 /// One spelling for all that [`ReservedFields`] takes for one name.

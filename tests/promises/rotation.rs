@@ -47,7 +47,7 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
             gateway: "gw".into(),
             member: Nameplate::of(&plan),
             init: true,
-            installation: Arc::default(),
+            memory: Arc::default(),
             sequence_limit: LIMIT,
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),

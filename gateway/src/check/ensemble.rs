@@ -91,6 +91,13 @@ async fn ask(findings: &Findings, gateway: &Gateway, link: &Session) -> Option<M
         }
     };
     findings.saw("root", format!("{root} has installation {}, era {}", meta.uuid, meta.era));
+    if let Some(highest) = meta.suspect {
+        let message = format!(
+            "no gateway grants: ZooKeeper went back behind epoch {highest}, which one of them has seen"
+        );
+        let remedy = "follow *Restoring ZooKeeper* in the runbook: `fencegate era bump -c <policy>` makes larger tokens";
+        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, message, remedy);
+    }
     match members(link, &paths).await {
         Ok(members) => others(findings, gateway, &members),
         Err(fault) => findings.saw("members", format!("not to be told: {fault}")),

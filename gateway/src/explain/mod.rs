@@ -186,7 +186,7 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
     let steps = stack::decide(parts, Routing { edition, metrics }, kerb.clone());
     let notes = Rc::<Notes>::default();
-    let arrived = Arrived { http: request, notes: notes.clone(), peer: Rc::new(nobody()) };
+    let arrived = Arrived { http: Box::new(request), notes: notes.clone(), peer: Rc::new(nobody()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let answer = runtime.block_on(steps.serve(arrived));
     let keyed = kerb.0.take();

@@ -13,7 +13,7 @@ use std::{
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 
 use super::{
-    grant::{Caller, Grant, NotGranted, Stop, epoch},
+    grant::{Caller, Grant, NotGranted, Stop},
     layout,
     registry::Registered,
     rotate::Full,
@@ -33,6 +33,8 @@ pub struct Attempt<L: Link> {
     pub site: Site<L>,
     /// A create was sent and not refused.
     may_exist: Cell<bool>,
+    /// The highest epoch that was known when the first create was sent.
+    before: OnceCell<u64>,
     /// The node that an unambiguous answer named: there is no other.
     only: OnceCell<String>,
     /// Its nodes say whose they are.
@@ -48,6 +50,7 @@ impl<L: Link> Attempt<L> {
         Ok(Self {
             site,
             may_exist: Cell::new(false),
+            before: OnceCell::new(),
             only: OnceCell::new(),
             signed: false,
             _registered: registered,
@@ -90,6 +93,8 @@ impl<L: Link> Attempt<L> {
             live.over.cancel();
             return Err(NotGranted::Lost.into());
         }
+        // Before it waits: what others are given meanwhile is above it by right.
+        let epoch = live.epoch(node.seen.czxid, self.before())?;
         let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);
         live.metrics.sequence(sequence);
         if sequence > live.sequence_limit {
@@ -101,7 +106,6 @@ impl<L: Link> Attempt<L> {
         }
         let contended = self.site.stand_in_line(&node.name, children, caller).await?;
         self.site.proven(caller).await?;
-        let epoch = epoch(live.base, node.seen.czxid)?;
         let evidence = Arc::new(Evidence::of(live.proof.clone()));
         Ok(Grant { epoch, sequence, evidence, nodes: [self.site.path(&node.name)].into(), contended })
     }
@@ -110,7 +114,7 @@ impl<L: Link> Attempt<L> {
     async fn create(&self) -> Result<(Node, Vec<String>), NotGranted> {
         let Site { live, parent, .. } = &self.site;
         for _ in 0..CREATE_ROUNDS {
-            self.may_exist.set(true);
+            self.sending();
             let requested = self.site.requested();
             let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
             let list = live.link.children(parent);
@@ -153,7 +157,7 @@ impl<L: Link> Attempt<L> {
             Step::Create { path: parent, data: b"", kind: Kind::Container },
             Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
         ];
-        self.may_exist.set(true);
+        self.sending();
         let made = live.link.commit(&steps);
         // Servers before 3.9 answer a create inside a transaction without its czxid: read it behind.
         let (seen, list) = (live.link.seen(&path), live.link.children(parent));
@@ -183,7 +187,7 @@ impl<L: Link> Attempt<L> {
             Step::Delete { path: &path, version: None },
             Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
         ];
-        self.may_exist.set(true);
+        self.sending();
         let created = match live.link.commit(&steps).await {
             Ok(mut paths) => paths.pop().flatten(),
             Err(Failed { fault: Fault::Ambiguous(_), .. }) => None,
@@ -205,6 +209,17 @@ impl<L: Link> Attempt<L> {
             }
             _ => self.site.recover().await,
         }
+    }
+
+    /// A create is about to be sent.
+    fn sending(&self) {
+        self.before();
+        self.may_exist.set(true);
+    }
+
+    /// Whatever node is found to be ours was made after the first create was sent.
+    fn before(&self) -> u64 {
+        *self.before.get_or_init(|| self.site.live.memory.highest())
     }
 
     /// The name of the node, once an unambiguous answer gave it.

@@ -87,6 +87,8 @@ pub enum Refused {
     KeyLimit(&'static str),
     #[error("no lock service: {0}")]
     Service(String),
+    #[error("{0}")]
+    RolledBack(String),
 }
 
 /// A keeper, and the desks of its `sessions`, to be run on the session's thread.
@@ -255,6 +257,7 @@ impl Keeper {
     fn check(&self, view: &View) -> Result<(), Refused> {
         match view {
             View::Away(why) => Err(Refused::Service(why.to_string())),
+            View::RolledBack(why) => Err(Refused::RolledBack(why.to_string())),
             View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => Err(disconnected()),
             View::Live { .. } => Ok(()),
         }
@@ -262,10 +265,17 @@ impl Keeper {
 
     /// A waiter whose session ended queues again under the next one, if that comes in time.
     async fn next_session(&self, view: &mut watch::Receiver<View>, deadline: Instant) -> Result<(), Refused> {
-        let live = view.wait_for(|view| matches!(view, View::Live { proof, .. } if !proof.is_revoked()));
-        if matches!(timeout_at(deadline, live).await, Ok(Ok(_))) {
+        let told = view.wait_for(|view| match view {
+            View::Live { proof, .. } => !proof.is_revoked(),
+            // Only an operator can change that.
+            View::RolledBack(_) => true,
+            View::Away(_) => false,
+        });
+        let told = timeout_at(deadline, told).await;
+        if matches!(&told, Ok(Ok(view)) if matches!(**view, View::Live { .. })) {
             return Ok(());
         }
+        drop(told);
         Err(why_not(view, false))
     }
 }
@@ -316,6 +326,7 @@ impl From<NotGranted> for Refused {
 fn why_not(view: &watch::Receiver<View>, taken: bool) -> Refused {
     match &*view.borrow() {
         View::Away(why) => Refused::Service(why.to_string()),
+        View::RolledBack(why) => Refused::RolledBack(why.to_string()),
         View::Live { connected: false, .. } => disconnected(),
         View::Live { .. } if taken => Refused::Locked,
         View::Live { .. } => Refused::Service("ZooKeeper did not answer in time".into()),

@@ -13,7 +13,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode};
 use futures_util::future::join_all;
 
 use super::{
-    grant::{Caller, Grant, NotGranted, Stop, epoch},
+    grant::{Caller, Grant, NotGranted, Stop},
     layout,
     registry::Registered,
     rotate::Full,
@@ -30,6 +30,8 @@ pub struct SetAttempt<L: Link> {
     live: Rc<Live<L>>,
     sites: Vec<Site<L>>,
     may_exist: Cell<bool>,
+    /// The highest epoch that was known when the first create was sent.
+    before: OnceCell<u64>,
     /// The nodes that an unambiguous answer named: there are no others.
     only: OnceCell<Vec<String>>,
     _registered: Registered<L>,
@@ -45,6 +47,7 @@ impl<L: Link> SetAttempt<L> {
             live: live.clone(),
             sites,
             may_exist: Cell::new(false),
+            before: OnceCell::new(),
             only: OnceCell::new(),
             _registered: registered,
         })
@@ -64,6 +67,8 @@ impl<L: Link> SetAttempt<L> {
         if self.live.over.is_cancelled() || nodes.iter().any(|node| node.seen.czxid != first.czxid) {
             return Err(NotGranted::Lost.into());
         }
+        // Before it waits: what others are given meanwhile is above it by right.
+        let epoch = self.live.epoch(first.czxid, self.before())?;
         let limit = self.live.sequence_limit;
         let beyond =
             |node: &Node| layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > limit);
@@ -79,7 +84,6 @@ impl<L: Link> SetAttempt<L> {
         }
         let numbers = nodes.iter().filter_map(|node| layout::Contender::parse(&node.name));
         numbers.for_each(|ours| self.live.metrics.sequence(ours.sequence));
-        let epoch = epoch(self.live.base, first.czxid)?;
         let mut contended = false;
         for (site, node) in self.sites.iter().zip(&nodes) {
             let children = site.list().await?;
@@ -98,6 +102,7 @@ impl<L: Link> SetAttempt<L> {
     }
 
     async fn create(&self) -> Result<Vec<Node>, NotGranted> {
+        self.before();
         for _ in 0..CREATE_ROUNDS {
             self.may_exist.set(true);
             let requested: Vec<_> = self.sites.iter().map(Site::requested).collect();
@@ -131,6 +136,11 @@ impl<L: Link> SetAttempt<L> {
             }
         }
         Err(NotGranted::Service("the lock nodes could not be made: a parent came and went".into()))
+    }
+
+    /// Whatever nodes are found to be ours were made after the first create was sent.
+    fn before(&self) -> u64 {
+        *self.before.get_or_init(|| self.live.memory.highest())
     }
 
     /// The nodes as they are: servers before 3.9 answer creates inside a transaction without their czxid. `None`: an

@@ -113,7 +113,7 @@ impl<N: Network> Courier<N> {
                 return Carried::Back("the other gateway cannot be reached");
             };
             let Some(again) = request.again() else { return Carried::Back("its body is not here in full") };
-            let Some(http) = self.addressed(again.http, way, key, until) else {
+            let Some(http) = self.addressed(*again.http, way, key, until) else {
                 return Carried::Back("its key does not fit into a field");
             };
             let answer = lend.send(http);

@@ -1,13 +1,6 @@
 //! Starts everything, waits for the signal, and stops everything in the order that keeps locks safe.
 
-use std::{
-    convert::Infallible,
-    io,
-    path::PathBuf,
-    rc::Rc,
-    sync::{Arc, OnceLock},
-    thread,
-};
+use std::{convert::Infallible, io, path::PathBuf, rc::Rc, sync::Arc, thread};
 
 use fencegate_policies::plan::Gateway;
 use futures_util::future::join_all;
@@ -36,7 +29,6 @@ use crate::{
     randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
-        era::Meta,
         metered::Metered,
         nameplate::Nameplate,
         supervise::Settings,
@@ -45,6 +37,7 @@ use crate::{
     share::Shares,
     stack,
     stage::Arrived,
+    state::Memory,
     step::Serve,
     steps::{fence::Fencing, hop::HopName, route::Routing},
     ticket::Ticketing,
@@ -109,7 +102,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let mut signals = Signals::heard_on(&waiting)?;
     let door = guarded(&plan.admin, &metrics)?;
     let admin = bind_admin(plan.admin.address, options.beside)?;
-    let installation = Arc::<OnceLock<Meta>>::default();
+    let memory = Arc::<Memory>::default();
     let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
     let kept = gateway.peer.as_ref().map(|peer| reserve(peer, options.beside)).transpose()?;
     let ours =
@@ -121,17 +114,16 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
-            ..settings(&gateway, &options, &clock, &metrics, &nameplate, &installation)
+            ..settings(&gateway, &options, &clock, &metrics, &nameplate, &memory)
         })
         .collect();
     let (alive, session_ends) = tokio::sync::oneshot::channel::<Infallible>();
     let session = start_sessions(desks, settings, close.clone(), alive)?;
     let workers = options.workers.max(1);
-    let tickets =
-        gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &installation)).transpose()?;
+    let tickets = gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &memory)).transpose()?;
     let (hot, in_force) = (Hot::default(), InForce::new(gateway.clone()));
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone(), hot: hot.clone() };
-    let guards = Arc::new(Guards::new(installation));
+    let guards = Arc::new(Guards::new(memory));
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
     health::start(Tcp, &fleets)?;
@@ -251,7 +243,7 @@ fn settings(
     clock: &SharedClock,
     metrics: &Metrics,
     nameplate: &Nameplate,
-    installation: &Arc<OnceLock<Meta>>,
+    memory: &Arc<Memory>,
 ) -> Settings {
     Settings {
         policy: gateway.zookeeper.clone(),
@@ -260,7 +252,7 @@ fn settings(
         init: options.init,
         clock: clock.clone(),
         randomness: Arc::new(SystemRandomness),
-        installation: installation.clone(),
+        memory: memory.clone(),
         sequence_limit: SEQUENCE_LIMIT,
         metrics: metrics.session(0),
     }

@@ -24,13 +24,10 @@ pub struct Meta {
     pub era: u64,
     /// Added to a node's czxid: tokens of a later era are larger than all before.
     pub base: u64,
-}
-
-impl Meta {
-    /// The same installation as `known`, in the same era or a later one: tokens made under it are not smaller.
-    pub fn follows(&self, known: &Self) -> bool {
-        self.uuid == known.uuid && (self.era, self.base) >= (known.era, known.base)
-    }
+    /// A gateway has seen this epoch, which this state of ZooKeeper has not given out yet: it went back, and nobody
+    /// grants before the next era.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspect: Option<u64>,
 }
 
 /// The newest written form that this build understands.
@@ -104,7 +101,8 @@ pub async fn init(link: &impl Link, paths: &Paths, randomness: &dyn Randomness) 
     }
     present(link, &paths.members()).await?;
     present(link, &paths.locks()).await?;
-    let meta = Meta { format: FORMAT, uuid: Guid::new(randomness).to_string(), era: 0, base: 0 };
+    let meta =
+        Meta { format: FORMAT, uuid: Guid::new(randomness).to_string(), era: 0, base: 0, suspect: None };
     let data = serde_json::to_vec(&meta).expect("plain fields serialise");
     match link.create(&paths.meta(), &data, Kind::Persistent).await {
         Ok(_) => Ok(Init::Made),
@@ -140,6 +138,22 @@ pub async fn floor(
     drop(link.delete(&path).await);
     let seen = seen.map_err(|source| NoFloor::Read { path, source })?.ok_or(NoFloor::NoEpoch)?;
     grant::epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
+}
+
+/// Marks this state of ZooKeeper as one that went back behind `highest`: every session ends at its next heartbeat, and
+/// no gateway begins another one before the next era.
+pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, highest: u64) -> Result<(), Failed> {
+    let meta = paths.meta();
+    let marked = Meta { suspect: era.meta.suspect.max(Some(highest)), ..era.meta.clone() };
+    let data = serde_json::to_vec(&marked).expect("plain fields serialise");
+    let steps = [Step::Check { path: &meta, version: era.version }, Step::Set { path: &meta, data: &data }];
+    link.commit(&steps).await.map(drop)
+}
+
+/// E of a node that is there. `None`: it is gone, or its transaction gives no token.
+pub async fn epoch_of(link: &impl Link, path: &str, base: u64) -> Result<Option<u64>, Fault> {
+    let seen = link.seen(path).await?;
+    Ok(seen.and_then(|seen| grant::epoch(base, seen.czxid).ok()))
 }
 
 /// Registers a session: its member node, and only in the era it has read.

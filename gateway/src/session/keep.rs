@@ -15,7 +15,7 @@ use super::{
     others,
     supervise::Settings,
 };
-use crate::{lock::janitor, once::sweep};
+use crate::{lock::janitor, once::sweep, state::Alarm};
 
 /// What the beats of one session need.
 pub(super) struct Registration {
@@ -23,6 +23,7 @@ pub(super) struct Registration {
     pub(super) era: Era,
     pub(super) rhythm: Rhythm,
     pub(super) beats: Beats,
+    pub(super) alarm: Alarm,
 }
 
 /// Why a session ended.
@@ -38,6 +39,8 @@ pub(super) enum Ended {
     MetaChanged,
     #[error("the connection came back with another session id")]
     Swapped,
+    #[error("FG0503: ZooKeeper went back")]
+    RolledBack,
 }
 
 /// Until the session is over or `stop`.
@@ -50,12 +53,15 @@ pub(super) async fn keep<L: Link>(
 ) -> Ended {
     let every = registration.rhythm.timeout;
     let janitor = janitor::sweep_every(live, every);
+    let mut alarm = registration.alarm.clone();
     tokio::select! {
         ended = beat(live, &mut registration, settings) => ended,
         ended = report(live, settings, view) => ended,
         never = janitor => match never {},
         never = sweep::sweep_every(live) => match never {},
         never = others::watch(live, settings, every) => match never {},
+        // This session found it out, or another one of the process.
+        () = alarm.raised() => Ended::RolledBack,
         // Whoever found a node of another owner.
         () = live.over.cancelled() => Ended::Swapped,
         () = stop.cancelled() => Ended::Stopped,
@@ -83,7 +89,7 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
 /// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
 async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> Ended {
     let meta = live.paths.meta();
-    let Registration { member, era, rhythm, beats } = registration;
+    let Registration { member, era, rhythm, beats, .. } = registration;
     // The connection that is known to speak for our session.
     let mut ours = live.link.reconnects();
     let mut next = Instant::now();

@@ -4,9 +4,19 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use super::{clock::SharedClock, link::Link, paths::Paths, proof::Proof};
-use crate::{admin::metrics::SessionMetrics, lock::registry::Registry, peers::Reach, randomness::Randomness};
+use crate::{
+    admin::metrics::SessionMetrics,
+    lock::{
+        grant::{self, NotGranted},
+        registry::Registry,
+    },
+    peers::Reach,
+    randomness::Randomness,
+    state::Memory,
+};
 
 /// A registered session, shared by all that act under it on its thread.
 pub struct Live<L> {
@@ -19,6 +29,7 @@ pub struct Live<L> {
     pub proof: Arc<Proof>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
+    pub memory: Arc<Memory>,
     pub registry: Registry,
     /// No new grant under this session: it is over, or about to be given up.
     pub over: CancellationToken,
@@ -41,6 +52,25 @@ impl<L: Link> Live<L> {
             self.beaten.notified().await;
         }
     }
+
+    /// E of a node of ours. `before`: the highest epoch that was known when its create was sent; the node may have
+    /// waited since, so what is known now says nothing.
+    ///
+    /// # Errors
+    /// The czxid gives no token, or ZooKeeper went back; then no byte leaves under this session any more, and it is
+    /// given up.
+    pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, NotGranted> {
+        let epoch = grant::epoch(self.base, czxid)?;
+        match self.memory.saw(epoch, before) {
+            Ok(()) => Ok(epoch),
+            Err(why) => {
+                self.proof.revoke();
+                error!(code = "FG0503", %why, "lock.rolled_back");
+                self.memory.alarm();
+                Err(NotGranted::Lost)
+            }
+        }
+    }
 }
 
 /// What the rest of the gateway sees of the session.
@@ -48,6 +78,8 @@ impl<L: Link> Live<L> {
 pub enum View {
     /// No session; why.
     Away(Arc<str>),
+    /// No session is made: ZooKeeper went back, and how that shows.
+    RolledBack(Arc<str>),
     Live {
         connected: bool,
         proof: Arc<Proof>,

@@ -2,9 +2,10 @@
 //!
 //! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, [`metered`] times either. [`heartbeat`] turns
 //! committed writes into the deadline of a [`proof`], [`evidence`] is that of one tenure; [`supervise`] makes a session,
-//! has it kept, and begins anew when it is over; `others` sees what the other gateways do; [`live`] is the one of the
+//! has it kept, and begins anew when it is over; [`bump`] begins the next era; `others` sees what the other gateways do; [`live`] is the one of the
 //! moment.
 
+pub mod bump;
 pub mod clock;
 pub mod era;
 pub mod evidence;

@@ -1,22 +1,18 @@
 //! Makes a session, registers it, has it kept, and begins anew when it is over.
 
-use std::{
-    rc::Rc,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan;
 use tokio::{
     sync::{Notify, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
     clock::SharedClock,
-    era::{self, Init, Meta},
+    era::{self, Era, Init, Unreadable},
     heartbeat::{Beats, Rhythm},
     keep::{Ended, Registration, keep},
     link::{Connect, Failed, Fault, Link},
@@ -25,7 +21,12 @@ use super::{
     paths::Paths,
     proof::Proof,
 };
-use crate::{admin::metrics::SessionMetrics, lock::registry::Registry, randomness::Randomness};
+use crate::{
+    admin::metrics::SessionMetrics,
+    lock::registry::Registry,
+    randomness::Randomness,
+    state::{Memory, WentBack},
+};
 
 /// What a session is made with.
 pub struct Settings {
@@ -39,8 +40,8 @@ pub struct Settings {
     pub init: bool,
     /// Numbers above it are not served: see [`crate::lock::rotate`].
     pub sequence_limit: u32,
-    /// The installation that this process serves, from its first session on.
-    pub installation: Arc<OnceLock<Meta>>,
+    /// What is known of the installation, by all sessions of the process.
+    pub memory: Arc<Memory>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,
@@ -54,14 +55,15 @@ enum NotEstablished {
     #[error("make the installation's nodes: {0}")]
     Init(Fault),
     #[error(transparent)]
-    Era(#[from] era::Unreadable),
-    #[error(
-        "FG0503: this gateway serves installation {known}, and ZooKeeper now has {found} or an older era of it: it was \
-         wiped or restored, and its tokens would go back; restart the gateways when that is meant"
-    )]
-    OtherInstallation { known: String, found: String },
+    Era(#[from] Unreadable),
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
     #[error("register: {0}")]
     Register(#[from] Failed),
+    #[error("read the registration just made: {0}")]
+    Registration(Fault),
+    #[error("the registration just made is gone, or its transaction gives no token")]
+    NoEpoch,
     #[error(
         "FG0501: ZooKeeper granted a session timeout of {negotiated:?} for the {asked:?} asked for, which leaves less \
          than two heartbeats before the safety margin of {margin:?}; raise maxSessionTimeout or lower the margin"
@@ -85,6 +87,7 @@ pub async fn supervise<C: Connect>(
         };
         match established {
             Ok((live, registration)) => {
+                let era = registration.era.clone();
                 pause = PAUSE.start;
                 let live = Rc::new(live);
                 current.set(Some(live.clone()));
@@ -94,11 +97,15 @@ pub async fn supervise<C: Connect>(
                     return farewell(&current).await;
                 }
                 give_up(&live, &current, &view, &settings, &ended);
+                if matches!(ended, Ended::RolledBack) {
+                    tokio::select! {
+                        () = mark(&live.link, &live.paths, &era, &settings) => {}
+                        () = stop.cancelled() => return,
+                    }
+                }
             }
             Err(why) => {
-                warn!(error = %why, "no ZooKeeper session");
-                settings.metrics.away();
-                view.send_replace(View::Away(why.to_string().into()));
+                refuse(&why, &view, &settings);
                 tokio::select! { () = sleep(pause) => (), () = stop.cancelled() => return }
                 pause = (pause * 2).min(PAUSE.end);
             }
@@ -122,35 +129,59 @@ fn give_up<L: Link>(
     current.set(None);
     settings.metrics.ended();
     error!(session = format_args!("{:#x}", live.link.id()), reason = %ended, "session.ended");
-    view.send_replace(View::Away(ended.to_string().into()));
+    view.send_replace(match ended {
+        Ended::RolledBack => View::RolledBack(ended.to_string().into()),
+        _ => View::Away(ended.to_string().into()),
+    });
+}
+
+/// Tells all others why there is no session.
+fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings) {
+    settings.metrics.away();
+    let told = Arc::from(why.to_string());
+    if let NotEstablished::WentBack(_) = why {
+        error!(code = "FG0503", error = %why, "session.rolled_back");
+        settings.metrics.rolled_back(true);
+        settings.memory.alarm();
+        view.send_replace(View::RolledBack(told));
+    } else {
+        warn!(error = %why, "no ZooKeeper session");
+        view.send_replace(View::Away(told));
+    }
+}
+
+/// Tells the other gateways, through `meta`: those that were not there cannot see it by themselves.
+async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
+    let marked = era::suspect(link, paths, era, settings.memory.highest());
+    match timeout(link.timeout(), marked).await {
+        Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
+        // Somebody else was faster, or the next session tries again.
+        Ok(Err(failed)) => warn!(error = %failed, "installation not marked"),
+        Err(_elapsed) => warn!("installation not marked in time"),
+    }
 }
 
 async fn establish<C: Connect>(
     connect: &C,
     settings: &Settings,
 ) -> Result<(Live<C::Link>, Registration), NotEstablished> {
+    let alarm = settings.memory.listen();
     // Before the session exists: it cannot be older than this.
     let connecting = settings.clock.now();
     let link = connect.connect().await.map_err(NotEstablished::Connect)?;
     let rhythm = rhythm(settings, &link)?;
     let paths = Paths::below(&settings.policy.root);
-    if settings.init && settings.installation.get().is_none() {
+    if settings.init && settings.memory.installation().is_none() {
         let init = era::init(&link, &paths, &*settings.randomness).await.map_err(NotEstablished::Init)?;
         if init == Init::Made {
             info!(path = %paths.meta(), "installation made");
         }
     }
-    let era = era::read(&link, &paths).await?;
-    let known = settings.installation.get_or_init(|| era.meta.clone());
-    if !era.meta.follows(known) {
-        return Err(NotEstablished::OtherInstallation {
-            known: known.uuid.clone(),
-            found: era.meta.uuid.clone(),
-        });
-    }
+    let era = fitting(&link, &paths, settings).await?;
     let member = paths.member(&settings.gateway, link.id());
-    settings.member.others().is_ours(&member);
-    era::register(&link, &paths, &era, &member, &settings.member.data()).await?;
+    register(&link, &paths, &era, &member, settings).await?;
+    settings.memory.serves(&era.meta);
+    settings.metrics.rolled_back(false);
     info!(
         session = format_args!("{:#x}", link.id()),
         timeout = ?rhythm.timeout,
@@ -168,6 +199,7 @@ async fn establish<C: Connect>(
         reach: settings.member.reach().cloned(),
         proof,
         base: era.meta.base,
+        memory: settings.memory.clone(),
         registry: Registry::default(),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),
@@ -176,7 +208,47 @@ async fn establish<C: Connect>(
         metrics: settings.metrics.clone(),
         beaten: Notify::new(),
     };
-    Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting) }))
+    Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting), alarm }))
+}
+
+/// What `meta` says, if its tokens would be above all that were seen.
+async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result<Era, NotEstablished> {
+    let era = match era::read(link, paths).await {
+        Err(Unreadable::Missing { path }) => {
+            let gone = settings.memory.missed(&path).map(NotEstablished::from);
+            return Err(gone.unwrap_or_else(|| Unreadable::Missing { path }.into()));
+        }
+        read => read?,
+    };
+    let fits = settings.memory.fits(&era.meta);
+    if let (Err(WentBack::Suspect { highest }), Some(marked)) = (&fits, era.meta.suspect)
+        && *highest > marked
+    {
+        // Whoever bumps the era is to know of the highest that anybody has seen.
+        mark(link, paths, &era, settings).await;
+    }
+    fits?;
+    Ok(era)
+}
+
+/// Makes the member node. Its own epoch tells whether ZooKeeper went back, before anything is granted.
+async fn register(
+    link: &impl Link,
+    paths: &Paths,
+    era: &Era,
+    member: &str,
+    settings: &Settings,
+) -> Result<(), NotEstablished> {
+    settings.member.others().is_ours(member);
+    let before = settings.memory.highest();
+    era::register(link, paths, era, member, &settings.member.data()).await?;
+    let epoch = era::epoch_of(link, member, era.meta.base).await.map_err(NotEstablished::Registration)?;
+    let seen = settings.memory.saw(epoch.ok_or(NotEstablished::NoEpoch)?, before);
+    if let Err(went_back) = seen {
+        mark(link, paths, era, settings).await;
+        return Err(went_back.into());
+    }
+    Ok(())
 }
 
 fn rhythm(settings: &Settings, link: &impl Link) -> Result<Rhythm, NotEstablished> {

@@ -6,7 +6,7 @@ use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use fencegate_policies::plan::{LargeBodies, Plan};
 use hyper::{
-    HeaderMap, Request,
+    HeaderMap,
     body::Body as _,
     header::{CONTENT_LENGTH, HeaderName, HeaderValue},
 };
@@ -28,7 +28,8 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
     if request.is_fenced() {
         late_enough(request.http().headers())?;
         let large = request.large_bodies();
-        let (mut head, mut body) = mem::replace(request.http(), Request::new(Body::empty())).into_parts();
+        let http = request.http();
+        let mut body = mem::replace(http.body_mut(), Body::empty());
         let most = plan.listener.limits.max_body;
         let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes"));
         // What is announced as too large is not read at all.
@@ -43,14 +44,14 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
             (Taken::Whole(whole), _) => {
                 // A body that came in chunks has a length now; one that had a length has the same.
                 if !whole.is_empty() {
-                    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+                    http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
                 }
                 Body::whole(whole)
             }
             (Taken::Front(begun), LargeBodies::Stream { .. }) => body.held_back(begun),
             (Taken::Front(_), LargeBodies::Refuse) => return Err(too_large()),
         };
-        *request.http() = Request::from_parts(head, body);
+        *http.body_mut() = body;
     }
     next.serve(Loaded(request)).await
 }

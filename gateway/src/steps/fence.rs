@@ -68,20 +68,21 @@ pub async fn fence<S: Serve<Held<Hold>>>(
     let Detached { mut request, mut client } = request;
     let waits = elsewhere::waits(&request)?;
     let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
-    let fence = fenced.fence(&request.plan).clone();
-    let share = match fencing.share(&request, &fenced, &fence) {
+    let plan = request.plan.clone();
+    let fence = fenced.fence(&plan);
+    let share = match fencing.share(&request, &fenced, fence) {
         Ok(share) => share.map(Rc::new),
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
     };
-    let deadline = elsewhere::deadline(&request, Instant::now() + wait(&request, &fence));
-    let mut second = fencing.second(&request, &fence);
+    let deadline = elsewhere::deadline(&request, Instant::now() + wait(&request, fence));
+    let mut second = fencing.second(&request, fence);
     let mut first: Option<Refusal> = None;
-    if let Err(refusal) = fencing.opened(&request, &fence, deadline, &mut client).await {
+    if let Err(refusal) = fencing.opened(&request, fence, deadline, &mut client).await {
         return observed(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let held = match fencing.acquire(&request, &fenced, &fence, (left, waits), &mut client).await {
+        let held = match fencing.acquire(&request, &fenced, fence, (left, waits), &mut client).await {
             Ok(held) => Hold { share: share.clone(), ..held },
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
@@ -93,9 +94,9 @@ pub async fn fence<S: Serve<Held<Hold>>>(
         if let Some(refusal) = first.take_if(|_| client.is_gone()) {
             return Err(refusal);
         }
-        let once = fencing.once(&request, &fenced, &fence, &held, &mut client).await?;
+        let once = fencing.once(&request, &fenced, fence, &held, &mut client).await?;
         let notes = request.notes.clone();
-        let refusal = match fencing.exchange(request, &fence, held, once, next).await {
+        let refusal = match fencing.exchange(request, fence, held, once, next).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };
@@ -342,6 +343,7 @@ fn refusal(refused: &Refused, locked_status: u16) -> Refusal {
         Refused::NotHolder | Refused::Elsewhere(_) => (Reason::NotHolder, refused.to_string()),
         Refused::KeyLimit(_) => (Reason::KeyLimit, refused.to_string()),
         Refused::Service(_) => (Reason::LockService, refused.to_string()),
+        Refused::RolledBack(_) => (Reason::RolledBack, refused.to_string()),
     };
     Refusal::new(reason, detail)
 }

@@ -85,7 +85,7 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
                 Err(Failed::Unsent { back, reused }) => {
                     self.metrics.retried(&upstream.name);
                     tour.died(reused);
-                    http = *back;
+                    http = back;
                 }
             }
         }
@@ -121,7 +121,7 @@ impl<N: Network> Forward<N> {
     async fn exchange(
         &self,
         mut lend: Lend,
-        http: Request<Body>,
+        http: Box<Request<Body>>,
         dispatch: Option<Dispatch>,
         way: Way<'_>,
     ) -> Result<Reply, Failed> {
@@ -133,7 +133,7 @@ impl<N: Network> Forward<N> {
         lend.gate().arm(evidence.clone());
         let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
         let patience = Patience::with(http.body(), evidence.is_some());
-        let answer = lend.link().send(http);
+        let answer = lend.link().send(*http);
         let (limit, level) = (lend.upstream().response_timeout, lend.upstream().fencing);
         let progress = lend.link().progress();
         let answered = tokio::select! {
@@ -156,8 +156,9 @@ impl<N: Network> Forward<N> {
         if is_coded(response.headers()) {
             return Err(self.off_protocol(&lend, "answered in a transfer coding other than `chunked`"));
         }
-        notes.upstream.set(Some(began.elapsed()));
-        self.metrics.upstream_answered(&lend.upstream().name, response.status(), began.elapsed());
+        let took = began.elapsed();
+        notes.upstream.set(Some(took));
+        self.metrics.upstream_answered(&lend.upstream().name, response.status(), took);
         judge_endpoint(&lend, &response);
         let answer = Answer { response, lend, plan };
         match dispatch {

@@ -4,7 +4,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use fencegate_policies::{
-    plan::{Plan, plain},
+    plan::{Plan, begins_plain, is_plain},
     trust::Trust,
 };
 use hyper::{
@@ -31,7 +31,11 @@ pub struct Hop {
 
 /// A pseudonym (RFC 9110, 7.6.3): it says nothing of the machine, and is another one after each start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HopName(Arc<str>);
+pub struct HopName {
+    name: Arc<str>,
+    /// What `Via` gets, by the version that a message came in: see [`HopName::entry`].
+    entries: [HeaderValue; 3],
+}
 
 pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Result<Reply, Refusal> {
     let received = request.request.http.version();
@@ -44,25 +48,27 @@ pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Re
         &hop.plan.listener.trusted,
         notes.forwarded.get().is_some(),
     )));
-    append(headers, VIA, &hop.name.entry(received));
+    append(headers, VIA, hop.name.entry(received));
     let mut reply = next.serve(request).await?;
     let version = reply.version();
-    append(reply.headers_mut(), VIA, &hop.name.entry(version));
+    append(reply.headers_mut(), VIA, hop.name.entry(version));
     Ok(reply)
 }
 
 impl HopName {
     pub fn new(guid: Guid) -> Self {
-        Self(format!("fencegate-{}", &guid.to_string()[..12]).into())
+        let name = format!("fencegate-{}", &guid.to_string()[..12]);
+        let entry = |version| HeaderValue::try_from(format!("{version} {name}")).expect("digits and letters");
+        Self { entries: ["1.0", "1.1", "2"].map(entry), name: name.into() }
     }
 
-    fn entry(&self, version: Version) -> String {
-        let version = match version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            _ => "1.1",
-        };
-        format!("{version} {}", self.0)
+    fn entry(&self, version: Version) -> &HeaderValue {
+        let [one_zero, one_one, two] = &self.entries;
+        match version {
+            Version::HTTP_10 => one_zero,
+            Version::HTTP_2 => two,
+            _ => one_one,
+        }
     }
 
     /// How many hops the request came through.
@@ -72,7 +78,7 @@ impl HopName {
     fn hops(&self, headers: &HeaderMap) -> Result<u32, Refusal> {
         let mut hops = 0;
         for entry in entries(headers, &VIA) {
-            if entry.split_ascii_whitespace().nth(1) == Some(&*self.0) {
+            if entry.split_ascii_whitespace().nth(1) == Some(&*self.name) {
                 return Err(Refusal::new(Reason::Loop, "the request has been here before"));
             }
             hops += 1;
@@ -95,16 +101,20 @@ fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: boo
         let before = if gateway { named.next_back().and_then(|before| before.parse().ok()) } else { None };
         let client = trusted.client(before.unwrap_or(address), named);
         if headers.contains_key(FORWARDED) {
-            append(headers, FORWARDED, &format!("for={}", node(address)));
+            append(headers, FORWARDED, &value(format!("for={}", node(address))));
         }
         client
     } else {
         disown(headers);
         address
     };
-    append(headers, X_FORWARDED_FOR, &address.to_string());
+    append(headers, X_FORWARDED_FOR, &value(address.to_string()));
     headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
     client
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("made of addresses")
 }
 
 /// An address in `Forwarded` (RFC 7239, 6).
@@ -138,8 +148,7 @@ fn names_a_client(name: &str) -> bool {
     if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
         return false;
     }
-    let name = plain(name);
-    name.starts_with("x-forwarded") || NAMES.contains(&name.as_str())
+    begins_plain(name, "x-forwarded") || NAMES.iter().any(|known| is_plain(name, known))
 }
 
 /// The entries of a list that may stand in several fields, in order.
@@ -150,9 +159,9 @@ fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEndedIte
 }
 
 /// Appends an entry to a list, and makes one field of all.
-fn append(headers: &mut HeaderMap, name: HeaderName, entry: &str) {
+fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
     let Some(first) = headers.get(&name) else {
-        headers.insert(name, HeaderValue::from_str(entry).expect("made of addresses and names"));
+        headers.insert(name, entry.clone());
         return;
     };
     let mut list = first.as_bytes().to_vec();
@@ -246,9 +255,9 @@ mod tests {
         let name = |_| HopName::new(Guid::new(&SystemRandomness));
         let [ours, other] = [1, 2].map(name);
         let mut headers = fields(&[("Via", "1.0 fred, 1.1 example.com (Apache)"), ("via", "2 p")]);
-        append(&mut headers, VIA, &other.entry(Version::HTTP_11));
+        append(&mut headers, VIA, other.entry(Version::HTTP_11));
         assert_eq!(ours.hops(&headers).expect("not seen"), 4);
-        append(&mut headers, VIA, &ours.entry(Version::HTTP_2));
+        append(&mut headers, VIA, ours.entry(Version::HTTP_2));
         assert_eq!(ours.hops(&headers).expect_err("seen").reason, Reason::Loop);
     }
 }

@@ -33,11 +33,12 @@ pub async fn hygiene<S: Serve<Clean>>(
     let headers = request.http.headers_mut();
     // Before anything of ours is added: a client may name our field in `Connection` to have it taken off again.
     let presented = clean(headers, &plan.fields);
-    headers.remove(header::TRAILER);
-    headers.remove(header::EXPECT);
     // One spelling of the host, also for absolute targets, which are forwarded in origin form.
-    let host = HeaderValue::from_str(request.host.as_str()).expect("a canonical host is visible ASCII");
-    headers.insert(header::HOST, host);
+    let host = request.host.as_str();
+    if headers.get(header::HOST).is_none_or(|said| said != host) {
+        let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
+        headers.insert(header::HOST, host);
+    }
     next.serve(Clean { request, presented }).await
 }
 
@@ -57,21 +58,23 @@ pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
         .flat_map(|line| line.split(','))
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
         .collect();
-    let reserved: Vec<HeaderName> =
-        headers.keys().filter(|name| ours.contains(name.as_str())).cloned().collect();
+    let is_ours = |name: &&HeaderName| ours.contains(name.as_str());
+    // One look at each field that is there: most heads have few, and none of these.
+    let named: Vec<HeaderName> =
+        headers.keys().filter(|name| HOP_BY_HOP.contains(name) || is_ours(name)).cloned().collect();
     let mut presented = HeaderMap::new();
-    for name in &reserved {
+    for name in named.iter().filter(is_ours) {
         for value in headers.get_all(name) {
             presented.append(name.clone(), value.clone());
         }
     }
-    for name in nominated.iter().chain(&reserved).chain(&HOP_BY_HOP) {
+    for name in nominated.iter().chain(&named) {
         headers.remove(name);
     }
     presented
 }
 
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::plan::{Unmatched, Upstream, plain};
+use fencegate_policies::plan::{Unmatched, Upstream, is_plain};
 use hyper::{
     HeaderMap, Request, Uri,
     header::HeaderName,
@@ -75,9 +75,8 @@ fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> Stri
 fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
-    let names = headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x'));
-    names.map(plain).find_map(|name| {
-        let named = |known: &&&str| **known == name;
+    headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {
+        let named = |known: &&&str| is_plain(name, known);
         let method = METHOD.iter().find(named).map(|known| (Reason::Method, *known));
         method.or_else(|| PATH.iter().find(named).map(|known| (Reason::AmbiguousPath, *known)))
     })

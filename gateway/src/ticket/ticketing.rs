@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use fencegate_policies::{
@@ -13,15 +13,15 @@ use fencegate_policies::{
 use hyper::header::HeaderValue;
 
 use super::{Claims, Signer, Ticket, file::BadFile, jwks, keys::Pair, now};
-use crate::session::era::Meta;
+use crate::state::Memory;
 
 /// Signs for all workers.
 pub struct Ticketing {
     signer: Arc<Signer>,
     jwks: Option<Arc<str>>,
     issuer: String,
-    /// Once a session has seen it.
-    installation: Arc<OnceLock<Meta>>,
+    /// Of the installation, and of its era: a guard believes tokens of a later one that are far larger.
+    memory: Arc<Memory>,
     tickets: Mutex<Generations>,
 }
 
@@ -37,11 +37,7 @@ const MOST_YOUNG: usize = 4096;
 impl Ticketing {
     /// # Errors
     /// The key file is not one, or others can read it.
-    pub fn new(
-        key: &Signing,
-        gateway: &plan::Gateway,
-        installation: &Arc<OnceLock<Meta>>,
-    ) -> Result<Arc<Self>, BadFile> {
+    pub fn new(key: &Signing, gateway: &plan::Gateway, memory: &Arc<Memory>) -> Result<Arc<Self>, BadFile> {
         let (signer, jwks) = match key {
             Signing::Ed25519(path) => {
                 let pair = Pair::read(path)?;
@@ -54,7 +50,7 @@ impl Ticketing {
             signer: Arc::new(signer),
             jwks,
             issuer: gateway.serving.name.clone().unwrap_or_else(|| "fencegate".into()),
-            installation: installation.clone(),
+            memory: memory.clone(),
             tickets: Mutex::default(),
         }))
     }
@@ -68,9 +64,9 @@ impl Ticketing {
     /// no tenures either.
     pub fn ticket(&self, keys: &[ResourceKey], token: Token, mode: Mode) -> Option<HeaderValue> {
         let tenure = Token::new(token.number(), token.sequence(), 0).ok()?;
-        let meta = self.installation.get()?;
+        let served = self.memory.installation()?;
         let make = || {
-            let claims = Claims::new(keys, tenure, mode, meta.era, &meta.uuid, &self.issuer);
+            let claims = Claims::new(keys, tenure, mode, served.era, &served.uuid, &self.issuer);
             Arc::new(Ticket::new(self.signer.clone(), claims))
         };
         let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, make);

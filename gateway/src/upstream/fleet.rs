@@ -155,6 +155,9 @@ impl Fleet {
     /// Where a request goes. `key`: what [`pick::Balance::ByKey`] goes by.
     pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour {
         let sharing = &self.upstream.sharing;
+        if let [only] = &self.endpoints[..] {
+            return Tour { fleet: self.clone(), stops: vec![only.clone()], at: 0, fresh: false };
+        }
         let key = if sharing.balance == pick::Balance::ByKey { key() } else { 0 };
         let candidates: Vec<Candidate> = self.endpoints.iter().map(|endpoint| endpoint.candidate()).collect();
         let order = pick::order(sharing.balance, self.turn.fetch_add(1, Relaxed), key, &candidates);

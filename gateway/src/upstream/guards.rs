@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -13,14 +13,14 @@ use fencegate_policies::plan::Upstream;
 use tracing::{error, warn};
 
 use super::address::Address;
-use crate::{guard::announce::Announcement, session::era::Meta};
+use crate::{guard::announce::Announcement, state::Memory};
 
 /// Shared by all workers.
 #[derive(Debug)]
 pub struct Guards {
     state: Mutex<State>,
-    /// The installation that our tokens are of, once a session has seen it.
-    installation: Arc<OnceLock<Meta>>,
+    /// Of the installation that our tokens are of.
+    memory: Arc<Memory>,
 }
 
 #[derive(Debug, Default)]
@@ -85,8 +85,8 @@ pub enum Distrust {
 }
 
 impl Guards {
-    pub fn new(installation: Arc<OnceLock<Meta>>) -> Self {
-        Self { state: Mutex::default(), installation }
+    pub fn new(memory: Arc<Memory>) -> Self {
+        Self { state: Mutex::default(), memory }
     }
 
     /// A guard has announced itself at the beginning of a connection. The name of its store, for [`Guards::let_in`].
@@ -111,10 +111,10 @@ impl Guards {
     }
 
     fn judge(&self, upstream: &Upstream, announced: &Announcement, known: u64) -> Result<(), Distrust> {
-        if let Some(meta) = self.installation.get()
-            && meta.uuid != announced.ensemble
+        if let Some(served) = self.memory.installation()
+            && served.uuid != announced.ensemble
         {
-            let (theirs, ours) = (announced.ensemble.clone(), meta.uuid.clone());
+            let (theirs, ours) = (announced.ensemble.clone(), served.uuid.clone());
             return Err(Distrust::OtherInstallation { theirs, ours });
         }
         if announced.highest < known {

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -18,13 +18,13 @@ use super::{
 #[derive(Default)]
 pub struct Idle {
     /// By [`Endpoint::id`].
-    links: RefCell<HashMap<u64, Vec<Lying>>>,
+    links: RefCell<BTreeMap<u64, Vec<Lying>>>,
     waiters: RefCell<VecDeque<Waiter>>,
 }
 
 /// A connection that lies idle.
 struct Lying {
-    link: Link,
+    link: Box<Link>,
     until: Instant,
     _counted: Counted,
 }
@@ -32,7 +32,7 @@ struct Lying {
 /// A request that takes a connection to any of these.
 struct Waiter {
     endpoints: Vec<Arc<Endpoint>>,
-    taker: oneshot::Sender<Link>,
+    taker: oneshot::Sender<Box<Link>>,
 }
 
 /// A connection goes from hand to hand at one worker at most so often, while requests at others wait as well.
@@ -46,7 +46,7 @@ impl Lying {
 
 impl Idle {
     /// For a request that waits here, else to lie idle for so long.
-    pub fn keep(&self, link: Link, keep: Duration) {
+    pub fn keep(&self, link: Box<Link>, keep: Duration) {
         if !link.is_usable() {
             return;
         }
@@ -61,7 +61,7 @@ impl Idle {
     }
 
     /// Gives it to the first request here that waits for such a one.
-    fn hand_on(&self, mut link: Link) -> Option<Link> {
+    fn hand_on(&self, mut link: Box<Link>) -> Option<Box<Link>> {
         let mut waiters = self.waiters.borrow_mut();
         waiters.retain(|waiter| !waiter.taker.is_closed());
         if link.handed_on >= MOST_HANDS && link.endpoint.waiting() > waiters.len() {
@@ -79,7 +79,7 @@ impl Idle {
     }
 
     /// Comes when a connection to one of these is given back at this worker.
-    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> oneshot::Receiver<Link> {
+    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> oneshot::Receiver<Box<Link>> {
         let (taker, taken) = oneshot::channel();
         self.waiters.borrow_mut().push_back(Waiter { endpoints: endpoints.into(), taker });
         taken
@@ -87,13 +87,19 @@ impl Idle {
 
     /// The youngest idle connection that has finished its last exchange in both directions. One that has not is left
     /// where it is: queueing on a busy connection would send at a time that nobody chose.
-    pub fn take(&self, endpoint: &Endpoint) -> Option<Link> {
+    pub fn take(&self, endpoint: &Endpoint) -> Option<Box<Link>> {
         let mut all = self.links.borrow_mut();
         let links = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
-        links.retain(|lying| lying.is_usable(now));
-        let ready = links.iter().rposition(|lying| lying.link.sender.is_ready())?;
-        Some(links.swap_remove(ready).link)
+        // Not all of them are looked at for each request: the sweep finds what is of no use before these.
+        for at in (0..links.len()).rev() {
+            if !links[at].is_usable(now) {
+                links.swap_remove(at);
+            } else if links[at].link.sender.is_ready() {
+                return Some(links.swap_remove(at).link);
+            }
+        }
+        None
     }
 
     /// Closes what the other side has closed, what has been idle for too long, and what keeps a request at another

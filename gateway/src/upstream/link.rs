@@ -44,6 +44,12 @@ pub struct Link {
 }
 
 impl Link {
+    /// Its exchange is over in both directions, and nothing of it is left to be written. What HTTP/2 has written has to
+    /// be asked for, see [`Link::settled`].
+    fn is_settled(&self) -> bool {
+        matches!(&self.sender, Sender::Http1(sender, _) if sender.is_ready()) && self.gate.is_flushed()
+    }
+
     /// May it carry another exchange?
     pub(super) fn is_usable(&self) -> bool {
         let current = !self.address.is_gone() && self.generation.as_ref().is_none_or(Generation::is_current);
@@ -115,7 +121,8 @@ impl Drop for Link {
 
 /// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
 pub struct Lend {
-    link: Option<Link>,
+    /// Not in here: a lend is handed from step to step with the answer.
+    link: Option<Box<Link>>,
     fleet: Arc<Fleet>,
     idle: Rc<Idle>,
     /// How long the connection may lie idle afterwards.
@@ -124,7 +131,7 @@ pub struct Lend {
 }
 
 impl Lend {
-    pub(super) fn new(link: Link, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
+    pub(super) fn new(link: Box<Link>, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
         let (keep, busy) = (fleet.upstream.idle, link.endpoint.busy());
         Self { link: Some(link), fleet, idle, keep, _busy: busy }
     }
@@ -164,6 +171,18 @@ impl Lend {
         self.fleet.failed(&self.lent().endpoint);
     }
 
+    /// Keeps the connection for another exchange, where this one is over already, as most are when the last byte of their
+    /// answer is here. Else the lend goes on.
+    pub fn give_back_if_over(mut self) -> Result<(), Self> {
+        match self.link.take_if(|link| link.is_settled()) {
+            Some(link) => {
+                self.keep(link);
+                Ok(())
+            }
+            None => Err(self),
+        }
+    }
+
     /// Waits until the exchange is over in both directions, and keeps the connection for another one. An upstream may
     /// answer before it has read the whole request: then the rest of the request is not worth the connection, and after
     /// `patience` no byte of it leaves any more.
@@ -172,6 +191,10 @@ impl Lend {
         if !matches!(timeout(patience, link.settled()).await, Ok(true)) {
             return;
         }
+        self.keep(link);
+    }
+
+    fn keep(&self, mut link: Box<Link>) {
         link.gate.disarm();
         link.reused = true;
         self.idle.keep(link, self.keep);

@@ -74,7 +74,7 @@ impl From<io::Error> for Failed {
 
 /// What a request has waited for.
 enum Freed {
-    Link(Link),
+    Link(Box<Link>),
     Place(Arc<Endpoint>, Place),
 }
 
@@ -89,6 +89,22 @@ impl<N: Network> Pool<N> {
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
     pub async fn checkout(&self, tour: &mut Tour) -> Result<Lend, NotConnected> {
+        match self.at_hand(tour) {
+            Some(link) => Ok(self.lend(link, tour)),
+            // Boxed: most requests find a connection, and need not be as large as finding one is.
+            None => self.found(tour).boxed_local().await,
+        }
+    }
+
+    /// An idle connection to where the request goes first. Of guards all have to be met before.
+    fn at_hand(&self, tour: &Tour) -> Option<Box<Link>> {
+        if tour.fresh || tour.fleet.upstream.fencing == plan::Level::Guard {
+            return None;
+        }
+        self.idle.take(tour.stop()?)
+    }
+
+    async fn found(&self, tour: &mut Tour) -> Result<Lend, NotConnected> {
         let fleet = tour.fleet.clone();
         self.ask_guards(tour).await;
         // Guards that do not agree are all asked again before anything is sent to one of them.
@@ -116,7 +132,7 @@ impl<N: Network> Pool<N> {
             return Err(failed);
         }
         let counted = fleet.metrics.waiting(&upstream.name);
-        let waited = timeout(upstream.connect_timeout, self.freed(&full).boxed_local()).await;
+        let waited = timeout(upstream.connect_timeout, self.freed(&full)).await;
         drop(counted);
         let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
         fleet.metrics.waited(&upstream.name, result);
@@ -133,7 +149,7 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    fn lend(&self, link: Link, tour: &Tour) -> Lend {
+    fn lend(&self, link: Box<Link>, tour: &Tour) -> Lend {
         Lend::new(link, tour.fleet.clone(), self.idle.clone())
     }
 
@@ -151,10 +167,14 @@ impl<N: Network> Pool<N> {
     }
 
     /// A new connection, where there is a place for it.
-    async fn reach(&self, tour: &Tour, endpoint: &Arc<Endpoint>, place: Place) -> Result<Link, NotConnected> {
+    async fn reach(
+        &self,
+        tour: &Tour,
+        endpoint: &Arc<Endpoint>,
+        place: Place,
+    ) -> Result<Box<Link>, NotConnected> {
         let name = endpoint.name.clone();
-        // Boxed: most requests find a connection, and need not be as large as making one is.
-        match self.connect(&tour.fleet, endpoint, None, place).boxed_local().await {
+        match self.connect(&tour.fleet, endpoint, None, place).await {
             Ok(link) => Ok(link),
             Err(Failed::Io(source)) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
@@ -199,7 +219,7 @@ impl<N: Network> Pool<N> {
         endpoint: &Arc<Endpoint>,
         only: Option<Arc<Address>>,
         place: Place,
-    ) -> Result<Link, Failed> {
+    ) -> Result<Box<Link>, Failed> {
         let upstream = &fleet.upstream;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let limit = upstream.connect_timeout;
@@ -219,7 +239,7 @@ impl<N: Network> Pool<N> {
             if upstream.fencing == plan::Level::Guard {
                 link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(late)??);
             }
-            Ok::<_, Failed>(link)
+            Ok::<_, Failed>(Box::new(link))
         };
         made.await.inspect_err(|failed| {
             if matches!(failed, Failed::Io(_)) {

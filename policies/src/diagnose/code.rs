@@ -75,6 +75,8 @@ codes! {
     SameAddress       "FG0135" Error "two listeners have one address"
     UnsetVariable     "FG0136" Error "a variable of the environment is not set, and has no default"
     BadVariable       "FG0137" Error "what stands between `${` and `}` names no variable of the environment"
+    NotReached        "FG0138" Warning "other gateways cannot reach what is advertised to them"
+    BadAdvertise      "FG0139" Error "the address for other gateways is not `host:port`"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -119,6 +121,7 @@ codes! {
     OneFieldForTwo    "FG0403" Error "both token fields have one name"
     NoTickets         "FG0404" Warning "a guard asks for no tickets, so whoever reaches it can make up a token"
     PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
+    PlainPeer         "FG0406" Warning "what gateways send on to each other crosses the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"
@@ -136,6 +139,7 @@ codes! {
     FolderUnusable    "FG0514" Error "a folder cannot be written"
     PlansDiffer       "FG0515" Warning "gateways of one installation lock other keys"
     NoTraces          "FG0516" Error "this build sends no traces"
+    PeerSilent        "FG0517" Warning "another gateway cannot be reached where it says that it can"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

@@ -1,8 +1,12 @@
 //! Reads the admin listener, and refuses one that everybody on the network may use.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
-use super::{block::Block, listener, scalar, served_tls};
+use super::{
+    block::Block,
+    doors::{At, Door},
+    listener, scalar, served_tls,
+};
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     plan::Admin,
@@ -69,26 +73,8 @@ fn open(block: &mut Block, admin: &Admin) {
 }
 
 impl Read {
-    /// Two listeners cannot have one address. `public` is that of the other one, which stands in `field`.
-    pub(super) fn clash(&self, file: &mut Block, field: &'static str, public: SocketAddr) {
-        let admin = self.admin.address;
-        if admin.port() == 0 || admin.port() != public.port() || !overlap(admin.ip(), public.ip()) {
-            return;
-        }
-        let message = format!("the admin listener and `{field}` both listen on port {}", admin.port());
-        let fault = Diagnostic::new(Code::SameAddress, message);
-        match self.place {
-            Some(place) => file.fault_at(place, fault.remedy("give the admin listener a port of its own")),
-            None => {
-                let remedy = format!(
-                    "`admin` is not written, and listens on `{admin}`: give one of them another port"
-                );
-                file.fault(field, fault.remedy(remedy));
-            }
-        }
+    pub(super) fn door(&self) -> Door {
+        let at = self.place.map_or(At::Default, At::Written);
+        Door { what: "the admin listener".into(), field: "admin", address: self.admin.address, at }
     }
-}
-
-fn overlap(one: IpAddr, other: IpAddr) -> bool {
-    one == other || one.is_unspecified() || other.is_unspecified()
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     block::Block,
+    forward,
     hold::{self, Of},
     key::{self, Naming},
     large_bodies::large_bodies,
@@ -32,6 +33,8 @@ pub(super) struct Terms {
     mode: Option<ModeRule>,
     enforce: Option<Enforce>,
     forward: Option<Forward>,
+    /// The file says where gateways reach each other.
+    reached: bool,
 }
 
 const MODES: [(&str, ModeRule); 3] =
@@ -39,11 +42,11 @@ const MODES: [(&str, ModeRule); 3] =
 
 pub(super) const ENFORCE: [(&str, Enforce); 2] = [("refuse", Enforce::Refuse), ("observe", Enforce::Observe)];
 
-const FORWARD: [(&str, Forward); 2] = [("never", Forward::Never), ("holder", Forward::Holder)];
-
 impl Terms {
-    pub(super) fn defaults(block: &mut Block) -> Self {
-        Self::read(block, &Self::default(), Of::OneKey)
+    /// `reached`: the file says where gateways reach each other.
+    pub(super) fn defaults(file: &mut Block, reached: bool) -> Self {
+        let nothing = Self { reached, ..Self::default() };
+        file.inner("defaults", |block| Self::read(block, &nothing, Of::OneKey)).unwrap_or(nothing)
     }
 
     /// What `block` does not say is inherited.
@@ -55,7 +58,8 @@ impl Terms {
             hold: hold::Written::read(block, &inherited.hold, of),
             mode: block.word("mode", &MODES).or(inherited.mode),
             enforce: enforce(block).or(inherited.enforce),
-            forward: block.word("forward", &FORWARD).or(inherited.forward),
+            forward: forward::written(block, inherited.reached).or(inherited.forward),
+            reached: inherited.reached,
         }
     }
 }
@@ -102,7 +106,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
-    let fence = Fence {
+    let mut fence = Fence {
         keys: keys?,
         set: of == Of::Set,
         mode,
@@ -110,13 +114,14 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         queue: terms.queue.unwrap_or(100),
         client_share: terms.client_share,
         hold: terms.hold.settled(of),
-        forward: terms.forward.unwrap_or_default(),
+        forward: Forward::Never,
         locked_status,
         max_response,
         large_bodies,
         enforce,
         once: once?,
     };
+    fence.forward = forward::settled(block, terms.forward, &fence);
     Some(Fenced { fence, place })
 }
 

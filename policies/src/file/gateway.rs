@@ -3,6 +3,7 @@
 use super::{
     Faults, admin,
     block::Block,
+    doors::{self, Door},
     fence, listener, log, peer,
     route::{self, Written},
     scalar, tickets,
@@ -22,13 +23,14 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let name = block.value("name", scalar::name);
     let listener = listener::listener(block);
     let admin = admin::admin(block, 9901);
-    if let Some(listener) = &listener {
-        admin.clash(block, "listeners", listener.address);
-    }
+    let reached = block.is_present("peer");
     let peer = peer::peer(block);
+    let public = listener.as_ref().map(|listener| Door::public(block, "listeners", listener.address));
+    let doors: Vec<Door> = public.into_iter().chain([admin.door()]).chain(peer.door()).collect();
+    doors::clash(&doors, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
-    let defaults = block.inner("defaults", fence::Terms::defaults).unwrap_or_default();
+    let defaults = fence::Terms::defaults(block, reached);
     let routes = route::routes(block, &upstreams, &defaults);
     let unmatched = unmatched(block, &upstreams);
     let tickets = tickets::signing(block);
@@ -47,7 +49,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     Some(Gateway {
         fingerprint: fingerprint(&zookeeper, &routes),
         zookeeper,
-        peer,
+        peer: peer.peer,
         tickets,
         state_dir,
         serving: Plan {

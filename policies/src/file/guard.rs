@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     admin,
     block::Block,
+    doors::{self, Door},
     fence::ENFORCE,
     journal, listener, log, route, scalar, tickets,
     upstream::{self, Beside},
@@ -27,7 +28,8 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     // Beside a gateway's on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(listener) = &listener {
-        admin.clash(block, "listener", listener.address);
+        let doors = [Door::public(block, "listener", listener.address), admin.door()];
+        doors::clash(&doors, block.faults());
     }
     let upstream = upstream::beside(block);
     let store = store(block);

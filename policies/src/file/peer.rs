@@ -1,37 +1,145 @@
 //! Reads where the other gateways reach this one.
 
-use super::{block::Block, scalar};
-use crate::plan::{Pair, Peer, PeerTls};
+use std::net::SocketAddr;
 
-/// `None` where there is nothing, or where a fault says what is missing.
-pub(super) fn peer(file: &mut Block) -> Option<Peer> {
+use super::{
+    block::Block,
+    doors::{At, Door},
+    scalar,
+};
+use crate::{
+    diagnose::{Code, Diagnostic, Place, Severity},
+    host::CanonicalHost,
+    plan::{Pair, Peer, PeerTls},
+};
+
+/// What could be read.
+#[derive(Default)]
+pub(super) struct Read {
+    /// `None` where there is nothing, or where a fault says what is missing.
+    pub(super) peer: Option<Peer>,
+    address: Option<(SocketAddr, Place)>,
+}
+
+impl Read {
+    pub(super) fn door(&self) -> Option<Door> {
+        let (address, place) = self.address?;
+        Some(Door { what: "the peer listener".into(), field: "peer", address, at: At::Written(place) })
+    }
+}
+
+pub(super) fn peer(file: &mut Block) -> Read {
+    // Where the whole is missing, nothing is said about its parts.
     let written = file.is_present("peer");
-    let read = file.inner("peer", |block| {
-        if written {
-            block.require("address", "address: 0.0.0.0:9910");
-            block.require("advertise", "advertise: gw-1.internal:9910");
+    written.then(|| file.inner("peer", settings)).flatten().unwrap_or_default()
+}
+
+fn settings(block: &mut Block) -> Read {
+    block.require("address", "address: 0.0.0.0:9910");
+    let address = block.value("address", scalar::address);
+    let told = block.value("advertise", advertised);
+    let advertise = advertise(block, address, told);
+    let tls = tls(block);
+    if let Some(address) = address {
+        plain(block, address);
+    }
+    let place = block.place_of("address");
+    let peer = || Some(Peer { address: address?, advertise: advertise?, tls: tls? });
+    Read { peer: peer(), address: address.map(|address| (address, place)) }
+}
+
+/// What others connect to: a name or an address, and a port.
+fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
+    let bad = |remedy: String| {
+        let message = format!("`{text}` is not a host and a port, which other gateways could connect to");
+        Err(Diagnostic::new(Code::BadAdvertise, message).remedy(remedy))
+    };
+    let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
+    let bare = bare.split('/').next().unwrap_or_default();
+    match CanonicalHost::parse(bare) {
+        Ok(host) if host.port() == Some(0) => bad("write the port that they reach, not `0`".into()),
+        Ok(host) if host.port().is_none() => bad(format!("add the port: `{}:9910`", host.name())),
+        Ok(host) if bare != text => bad(format!("write `{}`, without a scheme and a path", host.as_str())),
+        Ok(host) => Ok(host),
+        Err(_) if bare.matches(':').count() > 1 && !bare.contains('[') => {
+            bad("an IPv6 address stands in brackets: `\"[fd00::7]:9910\"`".into())
         }
-        let address = block.value("address", scalar::address);
-        let advertise = block.value("advertise", scalar::server);
-        let tls = tls(block);
-        Some(Peer { address: address?, advertise: advertise?, tls: tls? })
-    });
-    read.flatten()
+        Err(_) => bad("write `gw-1.internal:9910`".into()),
+    }
+}
+
+/// What is written, or `address` where others can use it as it is.
+fn advertise(block: &mut Block, address: Option<SocketAddr>, told: Option<CanonicalHost>) -> Option<String> {
+    if let Some(told) = told {
+        if let Some(address) = address {
+            unreachable(block, address, &told);
+        }
+        return Some(told.as_str().to_owned());
+    }
+    let address = address?;
+    if block.is_present("advertise") {
+        return None;
+    }
+    if !address.ip().is_unspecified() && address.port() != 0 {
+        return Some(address.to_string());
+    }
+    let port = if address.port() == 0 { 9910 } else { address.port() };
+    let message = format!("`peer` has no `advertise`, and other gateways cannot connect to `{address}`");
+    let remedy =
+        format!("add `advertise: gw-1.internal:{port}`, with the name by which they reach this machine");
+    block.fault("address", Diagnostic::new(Code::MissingField, message).remedy(remedy));
+    None
+}
+
+/// An address that means another machine to everybody, or none at all.
+fn unreachable(block: &mut Block, address: SocketAddr, told: &CanonicalHost) {
+    let ip = told.ip();
+    let nowhere = ip.is_some_and(|ip| ip.is_unspecified());
+    let itself = told.name() == "localhost"
+        || told.name().ends_with(".localhost")
+        || ip.is_some_and(|ip| ip.is_loopback());
+    let port = told.port().unwrap_or_default();
+    let (why, remedy) = if nowhere {
+        ("is no address that one could connect to", format!("write `gw-1.internal:{port}`"))
+    } else if itself && !address.ip().is_loopback() {
+        let remedy =
+            format!("write `gw-1.internal:{port}`, or an `address` on loopback where all run on one machine");
+        ("leads every other machine to itself", remedy)
+    } else {
+        return;
+    };
+    let message = format!("other gateways cannot reach this one: `{}` {why}", told.as_str());
+    let mut fault = Diagnostic::new(Code::NotReached, message);
+    if nowhere {
+        fault.severity = Severity::Error;
+    }
+    block.fault("advertise", fault.remedy(remedy));
+}
+
+/// What is sent on has the payload in it, and the pass that lets it in.
+fn plain(block: &mut Block, address: SocketAddr) {
+    if address.ip().is_loopback() || block.is_present("tls") {
+        return;
+    }
+    let message =
+        "requests from other gateways, and the pass that lets them in, cross the network as plain text";
+    let remedy = "add `tls: {certificate_file: ..., key_file: ..., ca_file: ...}`";
+    block.fault("address", Diagnostic::new(Code::PlainPeer, message).remedy(remedy));
 }
 
 /// `None` where a fault says what is missing.
 fn tls(peer: &mut Block) -> Option<Option<PeerTls>> {
-    let written = peer.is_present("tls");
+    if !peer.is_present("tls") {
+        return Some(None);
+    }
     let read = peer.inner("tls", |block| {
-        if written {
-            block.require("certificate_file", "certificate_file: /etc/fencegate/peer.pem");
-            block.require("key_file", "key_file: /etc/fencegate/peer.key");
-            block.require("ca_file", "ca_file: /etc/fencegate/peers.pem");
-        }
+        block.require("certificate_file", "certificate_file: /etc/fencegate/peer.pem");
+        block.require("key_file", "key_file: /etc/fencegate/peer.key");
+        block.require("ca_file", "ca_file: /etc/fencegate/peers.pem");
         let certificate = block.value("certificate_file", scalar::file);
         let key = block.value("key_file", scalar::file);
         let ca_file = block.value("ca_file", scalar::file);
         Some(PeerTls { pair: Pair { certificate: certificate?, key: key? }, ca_file: ca_file? })
     });
-    if written { read.flatten().map(Some) } else { Some(None) }
+    read.flatten().map(Some)
 }

@@ -12,8 +12,8 @@ use super::*;
 use crate::{
     path::CanonicalPath,
     plan::{
-        Caching, Enforce, Fence, Hold, LargeBodies, Level, Limits, ModeRule, OnceStore, Plan, Protocols,
-        Signing, Timeouts, Unmatched, UpstreamId,
+        Caching, Enforce, Fence, Forward, Hold, LargeBodies, Level, Limits, ModeRule, OnceStore, Plan,
+        Protocols, Signing, Timeouts, Unmatched, UpstreamId,
     },
 };
 
@@ -250,6 +250,35 @@ fn a_fence_inherits_whether_it_enforces() {
     assert_eq!(enforce("", ""), Enforce::Refuse);
     assert_eq!(enforce("enforce: observe", ""), Enforce::Observe);
     assert_eq!(enforce("enforce: observe", "enforce: refuse"), Enforce::Refuse);
+}
+
+#[test]
+fn a_gateway_is_reached_where_it_listens_unless_another_place_is_written() {
+    let peer = |written: &str| gateway(&format!("{MINIMAL}peer: {{{written}}}\n")).peer.expect("a peer");
+    let told = |written: &str| peer(written).advertise;
+    assert_eq!(told("address: 127.0.0.1:9910"), "127.0.0.1:9910");
+    assert_eq!(told("address: \"[::1]:9910\""), "[::1]:9910");
+    assert_eq!(told("address: 0.0.0.0:9910, advertise: Gw-1.Internal.:9911"), "gw-1.internal:9911");
+    assert_eq!(told("address: 127.0.0.1:0, advertise: 127.0.0.1:9910"), "127.0.0.1:9910");
+    let tls = "tls: {certificate_file: /a, key_file: /b, ca_file: /c}";
+    let secured = peer(&format!("address: 127.0.0.1:9910, {tls}")).tls.expect("TLS");
+    assert_eq!((secured.pair.key, secured.ca_file), ("/b".into(), "/c".into()));
+    assert_eq!((peer("address: 127.0.0.1:9910").tls, gateway(MINIMAL).peer), (None, None));
+}
+
+#[test]
+fn a_fence_that_keeps_no_key_inherits_no_sending_on() {
+    let forward = |own: &str| {
+        let text = MINIMAL.replace("order/{path.order_id}\"", &format!("order/{{path.order_id}}\", {own}"));
+        let more = "peer: {address: 127.0.0.1:9910}\ndefaults: {forward: holder}\n";
+        plan(&format!("{text}{more}")).routes.routes()[0].fence.as_ref().expect("fenced").forward
+    };
+    for own in ["", "mode: by-method", "hold: {linger: 1s}", "large_bodies: stream"] {
+        assert_eq!(forward(own), Forward::Holder, "{own}");
+    }
+    for own in ["forward: never", "hold: {mode: strict}", "mode: shared", "enforce: observe"] {
+        assert_eq!(forward(own), Forward::Never, "{own}");
+    }
 }
 
 fn consistent(text: &str) -> bool {

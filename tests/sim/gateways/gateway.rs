@@ -111,7 +111,7 @@ impl Gateway {
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
         let (keeper, desks) = keeper(clock.clone(), scale.sessions);
-        let (stop, installation) = (CancellationToken::new(), Arc::default());
+        let (stop, memory) = (CancellationToken::new(), Arc::default());
         let run = |(number, desk): (usize, fencegate::lock::desk::Desk)| {
             let settings = Settings {
                 policy: plan.zookeeper.clone(),
@@ -119,7 +119,7 @@ impl Gateway {
                 member: Nameplate::of(&plan),
                 init: true,
                 sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
-                installation: Arc::clone(&installation),
+                memory: Arc::clone(&memory),
                 clock: clock.clone(),
                 randomness: Arc::new(Dice::seeded(dice.next())),
                 metrics: metrics.session(number),

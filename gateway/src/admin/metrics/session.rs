@@ -36,6 +36,7 @@ pub struct SessionMetrics {
     tenures: IntCounterVec,
     lost: IntCounterVec,
     mismatch: IntGauge,
+    rolled_back: IntGaugeVec,
 }
 
 /// Dispatches under one tenure.
@@ -82,6 +83,11 @@ impl SessionMetrics {
             bytes: gauges(
                 "zk_ephemeral_bytes",
                 "Bytes of the paths of a session's lock nodes.",
+                &["session"],
+            ),
+            rolled_back: gauges(
+                "zk_rolled_back",
+                "1 while a session is refused because ZooKeeper was wiped or restored to an older state.",
                 &["session"],
             ),
             mismatch: families.register(IntGauge::new(
@@ -180,6 +186,11 @@ impl SessionMetrics {
     /// The connection is back.
     pub fn reconnected(&self) {
         self.reconnects.inc();
+    }
+
+    /// Whether a session is refused because ZooKeeper went back.
+    pub fn rolled_back(&self, refused: bool) {
+        self.rolled_back.with_label_values(&[&self.label]).set(i64::from(refused));
     }
 
     /// So many gateways of the installation lock other keys.

@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -51,7 +50,8 @@ pub struct RouteMetrics {
     hold: Histogram,
     wait: Histogram,
     handoffs: IntCounter,
-    codes: RefCell<HashMap<StatusCode, IntCounter>>,
+    /// Those met so far.
+    codes: RefCell<Vec<(StatusCode, IntCounter)>>,
 }
 
 /// In the order of their discriminants.
@@ -83,6 +83,7 @@ impl Acquired<'_> {
             Self::Refused(Refused::NotHolder) => ("not-holder", "yes"),
             Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
             Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+            Self::Refused(Refused::RolledBack(_)) => ("rolled-back", "no"),
         }
     }
 }
@@ -121,6 +122,7 @@ pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static st
         Refused::NotHolder,
         Refused::KeyLimit(""),
         Refused::Service(String::new()),
+        Refused::RolledBack(String::new()),
     ];
     let refused = refused.map(|refused| Acquired::Refused(&refused).words()).into_iter().chain([SENT_ON]);
     let others = [Acquired::Warm, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
@@ -226,13 +228,17 @@ impl RouteMetrics {
     pub fn answered(&self, status: StatusCode, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         let mut codes = self.codes.borrow_mut();
-        let code = status.as_u16();
-        // A number that is no known status is counted by its class: an upstream could send any.
-        let known = status.canonical_reason().map_or_else(|| class(status).to_owned(), |_| code.to_string());
-        let counter = codes
-            .entry(status)
-            .or_insert_with(|| self.all.requests.with_label_values(&[&*self.name, &known]));
-        counter.inc();
+        match codes.iter().find(|(known, _)| *known == status) {
+            Some((_, counter)) => counter.inc(),
+            None => {
+                // A number that is no known status is counted by its class: an upstream could send any.
+                let known = status.canonical_reason().is_some();
+                let code = if known { status.as_str() } else { class(status) };
+                let counter = self.all.requests.with_label_values(&[&*self.name, code]);
+                counter.inc();
+                codes.push((status, counter));
+            }
+        }
     }
 
     /// The client went away before its answer: counted under 499, as nginx does.

@@ -66,7 +66,9 @@ fn single(reader: &str) -> Value {
             json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
         }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
-        "scalar::address" | "scalar::server" => json!({"type": "string", "pattern": ":[0-9]+$"}),
+        "scalar::address" | "scalar::server" | "peer::advertised" => {
+            json!({"type": "string", "pattern": ":[0-9]+$"})
+        }
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
         "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
         "text" | "scalar::name" | "tls::server_name" | "upstream::field_name" => text,

@@ -1,0 +1,193 @@
+//! What a gateway remembers of the installation that it serves: which one it is, and how far its tokens have come.
+//!
+//! Tokens are made of ZooKeeper's transaction numbers. An ensemble that was wiped, or restored from a backup, counts
+//! them a second time, and its tokens would lie below those that services have seen. Only who remembers can tell.
+
+mod went_back;
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::sync::watch;
+
+pub use self::went_back::WentBack;
+use crate::session::era::Meta;
+
+/// Shared by all sessions of a process.
+#[derive(Debug)]
+pub struct Memory {
+    /// The highest epoch that was seen: of lock nodes, whoever held them then, and of our own registrations.
+    highest: AtomicU64,
+    installation: Mutex<Option<Arc<Installation>>>,
+    /// Counts how often somebody found that ZooKeeper went back.
+    alarms: watch::Sender<u64>,
+}
+
+/// An installation, as far as it tells one token from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installation {
+    pub uuid: String,
+    pub era: u64,
+}
+
+/// Hears of every alarm since it was made.
+#[derive(Debug, Clone)]
+pub struct Alarm(watch::Receiver<u64>);
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { highest: AtomicU64::new(0), installation: Mutex::default(), alarms: watch::Sender::new(0) }
+    }
+}
+
+impl Memory {
+    /// The highest epoch seen so far. Whoever makes a node asks *before* the create is sent: a transaction that begins
+    /// now has a larger number than every one that was seen before.
+    pub fn highest(&self) -> u64 {
+        self.highest.load(Ordering::Acquire)
+    }
+
+    /// An epoch was seen.
+    ///
+    /// # Errors
+    /// It is not above `before`, what was the highest when its create was sent: ZooKeeper went back.
+    pub fn saw(&self, epoch: u64, before: u64) -> Result<(), WentBack> {
+        if epoch <= before {
+            return Err(WentBack::Epoch { epoch, highest: self.highest() });
+        }
+        self.highest.fetch_max(epoch, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The installation that is served, once a session has seen it.
+    pub fn installation(&self) -> Option<Arc<Installation>> {
+        self.lock().clone()
+    }
+
+    /// Whether tokens of what `meta` says would be above all that were seen.
+    ///
+    /// # Errors
+    /// It went back, or is another one.
+    pub fn fits(&self, meta: &Meta) -> Result<(), WentBack> {
+        let highest = self.highest();
+        if meta.suspect.is_some() {
+            return Err(WentBack::Suspect { highest: meta.suspect.max(Some(highest)).unwrap_or(highest) });
+        }
+        // Whoever it is: nothing that it gives out is below its base.
+        if meta.base >= highest {
+            return Ok(());
+        }
+        match self.installation() {
+            Some(known) if known.uuid != meta.uuid => {
+                Err(WentBack::Another { known: known.uuid.clone(), found: meta.uuid.clone(), highest })
+            }
+            Some(known) if known.era > meta.era => {
+                Err(WentBack::OlderEra { known: known.era, found: meta.era, highest })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on this one is served.
+    pub fn serves(&self, meta: &Meta) {
+        let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
+        let mut served = self.lock();
+        if served.as_deref() != Some(&installation) {
+            *served = Some(Arc::new(installation));
+        }
+    }
+
+    /// Is the loss of `meta` one of what was there before?
+    pub fn missed(&self, path: &str) -> Option<WentBack> {
+        self.installation().map(|_| WentBack::Gone { path: path.to_owned(), highest: self.highest() })
+    }
+
+    /// Every session of the process is to be given up: what one of them found out holds for all.
+    pub fn alarm(&self) {
+        self.alarms.send_modify(|alarms| *alarms += 1);
+    }
+
+    /// For a session that begins now.
+    pub fn listen(&self) -> Alarm {
+        Alarm(self.alarms.subscribe())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Installation>>> {
+        // It is replaced as a whole.
+        self.installation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Alarm {
+    /// Returns when ZooKeeper was found to have gone back.
+    pub async fn raised(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody is left who could find anything.
+            std::future::pending().await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(uuid: &str, era: u64, base: u64) -> Meta {
+        Meta { format: 1, uuid: uuid.into(), era, base, suspect: None }
+    }
+
+    fn having_seen(highest: u64) -> Memory {
+        let memory = Memory::default();
+        memory.serves(&meta("ours", 1, 10));
+        memory.saw(highest, 0).expect("the first one");
+        memory
+    }
+
+    #[test]
+    fn a_node_is_compared_with_what_was_seen_when_its_create_was_sent() {
+        let memory = having_seen(100);
+        let before = memory.highest();
+        assert_eq!(memory.saw(120, before), Ok(()), "a later one of another session, answered first");
+        assert_eq!(memory.saw(110, before), Ok(()), "its create was sent when 100 was the highest");
+        assert_eq!(memory.highest(), 120);
+        assert_eq!(memory.saw(120, 120), Err(WentBack::Epoch { epoch: 120, highest: 120 }));
+        assert_eq!(memory.saw(5, 120), Err(WentBack::Epoch { epoch: 5, highest: 120 }));
+        assert_eq!(memory.highest(), 120);
+    }
+
+    #[test]
+    fn only_what_gives_out_larger_tokens_is_another_installation_that_may_be_served() {
+        let memory = having_seen(100);
+        assert_eq!(memory.fits(&meta("ours", 1, 10)), Ok(()));
+        assert_eq!(memory.fits(&meta("ours", 2, 500)), Ok(()));
+        assert!(matches!(memory.fits(&meta("ours", 0, 0)), Err(WentBack::OlderEra { .. })));
+        assert!(matches!(memory.fits(&meta("theirs", 1, 99)), Err(WentBack::Another { .. })));
+        assert_eq!(memory.fits(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
+        assert_eq!(Memory::default().fits(&meta("theirs", 0, 0)), Ok(()), "nothing was seen");
+    }
+
+    #[test]
+    fn what_somebody_else_has_seen_counts_as_well() {
+        let marked = Meta { suspect: Some(70), ..meta("ours", 1, 10) };
+        let told = |memory: Memory| memory.fits(&marked).map_err(|why| why.highest());
+        assert_eq!(told(Memory::default()), Err(70));
+        assert_eq!(told(having_seen(60)), Err(70));
+        assert_eq!(told(having_seen(100)), Err(100));
+    }
+
+    #[tokio::test]
+    async fn an_alarm_is_heard_by_the_sessions_of_its_time_only() {
+        let memory = Memory::default();
+        let mut early = memory.listen();
+        memory.alarm();
+        early.raised().await;
+        let mut late = memory.listen();
+        tokio::select! {
+            biased;
+            () = late.raised() => panic!("it was before"),
+            () = std::future::ready(()) => {}
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How it shows that ZooKeeper went back, and what to do about it.
+
+/// Tokens made now would not be above those that were seen. Nothing is granted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("FG0503: {}: nothing is granted; {}", self.what(), self.remedy())]
+pub enum WentBack {
+    /// A node made now is not above what was seen before.
+    Epoch { epoch: u64, highest: u64 },
+    /// An older era of the same installation.
+    OlderEra { known: u64, found: u64, highest: u64 },
+    /// Another installation, whose tokens begin below those that were seen.
+    Another { known: String, found: String, highest: u64 },
+    /// `meta` was there, and is not any more.
+    Gone { path: String, highest: u64 },
+    /// Some gateway has found it out, and marked `meta`.
+    Suspect { highest: u64 },
+}
+
+impl WentBack {
+    /// The highest epoch that is known to have been given out.
+    pub fn highest(&self) -> u64 {
+        match self {
+            Self::Epoch { highest, .. }
+            | Self::OlderEra { highest, .. }
+            | Self::Another { highest, .. }
+            | Self::Gone { highest, .. }
+            | Self::Suspect { highest } => *highest,
+        }
+    }
+
+    fn what(&self) -> String {
+        match self {
+            Self::Epoch { epoch, highest } => format!(
+                "ZooKeeper was restored to an older state: a node made now has epoch {epoch}, and {highest} was seen before"
+            ),
+            Self::OlderEra { known, found, highest } => format!(
+                "ZooKeeper was restored to an older state: it is in era {found}, and era {known} was seen, up to epoch {highest}"
+            ),
+            Self::Another { known, found, highest } => format!(
+                "ZooKeeper was wiped or is another one: it has installation {found}, and this gateway has served {known}, up to epoch {highest}"
+            ),
+            Self::Gone { path, highest } => format!(
+                "ZooKeeper was wiped or is another one: {path} is gone, and epochs up to {highest} were seen"
+            ),
+            Self::Suspect { highest } => format!(
+                "ZooKeeper was restored to an older state: a gateway has seen epoch {highest}, and marked it"
+            ),
+        }
+    }
+
+    fn remedy(&self) -> String {
+        let bump = format!("`fencegate era bump -c <policy> --at-least {}`", self.highest());
+        match self {
+            Self::Gone { .. } => format!("if that is meant: `fencegate era init -c <policy>`, then {bump}"),
+            Self::Another { .. } => {
+                format!("if that is meant: {bump}; else correct `zookeeper.servers` and `root`")
+            }
+            _ => format!("{bump} makes larger tokens; the runbook says more under *Restoring ZooKeeper*"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_says_what_was_seen_and_what_to_do() {
+        let forms = [
+            WentBack::Epoch { epoch: 7, highest: 4711 },
+            WentBack::OlderEra { known: 3, found: 2, highest: 4711 },
+            WentBack::Another { known: "one".into(), found: "other".into(), highest: 4711 },
+            WentBack::Gone { path: "/fencegate/meta".into(), highest: 4711 },
+            WentBack::Suspect { highest: 4711 },
+        ];
+        for form in forms {
+            let said = form.to_string();
+            assert!(said.starts_with("FG0503: ZooKeeper was "), "{said}");
+            assert!(said.contains("era bump") && said.contains("--at-least 4711"), "{said}");
+        }
+    }
+}

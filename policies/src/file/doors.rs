@@ -1,0 +1,67 @@
+//! Finds listeners of one file that would have one address.
+
+use std::net::SocketAddr;
+
+use super::{Faults, block::Block};
+use crate::diagnose::{Code, Diagnostic, Place};
+
+/// One listener of the process.
+pub(super) struct Door {
+    /// What messages call it.
+    pub(super) what: String,
+    /// Where it is written in the file.
+    pub(super) field: &'static str,
+    pub(super) address: SocketAddr,
+    pub(super) at: At,
+}
+
+/// Where a fault of a listener's address is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum At {
+    Written(Place),
+    /// Nowhere: the address is the default.
+    Default,
+}
+
+impl Door {
+    /// The listener that is called by its field.
+    pub(super) fn public(file: &mut Block, field: &'static str, address: SocketAddr) -> Self {
+        Self { what: format!("`{field}`"), field, address, at: At::Written(file.place_of(field)) }
+    }
+
+    /// Both cannot be open. Port 0 is never that of another one.
+    fn overlaps(&self, other: &Self) -> bool {
+        let (one, other) = (self.address, other.address);
+        let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+        one.port() != 0 && one.port() == other.port() && (everywhere || one.ip() == other.ip())
+    }
+}
+
+/// `doors` in the order of their rank: of two, the later one has to go elsewhere.
+pub(super) fn clash(doors: &[Door], faults: &Faults) {
+    for (index, late) in doors.iter().enumerate() {
+        // One is enough to send it elsewhere.
+        if let Some(early) = doors[..index].iter().find(|early| late.overlaps(early)) {
+            faults.push(fault(early, late));
+        }
+    }
+}
+
+fn fault(early: &Door, late: &Door) -> Diagnostic {
+    let message = format!("{} and {} both listen on port {}", late.what, early.what, late.address.port());
+    let fault = Diagnostic::new(Code::SameAddress, message);
+    let unwritten = |door: &Door| {
+        format!(
+            "`{}` is not written, and listens on `{}`: give one of them another port",
+            door.field, door.address
+        )
+    };
+    match (early.at, late.at) {
+        (At::Written(_), At::Written(place)) => {
+            fault.at(place).remedy(format!("give {} a port of its own", late.what))
+        }
+        (At::Default, At::Written(place)) => fault.at(place).remedy(unwritten(early)),
+        (At::Written(place), At::Default) => fault.at(place).remedy(unwritten(late)),
+        (At::Default, At::Default) => fault.remedy(unwritten(late)),
+    }
+}

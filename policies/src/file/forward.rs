@@ -1,0 +1,57 @@
+//! Reads whether a request whose key another gateway keeps is sent on to it, and refuses that where it never happens.
+
+use super::block::Block;
+use crate::{
+    diagnose::{Code, Diagnostic},
+    plan::{Enforce, Fence, Forward, Hold, ModeRule},
+};
+
+const FORWARD: [(&str, Forward); 2] = [("never", Forward::Never), ("holder", Forward::Holder)];
+
+/// What `block` itself says. `reached`: the file says where gateways reach each other.
+pub(super) fn written(block: &mut Block, reached: bool) -> Option<Forward> {
+    let written = block.word("forward", &FORWARD);
+    if written == Some(Forward::Holder) && !reached {
+        let message = "requests cannot be sent on to other gateways: the policy has no `peer`, \
+                       which says where gateways reach each other";
+        let remedy = "add `peer: {address: 0.0.0.0:9910, advertise: gw-1.internal:9910}` to the policy, or write `never`";
+        block.fault("forward", Diagnostic::new(Code::MissingField, message).remedy(remedy));
+    }
+    written
+}
+
+/// What counts on a fence: where a key is never kept, there is nobody to send a request to. What `defaults` say is for
+/// those fences that can do it.
+pub(super) fn settled(fence: &mut Block, terms: Option<Forward>, settled: &Fence) -> Forward {
+    let forward = terms.unwrap_or_default();
+    match (forward, never(settled)) {
+        (Forward::Holder, Some((why, remedy))) => {
+            if fence.is_present("forward") {
+                let message = format!("`forward: holder` has no effect {why}");
+                fence.fault("forward", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+            }
+            Forward::Never
+        }
+        _ => forward,
+    }
+}
+
+/// Why no request of a fence is ever sent on, and what to write about it.
+fn never(fence: &Fence) -> Option<(&'static str, &'static str)> {
+    if fence.set {
+        return Some(("on a set of keys", "leave it out: no gateway keeps a set after its request"));
+    }
+    if fence.mode == ModeRule::Shared {
+        let remedy = "leave it out: readers at several gateways hold the key at the same time";
+        return Some(("with `mode: shared`", remedy));
+    }
+    if fence.hold == Hold::Strict {
+        let remedy =
+            "leave it out, or write `hold: {mode: cached}`: else no gateway keeps the key after its request";
+        return Some(("with a `hold` that is `strict`", remedy));
+    }
+    (fence.enforce == Enforce::Observe).then_some((
+        "with `enforce: observe`",
+        "leave it out until you write `enforce: refuse`: what only observes is never sent on",
+    ))
+}

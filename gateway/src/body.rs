@@ -3,6 +3,7 @@
 mod source;
 
 use std::{
+    any::Any,
     future::poll_fn,
     pin::Pin,
     rc::Rc,
@@ -75,6 +76,8 @@ pub struct Body {
     exchange: Option<Rc<Exchange>>,
     /// What will be told of the request that this answers.
     entry: Option<Box<Entry>>,
+    /// What else is to live as long.
+    kept: Option<Box<dyn Any>>,
 }
 
 /// How long an upload may go on after its answer is complete.
@@ -216,6 +219,11 @@ impl Body {
         }
     }
 
+    pub fn keeping(mut self, kept: impl Any) -> Self {
+        self.kept = Some(Box::new(kept));
+        self
+    }
+
     pub fn holding(mut self, permit: Rc<Permit>) -> Self {
         self.permit = Some(permit);
         self
@@ -258,6 +266,7 @@ impl Body {
             answering: None,
             exchange: None,
             entry: None,
+            kept: None,
         }
     }
 

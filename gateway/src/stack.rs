@@ -35,10 +35,10 @@ pub struct Parts {
 }
 
 /// The steps of the gateway, in front of what sends a request upstream.
-pub fn gateway(
+pub fn gateway<N: Network>(
     parts: Parts,
     routing: Routing,
-    fencing: Fencing,
+    fencing: Fencing<N>,
     forward: impl Serve<Held<Hold>>,
 ) -> impl Serve<Arrived> {
     let running = parts.running.clone();
@@ -67,7 +67,11 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
 }
 
 /// The second half: what holds locks and sends.
-fn act(running: TaskTracker, fencing: Fencing, forward: impl Serve<Held<Hold>>) -> impl Serve<Keyed> {
+fn act<N: Network>(
+    running: TaskTracker,
+    fencing: Fencing<N>,
+    forward: impl Serve<Held<Hold>>,
+) -> impl Serve<Keyed> {
     ServiceBuilder::new()
         .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
         .layer_fn(Rc::new) // detach needs an owned rest

@@ -24,6 +24,7 @@ mod exclusion;
 mod explain;
 mod fields;
 mod forwarded;
+mod forwarding;
 mod guard_admission;
 mod guard_answers;
 mod guard_journal;

@@ -70,10 +70,11 @@ impl<N: Network> Staffed<N> for Gatekeeping {
     const ROLE: Role = Role::Gateway;
 
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
-        let Bench { edition, parts, metrics, forward, .. } = bench;
+        let Bench { edition, parts, metrics, forward, courier, .. } = bench;
         let fencing = Fencing {
             edition: edition.clone(),
             keeper: shared.role.keeper.clone(),
+            courier,
             guards: shared.guards.clone(),
             tickets: shared.role.tickets.clone(),
             hot: shared.role.hot.clone(),

@@ -110,9 +110,12 @@ impl World {
             _ => Duration::MAX,
         };
         let acquired = timeout(gone, self.acquire(who, place, &want)).await;
-        // Who comes back from another gateway asks once more, and each time ZooKeeper is given the time to answer.
-        let asked = if want.keeping == Keeping::SentOn { 1 + TRIES } else { 1 };
-        if began.elapsed() > want.wait.max(LEAST_WAIT * asked) + Duration::from_millis(1) {
+        // Each time that it asks, ZooKeeper is given the time to answer; here, there, and when it is back.
+        let longest = match want.keeping {
+            Keeping::SentOn => want.wait + LEAST_WAIT * 3,
+            _ => want.wait.max(LEAST_WAIT),
+        };
+        if began.elapsed() > longest + Duration::from_millis(1) {
             self.judge.find(format!("{who} waited {:?} for {want:?}", began.elapsed()));
         }
         match acquired {
@@ -134,10 +137,10 @@ impl World {
     ) -> Result<(&'a Place, Door, Tenure), Refused> {
         let (began, here_door) = (Instant::now(), here.gateway().door());
         let mut tries = if want.keeping == Keeping::SentOn { TRIES } else { 0 };
+        let left = || Want { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
         loop {
-            let want = Want { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
-            let waits = if tries > 0 && is_alone(&want) { Waits::Anywhere } else { Waits::Here };
-            let way = match here_door.acquire(&want, waits).await {
+            let waits = if tries > 0 && is_alone(want) { Waits::Anywhere } else { Waits::Here };
+            let way = match here_door.acquire(&left(), waits).await {
                 Err(Refused::Elsewhere(way)) => way,
                 other => return other.map(|tenure| (here, here_door, tenure)),
             };
@@ -147,14 +150,14 @@ impl World {
                 // The wait goes along, and with it the process: its successor knows nothing of this.
                 Some(place) => {
                     let door = place.gateway().door();
-                    door.acquire(&want, Waits::AtHolder).await.map(|tenure| (place, door, tenure))
+                    door.acquire(&left(), Waits::AtHolder).await.map(|tenure| (place, door, tenure))
                 }
                 None => Err(Refused::NotHolder),
             };
             match answer {
                 Err(Refused::NotHolder) => {
                     here_door.forget(&want.keys[0], &way);
-                    tries -= 1;
+                    tries = if left().wait.is_zero() { 0 } else { tries - 1 };
                 }
                 answer => return answer,
             }

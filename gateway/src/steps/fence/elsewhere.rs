@@ -73,8 +73,10 @@ impl<N: Network> Fencing<N> {
                 Carried::Back(why) => {
                     self.keeper.forget(key, &way);
                     sendings += 1;
-                    // Nobody else is better off where a gateway is in trouble, or cannot be reached.
-                    if why != Reason::NotHolder.word() || sendings == SENDINGS {
+                    let moved = why == Reason::NotHolder.word();
+                    // Nobody else is better off where a gateway is in trouble, or cannot be reached; and each sending
+                    // takes its time, also when none is left.
+                    if !moved || sendings == SENDINGS || left().is_zero() {
                         waits = Waits::Here;
                     }
                 }

@@ -3,6 +3,8 @@
 mod source;
 
 use std::{
+    any::Any,
+    future::poll_fn,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -22,6 +24,7 @@ use crate::{
     access::Entry,
     admin::metrics::Counted,
     listen::course::{Answering, Coming, Exchange},
+    peers,
     steps::hygiene::Trailers,
     steps::limit::Permit,
     upstream::{
@@ -55,6 +58,8 @@ pub struct Body {
     trailers: Trailers,
     /// The upstream connection that the bytes come from: back to its pool at the end, closed if dropped before.
     lend: Option<Lend>,
+    /// The same, of another gateway.
+    peer: Option<peers::Lend>,
     /// The connection goes back by itself at the end.
     settles_itself: bool,
     /// What follows the head, where that is no body.
@@ -71,12 +76,16 @@ pub struct Body {
     exchange: Option<Rc<Exchange>>,
     /// What will be told of the request that this answers.
     entry: Option<Box<Entry>>,
+    /// What else is to live as long.
+    kept: Option<Box<dyn Any>>,
 }
 
 /// How long an upload may go on after its answer is complete.
 const UNFENCED_REST: Duration = Duration::from_secs(30);
 /// The same while others wait for the key.
 const FENCED_REST: Duration = Duration::from_millis(100);
+/// Bytes of a body that is read for its connection's sake only.
+const SHORT: usize = 64 << 10;
 
 impl Body {
     pub fn empty() -> Self {
@@ -155,6 +164,16 @@ impl Body {
         body
     }
 
+    /// From another gateway, as it gives it to its client; the connection goes back by itself.
+    pub fn from_gateway(incoming: Incoming, trailers: Trailers, idle: Duration, lend: peers::Lend) -> Self {
+        let mut body = Self::of(Source::Live(Live::new(incoming, Framing::Http1, idle)), trailers);
+        body.peer = Some(lend);
+        if body.source.is_end() {
+            body.finish();
+        }
+        body
+    }
+
     /// Fed by a task that goes on when nobody reads.
     pub fn piped(pieces: mpsc::Receiver<Piece>) -> Self {
         Self::of(Source::Piped(pieces), Trailers::Pass)
@@ -176,6 +195,14 @@ impl Body {
         self.tunnel.take()
     }
 
+    /// Those of a body that is here in full.
+    pub fn trailers(&self) -> Option<&HeaderMap> {
+        match &self.source {
+            Source::Whole { trailers, .. } => trailers.as_ref(),
+            Source::Live(_) | Source::Piped(_) => None,
+        }
+    }
+
     /// All of it, where it is here in full.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.source {
@@ -190,6 +217,11 @@ impl Body {
             Source::Whole { data, .. } => Some(Self::whole(data.clone().unwrap_or_default())),
             Source::Live(_) | Source::Piped(_) => None,
         }
+    }
+
+    pub fn keeping(mut self, kept: impl Any) -> Self {
+        self.kept = Some(Box::new(kept));
+        self
     }
 
     pub fn holding(mut self, permit: Rc<Permit>) -> Self {
@@ -225,6 +257,7 @@ impl Body {
             source,
             trailers,
             lend: None,
+            peer: None,
             settles_itself: false,
             tunnel: None,
             taker: None,
@@ -233,6 +266,7 @@ impl Body {
             answering: None,
             exchange: None,
             entry: None,
+            kept: None,
         }
     }
 
@@ -246,12 +280,24 @@ impl Body {
         if let Some(entry) = &mut self.entry {
             entry.is_complete();
         }
+        if let Some(lend) = self.peer.take() {
+            lend.give_back();
+        }
         if self.settles_itself
             && let Some(lend) = self.lend.take()
             && let Err(lend) = lend.give_back_if_over()
         {
             tokio::task::spawn_local(lend.give_back(UNFENCED_REST));
         }
+    }
+
+    /// Reads a short one to its end; `None` where it breaks, or is not short.
+    pub async fn spent(mut self) -> Option<Self> {
+        let mut left = SHORT;
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await {
+            left = left.checked_sub(frame.ok()?.data_ref().map_or(0, Bytes::len))?;
+        }
+        Some(self)
     }
 
     /// After the last byte: waits until no byte of the *request* can leave any more either.

@@ -25,6 +25,7 @@ use crate::{
         limit::Limit,
     },
     peer::Peer,
+    peers::announce_trailers,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
     step::Serve,
@@ -56,6 +57,8 @@ pub struct Desk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Gateway,
+    /// To other gateways, which read why it refuses.
+    Holder,
     /// Its refusals carry a word for the gateway.
     Guard,
 }
@@ -86,6 +89,11 @@ impl Front {
     /// `pause`: how long a client may let us wait for a piece of a request's body.
     pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing {
         Facing { front: self.clone(), peer: Rc::new(peer), course, pause }
+    }
+
+    /// The same steps, for connections of other gateways.
+    pub fn to_gateways(&self) -> Self {
+        Self { role: Role::Holder, ..self.clone() }
     }
 
     /// Of the steps of the moment.
@@ -151,6 +159,7 @@ impl<S: Serve<Arrived>> Steps for S {
         let goes_on = http.version() == Version::HTTP_2;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
+            notes.of_gateways.set(role == Role::Holder);
             let begin = |audience| Entry::begin(audience, http.method(), http.uri(), &peer, &notes);
             let entry = audience.as_ref().map(begin);
             let visit = Visit::begin(metrics, notes.clone(), role, entry);
@@ -207,6 +216,9 @@ impl Visit {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
+        // Of another gateway's answer: it has stamped it, and knows what came of the request.
+        let told = self.notes.told.get().filter(|_| answer.is_ok());
+        let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
             answer.as_ref().err().filter(|_| self.role == Role::Guard).and_then(Refusal::word_of_guard);
@@ -214,9 +226,12 @@ impl Visit {
             self.log(&refusal);
             refusal.into_reply()
         });
-        if self.notes.fenced.get() || self.role == Role::Guard {
-            let told = refused.filter(|_| self.role == Role::Guard);
+        if told.is_none() && (self.notes.fenced.get() || self.role != Role::Gateway) {
+            let told = refused.filter(|_| self.role != Role::Gateway);
             stamp(reply.headers_mut(), &self.notes, outcome, told);
+        }
+        if self.role == Role::Holder {
+            announce_trailers(&mut reply);
         }
         if let (Role::Guard, Some(reference)) = (self.role, reference) {
             let mut value = reply.headers()[FENCING_OUTCOME].as_bytes().to_vec();

@@ -2,8 +2,8 @@
 //! request with a fencing token.
 //!
 //! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
-//! happens there, [`front`] is before the first of them. [`lock`] and [`session`] hold the keys,
-//! [`state`] remembers how far tokens have come,
+//! happens there, [`front`] is before the first of them. [`peers`] sends requests on to other gateways. [`lock`] and
+//! [`session`] hold the keys, [`state`] remembers how far tokens have come,
 //! [`once`] keeps operations from happening twice, [`upstream`] guards
 //! what is written. [`serve`] starts and stops it all, and [`edition`] is what a reload changes.
 

@@ -81,13 +81,28 @@ impl Network for Tcp {
 /// # Errors
 /// Somebody listens there without sharing, or the address is not one of this machine's.
 pub fn shared_socket(address: SocketAddr) -> io::Result<net::TcpListener> {
+    let socket = shareable(address)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Keeps an address for those who will listen on it, without listening.
+///
+/// # Errors
+/// As of [`shared_socket`].
+pub fn reserved(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+    let socket = shareable(address)?;
+    let bound = socket.local_addr()?.as_socket();
+    Ok((socket, bound.ok_or(io::ErrorKind::AddrNotAvailable)?))
+}
+
+fn shareable(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Connections that the kernel completes before we take them.

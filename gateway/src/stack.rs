@@ -8,6 +8,7 @@ use tower::ServiceBuilder;
 
 use crate::{
     network::Network,
+    peers::Pass,
     stage::{Arrived, Held, Hold, Keyed},
     step::{Rest, Serve, step},
     steps::{
@@ -27,15 +28,17 @@ pub struct Parts {
     pub in_flight: InFlight,
     pub per_client: PerClient,
     pub hop: HopName,
+    /// What other gateways have to show, where they are listened to.
+    pub pass: Option<Pass>,
     pub plan: Arc<Plan>,
     pub running: TaskTracker,
 }
 
 /// The steps of the gateway, in front of what sends a request upstream.
-pub fn gateway(
+pub fn gateway<N: Network>(
     parts: Parts,
     routing: Routing,
-    fencing: Fencing,
+    fencing: Fencing<N>,
     forward: impl Serve<Held<Hold>>,
 ) -> impl Serve<Arrived> {
     let running = parts.running.clone();
@@ -51,6 +54,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
+        .layer(step(parts.pass, steps::forwarded::forwarded)) // another gateway shows that it is one
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
         .layer(step(recording, steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
@@ -63,7 +67,11 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
 }
 
 /// The second half: what holds locks and sends.
-fn act(running: TaskTracker, fencing: Fencing, forward: impl Serve<Held<Hold>>) -> impl Serve<Keyed> {
+fn act<N: Network>(
+    running: TaskTracker,
+    fencing: Fencing<N>,
+    forward: impl Serve<Held<Hold>>,
+) -> impl Serve<Keyed> {
     ServiceBuilder::new()
         .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
         .layer_fn(Rc::new) // detach needs an owned rest
@@ -180,6 +188,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             per_client: PerClient { shares: Default::default(), most: None },
             hop: HopName::new(Guid::new(&SystemRandomness)),
             plan: plan.clone(),
+            pass: None,
             running: running.clone(),
         };
         let http = || Box::new(Request::new(Body::empty()));

@@ -26,7 +26,7 @@ use crate::{
     guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
     lock::tenure::{Dispatch, Tenure},
     peer::Peer,
-    peers::Forwarded,
+    peers::{Forwarded, Told},
     refusal::Reason,
     share::Share,
     steps::{limit::Permit, trace::Trace},
@@ -294,8 +294,12 @@ impl Client {
         told.is_some_and(|told| !matches!(told, Err(oneshot::error::TryRecvError::Empty)))
     }
 
-    /// Returns when the client has hung up; never twice.
+    /// Returns when the client has hung up.
     pub async fn gone(&mut self) {
+        // Who has been told once that it has gone must not ask the channel again.
+        if self.is_gone() {
+            return;
+        }
         match &mut self.gone {
             // Nothing is ever sent: the other end is dropped.
             Some(gone) => drop(gone.await),
@@ -320,8 +324,14 @@ pub struct Notes {
     /// Counts the request as in flight on its route, once that is known.
     pub in_flight: RefCell<Option<Counted>>,
     pub fenced: Cell<bool>,
+    /// It came over the listener for gateways.
+    pub of_gateways: Cell<bool>,
     /// Another gateway has sent it on to us, and has proven to be one.
     pub forwarded: OnceCell<Forwarded>,
+    /// The gateway that we have sent it on to.
+    pub forwarded_to: RefCell<Option<Arc<str>>>,
+    /// What that gateway's answer says, which is then the client's.
+    pub told: Cell<Option<Told>>,
     /// How many processes forwarded the request before this one.
     pub hops: Cell<u32>,
     /// On whose behalf it came, as far as we believe.

@@ -64,6 +64,9 @@ impl Diagnostic {
 fn nearest<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> {
     // The distance costs the product of the lengths, and nothing longer than this is a slip.
     const LONGEST: usize = 64;
+    if let Some(whole) = known.iter().find(|word| abbreviates(written, word.as_ref())) {
+        return Some(whole.as_ref());
+    }
     let allowed = (written.chars().count() / 3).max(1);
     known
         .iter()
@@ -72,6 +75,13 @@ fn nearest<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k str> 
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
+}
+
+/// `cert_file` for `certificate_file`: the same number of words, each with the same beginning.
+fn abbreviates(written: &str, word: &str) -> bool {
+    let (short, long) = (written.split('_'), word.split('_'));
+    let alike = |(short, long): (&str, &str)| short.len() >= 3 && long.starts_with(short);
+    short.clone().count() == long.clone().count() && short.zip(long).all(alike)
 }
 
 #[cfg(test)]
@@ -85,6 +95,8 @@ mod tests {
     #[test]
     fn a_slip_names_the_word_that_was_meant() {
         assert_eq!(remedy("orderid", &["id", "order_id"]).as_deref(), Some("did you mean `order_id`?"));
+        let files = ["key_file", "certificate_file"];
+        assert_eq!(remedy("cert_file", &files).as_deref(), Some("did you mean `certificate_file`?"));
         assert_eq!(remedy("hwo", &["how", "who"]).as_deref(), Some("did you mean `how`?"));
     }
 

@@ -20,6 +20,7 @@ mod kind;
 mod large_bodies;
 mod listener;
 mod log;
+mod misplaced;
 mod once;
 mod peer;
 mod places;
@@ -28,6 +29,7 @@ mod reach;
 mod route;
 mod scalar;
 mod served_tls;
+mod shape;
 mod sharing;
 mod tickets;
 mod tls;
@@ -69,6 +71,15 @@ struct Faults {
 impl Faults {
     fn push(&self, diagnostic: Diagnostic) {
         self.found.borrow_mut().push(diagnostic);
+    }
+
+    fn len(&self) -> usize {
+        self.found.borrow().len()
+    }
+
+    /// All but the first `known`.
+    fn forget(&self, known: usize) {
+        self.found.borrow_mut().truncate(known);
     }
 }
 

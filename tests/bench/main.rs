@@ -1,9 +1,10 @@
 //! Measures the gateway beside its peers, in turns, and reports ratios.
 //!
-//! Reading order: [`locks`] and [`proxy`] say what is measured, [`report`] what becomes of it; [`gateway`], [`curator`]
+//! Reading order: [`locks`], [`forward`] and [`proxy`] say what is measured, [`report`] what becomes of it; [`gateway`], [`curator`]
 //! and [`nginx`] are who is measured, [`wrk`] who asks. [`run`] is what one run has to itself.
 
 mod curator;
+mod forward;
 mod gateway;
 mod guard;
 mod locks;
@@ -44,15 +45,17 @@ enum Suite {
     Proxy,
     Guard,
     Routes,
+    Forward,
     All,
 }
 
 type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 4] = [
+const SUITES: [(Suite, Measure); 5] = [
     (Suite::Locks, locks::measure),
     (Suite::Proxy, proxy::measure),
     (Suite::Guard, guard::measure),
     (Suite::Routes, routes::measure),
+    (Suite::Forward, forward::measure),
 ];
 
 fn main() -> ExitCode {

@@ -16,7 +16,7 @@ use fencegate_tests::{
     policy::Policy,
     scratch,
     site::Site,
-    terminator::{Authority, Clients, Terminator},
+    terminator::{Authority, Clients, Signed, Terminator},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -140,6 +140,82 @@ async fn gateways_that_lock_other_keys_are_named() {
     let told = Told::of(&site.policy("gw-2").with("/routes/0/fence/key", "other/{path.account}")).await;
     assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502", "FG0515"].into()), "{:#}", told.said);
     assert!(told.message("FG0515").starts_with("gw-1 would lock other keys"), "{:#}", told.said);
+}
+
+/// A gateway that says of itself that it can be reached there.
+async fn member(site: &Site, name: &str, address: &str) {
+    let data = json!({
+        "format": 1, "version": "0", "plan": "0",
+        "peer": {"address": address, "pass": "0123456789abcdef".repeat(4)},
+    });
+    site.tree().await.create(&format!("/members/{name}-{:016x}", 7), data.to_string().as_bytes()).await;
+}
+
+#[tokio::test]
+async fn gateways_that_are_not_where_they_say_are_named() {
+    let site = Site::fresh().await;
+    let _gateway = Gateway::start(&site.policy("gw-1")).await;
+    let there = site.origin.door("gw-2").to_string();
+    for (name, address) in [("gw-1", "127.0.0.1:1"), ("gw-2", &there), ("gw-3", "127.0.0.1:1")] {
+        member(&site, name, address).await;
+    }
+    let alone = Told::of(&site.policy("gw-1")).await;
+    assert!(
+        !alone.codes().contains("FG0517"),
+        "who sends nothing on needs to reach nobody: {:#}",
+        alone.said
+    );
+
+    let peer = |advertise: &str| json!({"address": "127.0.0.1:9910", "advertise": advertise});
+    let told = Told::of(&site.policy("gw-1").with("/peer", peer("127.0.0.1:9910"))).await;
+    assert_eq!(told.exit, Some(0), "{:#}", told.said);
+    let message = told.message("FG0517");
+    assert!(message.starts_with("the gateway `gw-3` cannot be reached at `127.0.0.1:1`: "), "{message}");
+    let unreached = told.diagnostics().filter(|one| one["code"] == "FG0517");
+    assert_eq!(unreached.count(), 1, "itself is not one of the others: {:#}", told.said);
+    assert!(told.saw("peers", &format!("gw-2 answers at {there}")), "{:#}", told.said);
+
+    let told = Told::of(&site.policy("gw-1").with("/peer", peer("nowhere.invalid:9910"))).await;
+    assert!(told.message("FG0138").contains("`nowhere.invalid:9910`, which is not found"), "{:#}", told.said);
+    let told = Told::of(&site.policy("gw-1").with("/peer", peer(&there))).await;
+    assert!(
+        told.message("FG0138").starts_with("`gw-2` tells the others the same address"),
+        "{:#}",
+        told.said
+    );
+}
+
+#[tokio::test]
+async fn certificates_that_other_gateways_would_not_believe_are_told() {
+    let (site, home) = (Site::fresh().await, folder());
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let ca_file = home.path().join("peers.pem");
+    authority.write(&ca_file);
+    let signed = authority.sign(&["127.0.0.1"]);
+    let other =
+        Terminator::start(&signed, &Clients::SignedBy(&authority), &["http/1.1"], site.origin.door("gw-2"));
+    let _gateway = Gateway::start(&site.policy("gw-1")).await;
+    member(&site, "gw-2", &other.address.to_string()).await;
+    let shows = |signed: &Signed| {
+        let (certificate, key) = signed.write(home.path(), "peer");
+        let tls = json!({"certificate_file": certificate, "key_file": key, "ca_file": ca_file});
+        site.policy("gw-1").with("/peer", json!({"address": "127.0.0.1:9910", "tls": tls}))
+    };
+    let good = Told::of(&shows(&signed)).await;
+    assert_eq!((good.exit, good.codes()), (Some(0), ["FG0502", "FG0515"].into()), "{:#}", good.said);
+    assert!(good.saw("peers", "gw-2 answers at") && good.saw("certificates", "peer.pem"), "{:#}", good.said);
+    assert!(other.seen().iter().all(|seen| seen.client), "{:?}", other.seen());
+
+    let misnamed = Told::of(&shows(&authority.sign(&["gw-1.internal"]))).await;
+    assert_eq!(misnamed.exit, Some(78));
+    assert!(misnamed.message("FG0510").contains("not valid for name"), "{:#}", misnamed.said);
+    let foreign = Told::of(&shows(&stranger.sign(&["127.0.0.1"]))).await;
+    assert!(foreign.message("FG0510").contains("invalid peer certificate"), "{:#}", foreign.said);
+    assert!(foreign.message("FG0517").contains("gw-2"), "it is refused there: {:#}", foreign.said);
+
+    let policy = shows(&signed);
+    fs::write(home.path().join("peer.key"), "no key").expect("our folder");
+    assert!(Told::of(&policy).await.message("FG0510").contains("peer.key"));
 }
 
 #[tokio::test]

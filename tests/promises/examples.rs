@@ -9,6 +9,7 @@ use fencegate_tests::{
     policy::Policy,
     scratch,
     site::Site,
+    terminator::Authority,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -59,8 +60,16 @@ async fn the_least_policy_runs() {
 
 #[tokio::test]
 async fn the_inventory_runs() {
-    let site = Site::fresh().await;
-    let gateway = Gateway::start(&local(INVENTORY, &site, &[("stock", origin(&site))])).await;
+    let (site, home) = (Site::fresh().await, TempDir::new_in(scratch::folder()).expect("a folder"));
+    let authority = Authority::new();
+    authority.write(&home.path().join("gateways.pem"));
+    let (certificate, key_file) = authority.sign(&["gw-1.internal"]).write(home.path(), "gw-1");
+    let policy = local(INVENTORY, &site, &[("stock", origin(&site))])
+        .with("/peer/address", "127.0.0.1:0")
+        .with("/peer/tls/certificate_file", json!(certificate))
+        .with("/peer/tls/key_file", json!(key_file))
+        .with("/peer/tls/ca_file", json!(home.path().join("gateways.pem")));
+    let gateway = Gateway::start(&policy).await;
     passes(&gateway, Ask::post("/warehouses/berlin/skus/A7/reservations")).await;
     passes(&gateway, Ask::get("/warehouses/berlin/skus/A7/count")).await;
     let transfer = r#"{"sku": "A7", "from": "turin", "to": "berlin", "pieces": 3}"#;

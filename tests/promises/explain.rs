@@ -55,6 +55,9 @@ fn local(example: &str, level: Option<&str>, site: &Site, key: &str) -> Policy {
     if example.contains("signing_key_file") {
         policy = policy.with("/tickets/signing_key_file", key);
     }
+    if example.contains("advertise") {
+        policy = policy.with("/peer", json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:9910"}));
+    }
     for upstream in names(example) {
         let place = |field: &str| format!("/upstreams/{upstream}/{field}");
         let endpoint = format!("http://{}", site.origin.door("gw-1"));
@@ -252,6 +255,40 @@ async fn what_is_said_of_waiting_is_what_happens() {
     held.let_go();
     assert_eq!(holder.answer().await.status, 200);
     drop(waiting);
+}
+
+#[tokio::test]
+async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
+    let site = Site::fresh().await;
+    let sending = site
+        .policy("gw-1")
+        .with("/peer", json!({"address": "127.0.0.1:9910"}))
+        .with("/defaults", json!({"forward": "holder"}))
+        .with("/listeners/public/limits", json!({"max_body": "8B"}))
+        .with("/routes/0/fence/large_bodies", "stream")
+        .with("/routes/0/upgrade", json!(["websocket"]))
+        .with("/routes/0/match/methods", json!(["POST", "GET"]))
+        .with("/routes/0/fence/mode", "by-method");
+    let told = |policy: &Policy, line: &str, fields: &[&str], body: &'static str| {
+        let plan = file::load(&policy.to_string()).plan.expect("sound");
+        let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
+        let ask = Ask::new(line, HOST, &fields, Bytes::from_static(body.as_bytes())).expect("a request");
+        let said = explained(&plan, &ask);
+        let text = said.to_string().contains("sent on to that one");
+        let lock = serde_json::to_value(said.lock.expect("a lock")).expect("JSON");
+        assert_eq!(lock.get("forward").is_some(), text);
+        lock.get("forward").and_then(Value::as_str).map(str::to_owned)
+    };
+    assert_eq!(told(&sending, "POST /pay/7", &[], "{}").as_deref(), Some("holder"));
+    let asks = ["connection: upgrade", "upgrade: websocket"];
+    for (line, fields, body) in
+        [("GET /pay/7", &[][..], ""), ("POST /pay/7", &[], "123456789"), ("POST /pay/7", &asks, "")]
+    {
+        assert_eq!(told(&sending, line, fields, body), None, "{line} {fields:?} {body}");
+    }
+    let strict = sending.clone().with("/defaults/hold", json!({"mode": "strict"}));
+    let never = sending.with("/routes/0/fence/forward", "never");
+    assert_eq!((told(&strict, "POST /pay/7", &[], ""), told(&never, "POST /pay/7", &[], "")), (None, None));
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ fn a_gateway_with_a_slow_clock_is_caught() {
 /// not which of several ready branches `tokio::select!` takes.
 fn sail_through(storm: Storm, name: &str, cases: u32) {
     let (first, cases) = (run::seed(name), run::cases(cases));
-    let exercised = [" has [", " sends v1-", "lost its lock", "refused", " gone", "session.ended"];
+    let exercised = [" has [", " sends v1-", "lost its lock", "refused", " gone", "sent on", "session.ended"];
     let mut counts = exercised.map(|what| (what, 0));
     let mut failed = Vec::new();
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {

@@ -61,6 +61,8 @@ pub enum Operation {
     Delete,
     /// A transaction: the first node of a key, a set's nodes, or a yield.
     Multi,
+    /// What writes to `meta`.
+    Era,
 }
 
 /// What becomes of an operation.

@@ -2,8 +2,9 @@
 
 use std::{
     cell::RefCell,
-    io,
+    fs, io,
     net::SocketAddr,
+    path::{Path, PathBuf},
     sync::{
         LazyLock,
         atomic::{AtomicUsize, Ordering},
@@ -16,8 +17,9 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    task::spawn_blocking,
 };
-use zookeeper_client::{AddWatchMode, Client, Error};
+use zookeeper_client::{Acls, AddWatchMode, Client, CreateMode, Error};
 
 use crate::{patience::patiently, scratch};
 
@@ -61,8 +63,11 @@ pub async fn last_zxid(server: SocketAddr) -> u64 {
 /// A server that one test may stop and freeze.
 pub struct OwnZooKeeper {
     pub server: PrivateZooKeeper,
-    _data: TempDir,
+    data: TempDir,
 }
+
+/// What a server had written down at some time.
+pub struct Backup(TempDir);
 
 /// What stands below one root.
 pub struct Tree {
@@ -75,7 +80,54 @@ impl OwnZooKeeper {
     pub fn start() -> Self {
         let data = TempDir::new_in(scratch::folder()).expect("a folder");
         let server = PrivateZooKeeper::start(data.path(), Settings::default()).expect("ZooKeeper starts");
-        Self { server, _data: data }
+        Self { server, data }
+    }
+
+    /// A copy of its data, taken while it is stopped for a moment.
+    pub async fn backed_up(self) -> (Self, Backup) {
+        self.stopped(|data| {
+            let copy = TempDir::new_in(scratch::folder()).expect("a folder");
+            copy_files(&data, copy.path());
+            Backup(copy)
+        })
+        .await
+    }
+
+    /// As it was when the copy was taken.
+    pub async fn restored(self, backup: &Backup) -> Self {
+        let from = backup.0.path().to_owned();
+        let restore = move |data: PathBuf| {
+            fs::remove_dir_all(&data).expect("our own");
+            copy_files(&from, &data);
+        };
+        self.stopped(restore).await.0
+    }
+
+    /// As if it had never served anybody.
+    pub async fn wiped(self) -> Self {
+        self.stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
+    }
+
+    /// Does something to the data of the stopped server, and starts it again.
+    async fn stopped<R: Send + 'static>(
+        mut self,
+        change: impl FnOnce(PathBuf) -> R + Send + 'static,
+    ) -> (Self, R) {
+        let changed = spawn_blocking(move || {
+            self.server.stop();
+            let done = change(self.data.path().join("version-2"));
+            self.server.start_again().expect("ZooKeeper starts again");
+            (self, done)
+        });
+        changed.await.expect("no panic")
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("our own");
+    for file in fs::read_dir(from).expect("our own") {
+        let file = file.expect("our own");
+        fs::copy(file.path(), to.join(file.file_name())).expect("our own");
     }
 }
 
@@ -172,6 +224,16 @@ impl Tree {
         }
     }
 
+    /// Makes one node below the root that stays, as a stranger would.
+    ///
+    /// # Panics
+    /// If it is there, or its parent is not.
+    pub async fn create(&self, path: &str, data: &[u8]) {
+        let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let made = self.client.create(&format!("{}{path}", self.root), data, &anyone).await;
+        made.unwrap_or_else(|error| panic!("create `{}{path}`: {error}", self.root));
+    }
+
     /// Removes one node below the root, as a stranger would.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
         self.client.delete(&format!("{}{path}", self.root), None).await
@@ -180,8 +242,6 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use zookeeper_client::{Acls, CreateMode};
-
     use super::*;
 
     #[tokio::test]

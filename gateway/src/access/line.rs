@@ -89,6 +89,12 @@ struct Line<'a> {
     key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
+    /// The gateway that has answered in our place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_to: Option<String>,
+    /// The gateway in whose place we answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_from: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,6 +131,8 @@ impl<'a> Line<'a> {
             path: &entry.path,
             key: entry.keys(),
             token: notes.token.get().map(|token| token.to_string()),
+            forwarded_to: notes.forwarded_to.borrow().as_deref().map(str::to_owned),
+            forwarded_from: notes.forwarded.get().map(|forwarded| &*forwarded.from),
             wait_ms: notes.waited.get().map(millis),
             upstream_ms: notes.upstream.get().map(millis),
             status: entry.answered.as_ref().map_or(499, |answered| answered.status.as_u16()),

@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use fencegate_policies::plan::{Gateway, Level};
+use fencegate_policies::plan::{Forward, Gateway, Level};
 use prometheus::{
     GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
@@ -33,7 +33,7 @@ pub use self::{
     session::SessionMetrics,
     spread::Spread,
     waits::Waiting,
-    worker::{Acquired, Counted, Holding, RouteMetrics, WorkerMetrics},
+    worker::{Acquired, Counted, Forwarding, Holding, RouteMetrics, WorkerMetrics},
 };
 use self::{families::Families, waits::Waits};
 use crate::refusal::Reason;
@@ -51,6 +51,7 @@ pub struct Metrics {
     lock_hold: HistogramVec,
     waiters: IntGaugeVec,
     handoffs: IntCounterVec,
+    forwarded: IntCounterVec,
     keys: IntGauge,
     /// How many there are, where anybody counts.
     counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
@@ -196,6 +197,11 @@ impl Metrics {
             ),
             tunnels: gauges("tunnels", "Connections that have switched protocols.", &["route"]),
             waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
+            forwarded: counters(
+                "forwarded_total",
+                "Requests sent on to the gateway that kept their key, by what came of it.",
+                &["route", "result"],
+            ),
             handoffs: counters(
                 "handoffs_total",
                 "Locks handed on to a request that waited in the same gateway, without ZooKeeper.",
@@ -262,6 +268,11 @@ impl Metrics {
         for route in gateway.serving.routes.routes() {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
+                if fence.forward == Forward::Holder {
+                    for result in Forwarding::ALL {
+                        self.forwarded.with_label_values(&[&*route.name, result.word()]);
+                    }
+                }
                 self.begin(&route.name, gateway.serving.upstream(route.upstream).fencing);
             }
         }

@@ -9,19 +9,29 @@ use fencegate_policies::{
 use tokio::time::timeout;
 
 use super::findings::{Findings, told};
-use crate::session::{
-    era::{self, Meta},
-    link::{Connect, Fault, Link},
-    nameplate::{Member, gateway_of},
-    paths::Paths,
-    zookeeper::{Servers, Session, Writer},
+use crate::{
+    session::{
+        era::{self, Meta},
+        link::{Connect, Fault, Link},
+        nameplate::{Member, gateway_of},
+        paths::Paths,
+        zookeeper::{Servers, Session, Writer},
+    },
+    state::Memory,
 };
 
 /// For a session, and once more for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The installation, where one was found.
-pub(super) async fn look(findings: &Findings, gateway: &Gateway) -> Option<Meta> {
+/// What has been found in ZooKeeper.
+pub(super) struct Installation {
+    pub(super) meta: Meta,
+    /// What each gateway says of itself, by its name.
+    pub(super) members: BTreeMap<String, Member>,
+}
+
+/// `None` where no installation was found.
+pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory) -> Option<Installation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
     let connected = timeout(PATIENCE, Servers::of(zookeeper).connect()).await;
@@ -35,7 +45,7 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway) -> Option<Meta>
         }
     };
     session(findings, zookeeper, &servers, link.timeout());
-    let asked = timeout(PATIENCE, ask(findings, gateway, &link)).await;
+    let asked = timeout(PATIENCE, ask(findings, gateway, memory, &link)).await;
     link.close().await;
     asked.unwrap_or_else(|_| {
         let message = format!("ZooKeeper at {servers} gave a session, and then no answers");
@@ -73,7 +83,12 @@ fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: D
     findings.found(&["zookeeper", "session_timeout"], diagnostic.remedy(remedy));
 }
 
-async fn ask(findings: &Findings, gateway: &Gateway, link: &Session) -> Option<Meta> {
+async fn ask(
+    findings: &Findings,
+    gateway: &Gateway,
+    memory: &Memory,
+    link: &Session,
+) -> Option<Installation> {
     let paths = Paths::below(&gateway.zookeeper.root);
     let root = paths.root();
     match link.writers(root).await {
@@ -91,18 +106,21 @@ async fn ask(findings: &Findings, gateway: &Gateway, link: &Session) -> Option<M
         }
     };
     findings.saw("root", format!("{root} has installation {}, era {}", meta.uuid, meta.era));
-    if let Some(highest) = meta.suspect {
-        let message = format!(
-            "no gateway grants: ZooKeeper went back behind epoch {highest}, which one of them has seen"
-        );
+    if let Err(went_back) = memory.fits(&meta) {
         let remedy = "follow *Restoring ZooKeeper* in the runbook: `fencegate era bump -c <policy>` makes larger tokens";
-        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, message, remedy);
+        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, told(&went_back), remedy);
     }
-    match members(link, &paths).await {
-        Ok(members) => others(findings, gateway, &members),
-        Err(fault) => findings.saw("members", format!("not to be told: {fault}")),
-    }
-    Some(meta)
+    let members = match members(link, &paths).await {
+        Ok(members) => {
+            others(findings, gateway, &members);
+            members
+        }
+        Err(fault) => {
+            findings.saw("members", format!("not to be told: {fault}"));
+            BTreeMap::new()
+        }
+    };
+    Some(Installation { meta, members })
 }
 
 fn who_writes(findings: &Findings, root: &str, writers: &[Writer]) {
@@ -116,25 +134,25 @@ fn who_writes(findings: &Findings, root: &str, writers: &[Writer]) {
     }
 }
 
-/// The plan of each gateway, by its name. A node that goes meanwhile is one of a gateway that has gone.
-async fn members(link: &Session, paths: &Paths) -> Result<BTreeMap<String, String>, Fault> {
-    let mut plans = BTreeMap::new();
+/// By the name of the gateway. A node that goes meanwhile is one of a gateway that has gone.
+async fn members(link: &Session, paths: &Paths) -> Result<BTreeMap<String, Member>, Fault> {
+    let mut members = BTreeMap::new();
     for node in link.children(&paths.members()).await? {
         let Ok((data, _)) = link.data(&format!("{}/{node}", paths.members())).await else { continue };
         if let Ok(member) = serde_json::from_slice::<Member>(&data) {
-            plans.insert(gateway_of(&node).to_owned(), member.plan);
+            members.insert(gateway_of(&node).to_owned(), member);
         }
     }
-    Ok(plans)
+    Ok(members)
 }
 
-fn others(findings: &Findings, gateway: &Gateway, plans: &BTreeMap<String, String>) {
+fn others(findings: &Findings, gateway: &Gateway, members: &BTreeMap<String, Member>) {
     let ours = format!("{:016x}", gateway.fingerprint);
     let unlike: Vec<&str> =
-        plans.iter().filter(|(_, plan)| **plan != ours).map(|(name, _)| name.as_str()).collect();
+        members.iter().filter(|(_, member)| member.plan != ours).map(|(name, _)| name.as_str()).collect();
     findings.saw(
         "members",
-        format!("{} gateways, {} of them with other locks than this file", plans.len(), unlike.len()),
+        format!("{} gateways, {} of them with other locks than this file", members.len(), unlike.len()),
     );
     if !unlike.is_empty() {
         let message = format!(

@@ -12,7 +12,11 @@ use fencegate_policies::{
 use rustix::fs::{Access, access};
 
 use super::findings::{Findings, told};
-use crate::{admin::bearer::Bearer, listen::certificates::examine};
+use crate::{
+    admin::bearer::Bearer,
+    listen::certificates::examine,
+    state::{self, Record},
+};
 
 /// A certificate that ends sooner is worth a word: somebody has to find the time to renew it.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
@@ -70,6 +74,28 @@ pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until:
             findings.saw("certificates", format!("{which} is valid for {} days", left.as_secs() / 86_400))
         }
     }
+}
+
+/// What a gateway would find in its `state_dir`.
+pub(super) fn state(findings: &Findings, folder: &Path) -> Option<Record> {
+    writable(findings, &["state_dir"], folder);
+    if !folder.is_dir() {
+        return None;
+    }
+    match state::read(folder) {
+        Ok(None) => findings.saw("state", "nothing was written down yet"),
+        Ok(Some(record)) => {
+            let Record { installation, era, highest } = &record;
+            findings.saw("state", format!("installation {installation} in era {era}, up to epoch {highest}"));
+            return Some(record);
+        }
+        Err(why) => {
+            let remedy =
+                "put a copy back, or move the file away and begin the next era: `fencegate explain FG0519`";
+            findings.wrong(&["state_dir"], Code::StateUnusable, told(&why), remedy);
+        }
+    }
+    None
 }
 
 /// Asks the system, and writes nothing.

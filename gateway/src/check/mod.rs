@@ -7,6 +7,7 @@ mod ensemble;
 mod files;
 mod findings;
 mod online;
+mod peers;
 mod report;
 
 use std::io;

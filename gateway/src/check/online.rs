@@ -9,14 +9,18 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Gateway, Guard, Level, Store, Verification},
 };
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use tokio::task::LocalSet;
 
 use super::{
     endpoints, ensemble, files,
     findings::{Fact, Findings, told},
+    peers,
 };
-use crate::ticket::{Pace, Ticketing, Verifier};
+use crate::{
+    state::Memory,
+    ticket::{Pace, Ticketing, Verifier},
+};
 
 /// What was found out.
 pub(super) struct Found {
@@ -35,12 +39,21 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     {
         files::unusable(&findings, &["tickets"], &told(&bad));
     }
-    if let Some(folder) = &gateway.state_dir {
-        files::writable(&findings, &["state_dir"], folder);
-    }
+    let before = gateway.state_dir.as_ref().and_then(|folder| files::state(&findings, folder));
+    let memory = Memory::recalling(before);
     run(async {
         let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));
-        let (installation, met) = join(ensemble::look(&findings, gateway), join_all(endpoints)).await;
+        let gateways = async {
+            let found = ensemble::look(&findings, gateway, &memory).await?;
+            peers::others(&findings, gateway, &found.members).await;
+            Some(found.meta)
+        };
+        let own = async {
+            if let Some(peer) = &gateway.peer {
+                peers::own(&findings, peer).await;
+            }
+        };
+        let (installation, met, ()) = join3(gateways, join_all(endpoints), own).await;
         for (upstream, met) in serving.upstreams.iter().zip(met) {
             if upstream.fencing == Level::Guard {
                 endpoints::judge(&findings, upstream, &met, installation.as_ref());

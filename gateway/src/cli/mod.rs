@@ -133,9 +133,7 @@ pub fn run() -> ExitCode {
         Command::Completions { shell } => print::print(&print::completions(shell)),
         Command::Man => print::print(&print::manual()),
         Command::Era(verb) => policy::read(verb.policy()).and_then(|plan| {
-            era::run(&verb, &plan.zookeeper)
-                .map(|said| println!("{said}"))
-                .map_err(|trouble| failed(&trouble))
+            era::run(&verb, &plan).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
         }),
         Command::Once(verb) => policy::read(verb.policy()).and_then(|plan| {
             once::run(&verb, &plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))

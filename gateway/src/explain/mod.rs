@@ -13,7 +13,9 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::plan::{Caching, Enforce, Fence, Gateway, Hold, LargeBodies, OnceStore, Upstream};
+use fencegate_policies::plan::{
+    Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Upstream,
+};
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 use tokio_util::task::TaskTracker;
@@ -39,6 +41,7 @@ use crate::{
         hop::HopName,
         limit::{InFlight, PerClient},
         route::Routing,
+        upgrade::Wanted,
     },
     upstream::fleet::Fleets,
 };
@@ -84,6 +87,9 @@ pub struct Lock {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
     pub hold: Kept,
+    /// Where another gateway keeps the key, the request is sent on to it: `holder`. Absent where it waits here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forward: Option<&'static str>,
     /// How long a body may go up that is too large to be taken in full; absent where it is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upload_timeout: Option<String>,
@@ -181,7 +187,7 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let per_client = PerClient { shares: Shares::default(), most: None };
     let (in_flight, running) = (InFlight::at_most(1), TaskTracker::new());
-    let parts = Parts { in_flight, per_client, hop, plan: plan.clone(), running };
+    let parts = Parts { in_flight, per_client, hop, pass: None, plan: plan.clone(), running };
     let kerb = Kerb::default();
     let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
     let steps = stack::decide(parts, Routing::of(edition, metrics), kerb.clone());
@@ -241,6 +247,7 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
         queue: fence.queue,
         client_share: fence.client_share,
         hold: kept(fence),
+        forward: is_sent_on(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
             LargeBodies::Refuse => None,
             LargeBodies::Stream { within } => Some(text::duration(within)),
@@ -250,6 +257,18 @@ fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
             Enforce::Observe => "observe",
         },
     })
+}
+
+/// In the plan, a fence that keeps no key sends nothing on.
+fn is_sent_on(gateway: &Gateway, keyed: &Keyed, fence: &Fence) -> bool {
+    let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == Mode::Exclusive);
+    // Here, one that would go up while it comes is in full, too.
+    let most = gateway.serving.listener.limits.max_body;
+    let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
+    let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
+    let switches = route.is_some_and(|route| !route.upgrade.is_empty())
+        && keyed.http.extensions().get::<Wanted>().is_some();
+    gateway.peer.is_some() && fence.forward == Forward::Holder && exclusive && in_full && !switches
 }
 
 fn kept(fence: &Fence) -> Kept {

@@ -92,6 +92,13 @@ impl Display for Lock {
                 ),
             )?,
         }
+        if self.forward.is_some() {
+            line(
+                f,
+                "forward",
+                "where another gateway keeps the key, it is sent on to that one and waits there",
+            )?;
+        }
         if let Some(within) = &self.upload_timeout {
             line(f, "bodies", format_args!("large ones go up under the lock, within {within}"))?;
         }

@@ -201,7 +201,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
             return taken_away(slot);
         }
         if layout::is_contended(&children, &own) {
-            slot.contended();
+            slot.contended(layout::may_only_look(&children, &own));
             slot.start_waiting();
         } else {
             slot.uncontended();

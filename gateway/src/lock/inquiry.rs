@@ -84,6 +84,9 @@ pub struct Registered {
     /// Fingerprint of the plan: gateways with another one may use other locks for the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+    /// Where other gateways reach it, where they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
 }
 
 /// What an operator says of an operation.

@@ -109,6 +109,14 @@ pub fn is_contended(children: &[String], own: &str) -> bool {
         .any(|other| other.name != own && !ours.agrees_with(&other))
 }
 
+/// Is everybody who waits beside the node called `own` a writer of ours? Only they ever wait to learn who holds.
+pub fn may_only_look(children: &[String], own: &str) -> bool {
+    children
+        .iter()
+        .filter_map(|name| Contender::parse(name))
+        .all(|other| other.name == own || (other.mode == Mode::Exclusive && other.guid.is_some()))
+}
+
 /// The nodes that an attempt made, lowest first. More than one when a create was repeated below us.
 pub fn made_by(children: &[String], guid: Guid) -> Vec<&str> {
     let mut own: Vec<_> = children
@@ -149,6 +157,7 @@ mod tests {
         let mixed = [reader(1), writer(2)];
         assert!(is_contended(&mixed, &mixed[0]) && is_contended(&mixed, &mixed[1]));
         assert!(!is_contended(&mixed[1..], &mixed[1]));
+        assert!(may_only_look(&[writer(1), writer(2)], "") && !may_only_look(&mixed, &mixed[1]));
     }
 
     #[test]

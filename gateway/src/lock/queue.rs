@@ -215,6 +215,13 @@ impl<W, C: Clone> Queue<W, C> {
         idle
     }
 
+    /// Of those who wait elsewhere somebody waits indeed, and does not only look who holds.
+    pub fn waited_for(&mut self) {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.grace = Duration::ZERO;
+        }
+    }
+
     /// Somebody elsewhere waits who cannot hold beside us.
     pub fn contended(&mut self, now: Boot) {
         if let Some(tenure) = &mut self.tenure
@@ -348,7 +355,8 @@ const LEAST_LOOK: Duration = Duration::from_millis(10);
 
 /// A gateway that sends its requests on to the holder makes a lock node, reads who that is, and withdraws, all within
 /// a few round trips. An idle holder that gave up meanwhile would not be there for what is sent on to it.
-const GRACE: Duration = Duration::from_millis(10);
+/// Long enough for a busy machine, and short beside how long an idle tenure lingers.
+const GRACE: Duration = Duration::from_millis(50);
 
 impl<C> Tenured<C> {
     /// Nothing more is started under it.

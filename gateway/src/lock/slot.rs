@@ -87,8 +87,6 @@ pub struct Wants<'a> {
 pub(super) struct Wanted {
     pub(super) mode: Mode,
     rules: Caching,
-    /// Gateways that contend may send their requests here.
-    reached: bool,
 }
 
 /// Whoever comes while a look for the way was in vain just now does not have it looked for again.
@@ -277,18 +275,27 @@ impl Slot {
         let mut entry = self.entry();
         entry.queue.forget(|caller| caller.answer.is_closed());
         let (mode, caller) = entry.queue.wanted()?;
-        Some(Wanted { mode, rules: caller.rules, reached: caller.waits != Waits::Here })
+        Some(Wanted { mode, rules: caller.rules })
     }
 
     pub(super) fn granted(self: &Arc<Self>, grant: Grant, wanted: Wanted) {
-        let Wanted { mode, rules, reached } = wanted;
+        let Wanted { mode, rules } = wanted;
         self.behind.store(false, Ordering::Relaxed);
-        self.entry().queue.granted(grant, mode, rules, reached, self.clock.now());
+        let mut entry = self.entry();
+        // Where requests may be sent on from here, those of other gateways may come.
+        let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != Waits::Here);
+        entry.queue.granted(grant, mode, rules, reached, self.clock.now());
+        drop(entry);
         self.start_waiting();
     }
 
-    pub(super) fn contended(&self) {
-        self.entry().queue.contended(self.clock.now());
+    /// `looks`: whoever contends may be there only to learn who holds.
+    pub(super) fn contended(&self, looks: bool) {
+        let mut entry = self.entry();
+        entry.queue.contended(self.clock.now());
+        if !looks {
+            entry.queue.waited_for();
+        }
     }
 
     pub(super) fn uncontended(&self) {

@@ -1,13 +1,24 @@
 //! Gateways send requests on to each other: who keeps a key answers for it, instead of handing it over each time.
 
+mod courier;
+mod link;
+mod ours;
 mod pass;
+mod told;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-pub use self::pass::{BadPass, Pass};
+pub use self::{
+    courier::{Carried, Courier},
+    link::Lend,
+    ours::{BadPeerTls, NAME, Ours},
+    pass::{BadPass, Pass},
+    told::Told,
+};
+pub(crate) use self::{link::Idle, told::announce_trailers};
 
 /// What a gateway's member node says of its listener for other gateways.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

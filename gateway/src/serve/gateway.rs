@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
-    process::{self, Signals, Trouble, Wanted, bind_admin, guarded, host_name, left_behind},
+    process::{self, Signals, Trouble, Wanted, bind_admin, guarded, host_name, left_behind, reserve},
     reload::{self, Asked, Reloader, Watcher},
     worker::{Bench, Shared, Staffed},
 };
@@ -25,6 +25,7 @@ use crate::{
         rotate::SEQUENCE_LIMIT,
     },
     network::{Network, Tcp},
+    peers::Ours,
     randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
@@ -69,10 +70,11 @@ impl<N: Network> Staffed<N> for Gatekeeping {
     const ROLE: Role = Role::Gateway;
 
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
-        let Bench { edition, parts, metrics, forward, .. } = bench;
+        let Bench { edition, parts, metrics, forward, courier, .. } = bench;
         let fencing = Fencing {
             edition: edition.clone(),
             keeper: shared.role.keeper.clone(),
+            courier,
             guards: shared.guards.clone(),
             tickets: shared.role.tickets.clone(),
             hot: shared.role.hot.clone(),
@@ -101,8 +103,21 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let mut signals = Signals::heard_on(&waiting)?;
     let door = guarded(&plan.admin, &metrics)?;
     let admin = bind_admin(plan.admin.address, options.beside)?;
-    let memory = Arc::<Memory>::default();
-    let nameplate = Nameplate::of(&gateway);
+    let memory = match &gateway.state_dir {
+        Some(folder) => {
+            let counted = metrics.session(0);
+            Memory::open(folder, &SystemRandomness, move || counted.state_failed())?
+        }
+        None => Arc::default(),
+    };
+    let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
+    let kept = gateway.peer.as_ref().map(|peer| reserve(peer, options.beside)).transpose()?;
+    let ours =
+        gateway.peer.as_ref().zip(kept.as_ref()).map(|(peer, (_, bound))| {
+            Ours::of(peer, name.clone(), *bound, metrics.clients(), &SystemRandomness)
+        });
+    let ours = ours.transpose()?;
+    let nameplate = Nameplate::reached_at(&gateway, ours.as_ref().map(|ours| ours.reach.clone()));
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
@@ -115,6 +130,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let tickets = gateway.tickets.as_ref().map(|key| Ticketing::new(key, &gateway, &memory)).transpose()?;
     let (hot, in_force) = (Hot::default(), InForce::new(gateway.clone()));
     let role = Gatekeeping { keeper: keeper.clone(), tickets: tickets.clone(), hot: hot.clone() };
+    let remembered = memory.clone();
     let guards = Arc::new(Guards::new(memory));
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
@@ -135,15 +151,17 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         workers,
         drain,
         certificates: certificates.clone(),
+        ours: ours.clone(),
         role,
     };
     let drain = shared.drain.clone();
     let workers = process::start_workers(shared)?;
+    drop(kept);
     let (asking, asked) = reload::asking();
     let jwks = tickets.and_then(|tickets| tickets.jwks());
     let trends = Trends::default();
     let seen = admin::Seen {
-        name: gateway.serving.name.clone().unwrap_or_else(host_name).into(),
+        name,
         keeper: keeper.clone(),
         metrics: metrics.clone(),
         in_force: in_force.clone(),
@@ -165,7 +183,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         workers: turns,
         metrics,
         guards,
-        certificates,
+        certificates: certificates.into_iter().chain(ours.and_then(|ours| ours.certificates)).collect(),
         keeper,
         nameplate,
         in_force,
@@ -188,7 +206,9 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     }
     tellers.finish();
     close.cancel();
-    if session.join().is_err() {
+    let ended = session.join();
+    remembered.close();
+    if ended.is_err() {
         error!("the session's thread panicked; its nodes go by the session timeout");
     }
     info!("stopped");

@@ -120,6 +120,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         workers,
         drain: drain.clone(),
         certificates: certificates.clone(),
+        ours: None,
         role,
     })?;
     let end = CancellationToken::new();

@@ -8,6 +8,7 @@ use std::{
 };
 
 use fencegate_policies::plan::{self, Protocols};
+use socket2::Socket;
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -18,12 +19,14 @@ use tracing::{error, info, warn};
 use super::{
     files,
     reload::Turn,
-    worker::{self, Drained, Shared, Staffed, Started},
+    worker::{self, Deaf, Drained, Shared, Staffed, Started},
 };
 use crate::{
     admin::{bearer::BadBearer, door::Door, metrics::Metrics},
     listen::certificates::{BadCertificate, Certificates},
-    network::{Tcp, shared_socket},
+    network::{Tcp, reserved, shared_socket},
+    peers::{self, BadPeerTls},
+    state::NotOpened,
     ticket::BadFile,
     upstream::tls::BadTls,
 };
@@ -39,10 +42,14 @@ pub enum Trouble {
     ListenerTls(#[from] BadCertificate),
     #[error("FG0510: speak TLS with operators")]
     AdminTls(#[source] BadCertificate),
+    #[error("FG0510: speak TLS with other gateways")]
+    PeerTls(#[from] BadPeerTls),
     #[error("read the token of the admin listener")]
     AdminToken(#[from] BadBearer),
     #[error("read the key that tickets are signed with")]
     Key(#[from] BadFile),
+    #[error(transparent)]
+    State(#[from] NotOpened),
     #[error("prepare TLS with an upstream")]
     UpstreamTls(#[source] BadTls),
     #[error("the session's thread has panicked; locks go by the session timeout")]
@@ -51,7 +58,14 @@ pub enum Trouble {
     NotDrained(usize),
 }
 
-pub(super) fn host_name() -> String {
+impl Trouble {
+    fn of_listener(deaf: Deaf) -> Self {
+        let Deaf { listener, address, source } = deaf;
+        Self::Listen { listener, address, source }
+    }
+}
+
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -64,6 +78,14 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
         .map_err(|source| Trouble::Listen { listener: "admin".into(), address, source })?;
     info!(listener = "admin", address = %listener.local_addr()?, "listening");
     Ok(listener)
+}
+
+/// Keeps the address at which other gateways reach us, before they are told of it: the workers listen there later.
+pub(super) fn reserve(peer: &plan::Peer, beside: bool) -> Result<(Socket, SocketAddr), Trouble> {
+    let address = peer.address;
+    let kept = if beside { Ok(()) } else { free(address) };
+    let kept = kept.and_then(|()| reserved(address));
+    kept.map_err(|source| Trouble::Listen { listener: peers::NAME.into(), address, source })
 }
 
 /// What the admin listener asks callers for.
@@ -84,23 +106,24 @@ pub(super) struct Workers {
 pub(super) fn start_workers<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Workers, Trouble> {
     let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
     let mut address = plan.listener.address;
-    files::suffice(plan.listener.limits.connections);
+    let listeners = 1 + usize::from(shared.ours.is_some());
+    files::suffice(plan.listener.limits.connections.saturating_mul(listeners));
     let bound = if shared.beside { Ok(()) } else { free(address) };
     bound.map_err(|source| Trouble::Listen { listener: plan.listener.name.clone(), address, source })?;
     let mut all = Workers { threads: Vec::new(), turns: Vec::new() };
     for _ in 0..workers {
         let started = worker::start(Tcp, address, shared.clone());
-        let Started { address: bound, thread, turns } = started.map_err(|source| Trouble::Listen {
-            listener: plan.listener.name.clone(),
-            address,
-            source,
-        })?;
+        let Started { address: bound, thread, turns } = started.map_err(Trouble::of_listener)?;
         // Port 0: the others listen on what the first one got.
         address = bound;
         all.threads.push(thread);
         all.turns.push(turns);
     }
     info!(listener = %plan.listener.name, %address, workers, "listening");
+    if let Some(ours) = &shared.ours {
+        let (address, advertised) = (ours.address, &ours.reach.address);
+        info!(listener = peers::NAME, %address, %advertised, workers, "listening");
+    }
     Ok(all)
 }
 

@@ -65,8 +65,8 @@ pub struct Reloader {
     pub workers: Vec<mpsc::UnboundedSender<Turn>>,
     pub metrics: Arc<Metrics>,
     pub guards: Arc<Guards>,
-    /// What TLS is spoken with, where it is.
-    pub certificates: Option<Arc<Certificates>>,
+    /// What TLS is spoken with, on each listener where it is.
+    pub certificates: Vec<Arc<Certificates>>,
     pub keeper: Keeper,
     pub nameplate: Nameplate,
     pub in_force: InForce,
@@ -100,7 +100,7 @@ impl Reloader {
     pub async fn reload(&mut self, dry: bool) -> Report {
         let mut report = self.read_again(dry).await;
         if !dry {
-            let bad = self.certificates.as_ref().and_then(|certificates| certificates.reload().err());
+            let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
             report.said.extend(bad.map(|bad| format!("FG0510: {}", chain(&bad))));
             self.metrics.reloaded(report.result);
         }

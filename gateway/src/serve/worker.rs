@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
 
+use futures_util::future::join;
 use tokio::{
     sync::{mpsc, oneshot},
     task::LocalSet,
@@ -17,6 +18,7 @@ use crate::{
     front::{Desk, Front, Role},
     listen::{Door, certificates::Certificates},
     network::{Accept, Network},
+    peers::{self, Courier, Ours},
     session::clock::SharedClock,
     share::Shares,
     stack::Parts,
@@ -52,6 +54,8 @@ pub struct Shared<R> {
     pub drain: CancellationToken,
     /// What TLS is spoken with, where it is.
     pub certificates: Option<Arc<Certificates>>,
+    /// What this process is to other gateways, where they reach it.
+    pub ours: Option<Ours>,
     pub role: R,
 }
 
@@ -62,6 +66,8 @@ pub struct Bench<N> {
     pub metrics: Rc<WorkerMetrics>,
     pub pool: Rc<Pool<N>>,
     pub forward: Forward<N>,
+    /// Sends requests on to other gateways, where these reach us as well.
+    pub courier: Option<Rc<Courier<N>>>,
 }
 
 /// Gateway or guard: which steps a request walks through.
@@ -80,6 +86,14 @@ pub enum Drained {
     Left { exchanges: usize },
 }
 
+/// An address that cannot be listened on.
+#[derive(Debug)]
+pub struct Deaf {
+    pub listener: String,
+    pub address: SocketAddr,
+    pub source: io::Error,
+}
+
 /// A worker that listens.
 pub struct Started {
     pub address: SocketAddr,
@@ -96,8 +110,11 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
     network: N,
     address: SocketAddr,
     shared: Shared<R>,
-) -> io::Result<Started> {
+) -> Result<Started, Deaf> {
     let (listening, listens) = oneshot::channel();
+    let public = shared.edition.plan.listener.name.clone();
+    let deaf = move |source| Deaf { listener: public.clone(), address, source };
+    let unable = deaf.clone();
     let (turns, told) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -113,12 +130,13 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
                 drained
             }
             Err(error) => {
-                drop(listening.send(Err(error)));
+                drop(listening.send(Err(unable(error))));
                 Drained::Clean
             }
         }
-    })?;
-    let address = listens.blocking_recv().map_err(io::Error::other)??;
+    });
+    let thread = thread.map_err(&deaf)?;
+    let address = listens.blocking_recv().map_err(|gone| deaf(io::Error::other(gone)))??;
     Ok(Started { address, thread, turns })
 }
 
@@ -127,44 +145,84 @@ async fn run<N: Network, R: Staffed<N>>(
     address: SocketAddr,
     shared: Shared<R>,
     mut turns: mpsc::UnboundedReceiver<Turn>,
-    listening: oneshot::Sender<io::Result<SocketAddr>>,
+    listening: oneshot::Sender<Result<SocketAddr, Deaf>>,
 ) -> Drained {
-    let listener = match network.listen(address) {
-        Ok(listener) => listener,
-        Err(error) => {
-            drop(listening.send(Err(error)));
+    let (listener, gateways) = match listen(&network, address, &shared) {
+        Ok((address, listeners)) => {
+            drop(listening.send(Ok(address)));
+            listeners
+        }
+        Err(deaf) => {
+            drop(listening.send(Err(deaf)));
             return Drained::Clean;
         }
     };
-    drop(listening.send(listener.address()));
-    let pool = Rc::new(Pool::new(network, shared.clock.clone(), shared.guards.clone()));
+    let idle = Rc::<peers::Idle>::default();
+    let looked_through = idle.clone();
+    tokio::task::spawn_local(async move { looked_through.tend().await });
+    let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
     let (tended, bell) = (pool.clone(), shared.edition.fleets.bell());
     tokio::task::spawn_local(async move { tended.tend(bell).await });
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
     let door = Rc::new(Door::new(listens, shared.certificates.clone(), share, shared.drain.clone()));
-    let desks = Desks { in_flight: InFlight::at_most(1), shared, pool, running: running.clone() };
+    let among = shared.ours.as_ref().map(|ours| {
+        let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
+        Rc::new(Door::new(&listens, certificates, share, shared.drain.clone()))
+    });
+    let desks =
+        Desks { in_flight: InFlight::at_most(1), shared, network, idle, pool, running: running.clone() };
     let edition = desks.shared.edition.clone();
     let front = Front::new(desks.desk(&edition), R::ROLE, desks.shared.drain.clone());
     let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
     let (facing, asked, opens) = (front.clone(), patience.clone(), door.clone());
+    let (ours, also) = (desks.shared.ours.clone(), among.clone());
     tokio::task::spawn_local(async move {
         while let Some(Turn { edition, taken }) = turns.recv().await {
             facing.turn_to(desks.desk(&edition));
             opens.turn_to(&edition.plan.listener);
+            if let (Some(ours), Some(also)) = (&ours, &also) {
+                also.turn_to(&ours.listener(&edition.plan.listener));
+            }
             asked.set(edition.plan.listener.timeouts.drain);
             // Fails when nobody waits for it.
             taken.send(()).ok();
         }
     });
-    door.serve::<N>(listener, front, &open).await;
+    let to_gateways = async {
+        if let (Some(among), Some(gateways)) = (among, gateways) {
+            among.serve::<N>(gateways, front.to_gateways(), &open).await;
+        }
+    };
+    join(door.serve::<N>(listener, front.clone(), &open), to_gateways).await;
     drain(patience.get(), &open, &running).await
+}
+
+type Listening<N> = (SocketAddr, (<N as Network>::Listener, Option<<N as Network>::Listener>));
+
+/// On the public address, and on that for gateways where there is one.
+fn listen<N: Network, R>(network: &N, address: SocketAddr, shared: &Shared<R>) -> Result<Listening<N>, Deaf> {
+    let public = &shared.edition.plan.listener.name;
+    let deaf = |listener: &str, address| {
+        let listener = listener.to_owned();
+        move |source| Deaf { listener, address, source }
+    };
+    let listener = network.listen(address).map_err(deaf(public, address))?;
+    let address = listener.address().map_err(deaf(public, address))?;
+    let gateways = shared
+        .ours
+        .as_ref()
+        .map(|ours| network.listen(ours.address).map_err(deaf(peers::NAME, ours.address)));
+    Ok((address, (listener, gateways.transpose()?)))
 }
 
 /// Makes the steps of each edition.
 struct Desks<N, R> {
     shared: Shared<R>,
+    network: N,
+    /// Connections to other gateways.
+    idle: Rc<peers::Idle>,
     pool: Rc<Pool<N>>,
     running: TaskTracker,
     /// Goes on counting from one edition to the next.
@@ -181,6 +239,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             in_flight: self.in_flight.now_at_most(share),
             per_client: PerClient { shares: shares.clone(), most: limits.per_client },
             hop: hop.clone(),
+            pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
             plan: edition.plan.clone(),
             running: self.running.clone(),
         };
@@ -193,8 +252,18 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             running: self.running.clone(),
             drain: self.shared.drain.clone(),
         };
+        let courier = self.shared.ours.clone().map(|ours| {
+            Rc::new(Courier {
+                network: self.network.clone(),
+                clock: clock.clone(),
+                ours,
+                plan: edition.plan.clone(),
+                metrics: metrics.clone(),
+                idle: self.idle.clone(),
+            })
+        });
         let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
-        let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward };
+        let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward, courier };
         let audience = self.shared.tellers.audience(&plan.log);
         Desk::new(R::stack(&self.shared, bench), metrics).telling(audience)
     }

@@ -38,11 +38,11 @@ pub enum NotBumped {
     Floor(#[from] NoFloor),
 }
 
-/// The base of the next era, above `seen`: whatever else is known of tokens that were given out.
+/// The highest epoch that is known: by ZooKeeper, and `seen` by anybody else.
 ///
 /// # Errors
 /// Nothing was changed, but for a node that was made and removed.
-pub async fn base(
+pub async fn highest(
     link: &impl Link,
     paths: &Paths,
     era: &Era,
@@ -50,18 +50,27 @@ pub async fn base(
     randomness: &dyn Randomness,
 ) -> Result<u64, NotBumped> {
     let floor = era::floor(link, paths, era, randomness).await?;
-    let highest = floor.max(seen).max(era.meta.suspect.unwrap_or_default()).max(era.meta.base);
-    highest.checked_add(STEP).filter(|base| *base <= HIGHEST_BASE).ok_or(NotBumped::TooHigh(highest))
+    Ok(floor.max(seen).max(era.meta.suspect.unwrap_or_default()))
 }
 
-/// Begins the era after `era`, with this base, if no gateway is registered: in one transaction with a look that nobody
-/// is. Gateways that wait for it take it up by themselves.
+/// Begins the era after `era`, with a base above `highest`, if no gateway is registered: in one transaction with a look
+/// that nobody is. Gateways that wait for it take it up by themselves. `name`: that of an installation that was wiped,
+/// which is to go on here.
 ///
 /// # Errors
 /// There is no new era, but where the error says that this is not known.
-pub async fn bump(link: &impl Link, paths: &Paths, era: &Era, base: u64) -> Result<Meta, NotBumped> {
+pub async fn bump(
+    link: &impl Link,
+    paths: &Paths,
+    era: &Era,
+    highest: u64,
+    name: Option<&str>,
+) -> Result<Meta, NotBumped> {
+    let base = highest.checked_add(STEP).filter(|base| *base <= HIGHEST_BASE);
+    let base = base.ok_or(NotBumped::TooHigh(highest))?;
     let (meta, members) = (paths.meta(), paths.members());
-    let next = Meta { era: era.meta.era + 1, base, suspect: None, ..era.meta.clone() };
+    let uuid = name.unwrap_or(&era.meta.uuid).to_owned();
+    let next = Meta { uuid, era: era.meta.era.saturating_add(1), base, suspect: None, ..era.meta.clone() };
     let data = serde_json::to_vec(&next).expect("plain fields serialise");
     let steps = [
         Step::Check { path: &meta, version: era.version },

@@ -39,7 +39,10 @@ pub(super) enum Ended {
     MetaChanged,
     #[error("the connection came back with another session id")]
     Swapped,
-    #[error("FG0503: ZooKeeper went back")]
+    #[error(
+        "FG0503: ZooKeeper went back, and nothing is granted: `fencegate era show -c <policy>` says how far, and \
+         `fencegate era bump` makes larger tokens"
+    )]
     RolledBack,
 }
 
@@ -60,7 +63,7 @@ pub(super) async fn keep<L: Link>(
         never = janitor => match never {},
         never = sweep::sweep_every(live) => match never {},
         never = others::watch(live, settings, every) => match never {},
-        // This session found it out, or another one of the process.
+        // This session found it out, or another one of the process: then the next session looks for itself.
         () = alarm.raised() => Ended::RolledBack,
         // Whoever found a node of another owner.
         () = live.over.cancelled() => Ended::Swapped,

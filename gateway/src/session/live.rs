@@ -1,6 +1,10 @@
 //! The session of the moment, as those see it who act under it, and as the rest of the gateway sees it.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +42,8 @@ pub struct Live<L> {
     pub sequence_limit: u32,
     pub metrics: SessionMetrics,
     pub(super) beaten: Notify,
+    /// A node of this session was not above what had been seen before.
+    pub(super) went_back: Cell<bool>,
 }
 
 impl<L: Link> Live<L> {
@@ -65,6 +71,7 @@ impl<L: Link> Live<L> {
             Ok(()) => Ok(epoch),
             Err(why) => {
                 self.proof.revoke();
+                self.went_back.set(true);
                 error!(code = "FG0503", %why, "lock.rolled_back");
                 self.memory.alarm();
                 Err(NotGranted::Lost)

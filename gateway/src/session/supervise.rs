@@ -1,6 +1,6 @@
 //! Makes a session, registers it, has it kept, and begins anew when it is over.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan;
 use tokio::{
@@ -97,7 +97,8 @@ pub async fn supervise<C: Connect>(
                     return farewell(&current).await;
                 }
                 give_up(&live, &current, &view, &settings, &ended);
-                if matches!(ended, Ended::RolledBack) {
+                // Only on its own evidence: another session may speak to servers of another ensemble.
+                if live.went_back.get() {
                     tokio::select! {
                         () = mark(&live.link, &live.paths, &era, &settings) => {}
                         () = stop.cancelled() => return,
@@ -141,9 +142,12 @@ fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings)
     let told = Arc::from(why.to_string());
     if let NotEstablished::WentBack(_) = why {
         error!(code = "FG0503", error = %why, "session.rolled_back");
-        settings.metrics.rolled_back(true);
-        settings.memory.alarm();
+        // Once: the others look for themselves, and go on where they find nothing.
+        if !matches!(*view.borrow(), View::RolledBack(_)) {
+            settings.memory.alarm();
+        }
         view.send_replace(View::RolledBack(told));
+        settings.metrics.rolled_back(true);
     } else {
         warn!(error = %why, "no ZooKeeper session");
         view.send_replace(View::Away(told));
@@ -171,7 +175,7 @@ async fn establish<C: Connect>(
     let link = connect.connect().await.map_err(NotEstablished::Connect)?;
     let rhythm = rhythm(settings, &link)?;
     let paths = Paths::below(&settings.policy.root);
-    if settings.init && settings.memory.installation().is_none() {
+    if settings.init && settings.memory.known().is_none() {
         let init = era::init(&link, &paths, &*settings.randomness).await.map_err(NotEstablished::Init)?;
         if init == Init::Made {
             info!(path = %paths.meta(), "installation made");
@@ -207,6 +211,7 @@ async fn establish<C: Connect>(
         sequence_limit: settings.sequence_limit,
         metrics: settings.metrics.clone(),
         beaten: Notify::new(),
+        went_back: Cell::new(false),
     };
     Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting), alarm }))
 }
@@ -243,7 +248,10 @@ async fn register(
     let before = settings.memory.highest();
     era::register(link, paths, era, member, &settings.member.data()).await?;
     let epoch = era::epoch_of(link, member, era.meta.base).await.map_err(NotEstablished::Registration)?;
-    let seen = settings.memory.saw(epoch.ok_or(NotEstablished::NoEpoch)?, before);
+    let epoch = epoch.ok_or(NotEstablished::NoEpoch)?;
+    // Another session of this process may have been faster, with another ensemble.
+    settings.memory.fits(&era.meta)?;
+    let seen = settings.memory.saw(epoch, before);
     if let Err(went_back) = seen {
         mark(link, paths, era, settings).await;
         return Err(went_back.into());

@@ -3,24 +3,42 @@
 //! Tokens are made of ZooKeeper's transaction numbers. An ensemble that was wiped, or restored from a backup, counts
 //! them a second time, and its tokens would lie below those that services have seen. Only who remembers can tell.
 
+mod folder;
+mod record;
 mod went_back;
+mod writer;
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tokio::sync::watch;
+use tracing::info;
 
-pub use self::went_back::WentBack;
-use crate::session::era::Meta;
+use self::{folder::Folder, writer::Bell};
+pub use self::{
+    folder::{Unusable, read},
+    record::Record,
+    went_back::WentBack,
+};
+use crate::{randomness::Randomness, session::era::Meta};
 
 /// Shared by all sessions of a process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
     /// The highest epoch that was seen: of lock nodes, whoever held them then, and of our own registrations.
     highest: AtomicU64,
+    /// Once a session has seen it.
     installation: Mutex<Option<Arc<Installation>>>,
+    /// What a process before us has written down.
+    before: Option<Record>,
+    /// Rung when something is to be written down.
+    bell: Option<Arc<Bell>>,
     /// Counts how often somebody found that ZooKeeper went back.
     alarms: watch::Sender<u64>,
 }
@@ -36,13 +54,58 @@ pub struct Installation {
 #[derive(Debug, Clone)]
 pub struct Alarm(watch::Receiver<u64>);
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self { highest: AtomicU64::new(0), installation: Mutex::default(), alarms: watch::Sender::new(0) }
-    }
+/// Why nothing can be remembered beyond the end of the process.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOpened {
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    #[error("start the thread that writes to `state_dir`: {0}")]
+    Thread(#[from] io::Error),
 }
 
 impl Memory {
+    /// With what is in the folder, and from then on is written to it. `failed` is called when that does not succeed.
+    ///
+    /// # Errors
+    /// What was written down before is not understood, or nothing can be written.
+    pub fn open(
+        path: &Path,
+        randomness: &dyn Randomness,
+        failed: impl Fn() + Send + 'static,
+    ) -> Result<Arc<Self>, NotOpened> {
+        let (folder, before) = Folder::claim(path, randomness)?;
+        let bell = Arc::<Bell>::default();
+        let memory = Arc::new(Self { bell: Some(bell.clone()), ..Self::recalling(before) });
+        info!(folder = %path.display(), highest = memory.highest(), "state.read");
+        let seen = memory.clone();
+        writer::start(folder, bell, move || seen.record(), failed)?;
+        Ok(memory)
+    }
+
+    /// With what a process before us has written down.
+    pub fn recalling(before: Option<Record>) -> Self {
+        let highest = before.as_ref().map_or(0, |record| record.highest);
+        Self { highest: AtomicU64::new(highest), before, ..Self::default() }
+    }
+
+    /// Has the last of it written down. At most a few seconds.
+    pub fn close(&self) {
+        if let Some(bell) = &self.bell {
+            bell.stop();
+        }
+    }
+
+    fn record(&self) -> Option<Record> {
+        let Installation { uuid, era } = (*self.installation()?).clone();
+        Some(Record { installation: uuid, era, highest: self.highest() })
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
     /// The highest epoch seen so far. Whoever makes a node asks *before* the create is sent: a transaction that begins
     /// now has a larger number than every one that was seen before.
     pub fn highest(&self) -> u64 {
@@ -58,6 +121,7 @@ impl Memory {
             return Err(WentBack::Epoch { epoch, highest: self.highest() });
         }
         self.highest.fetch_max(epoch, Ordering::AcqRel);
+        self.ring();
         Ok(())
     }
 
@@ -79,9 +143,9 @@ impl Memory {
         if meta.base >= highest {
             return Ok(());
         }
-        match self.installation() {
+        match self.known() {
             Some(known) if known.uuid != meta.uuid => {
-                Err(WentBack::Another { known: known.uuid.clone(), found: meta.uuid.clone(), highest })
+                Err(WentBack::Another { known: known.uuid, found: meta.uuid.clone(), highest })
             }
             Some(known) if known.era > meta.era => {
                 Err(WentBack::OlderEra { known: known.era, found: meta.era, highest })
@@ -90,18 +154,29 @@ impl Memory {
         }
     }
 
+    /// The installation that is served, or was by the process before us. Where there is one, none is made.
+    pub fn known(&self) -> Option<Installation> {
+        let before = || {
+            let record = self.before.as_ref()?;
+            Some(Installation { uuid: record.installation.clone(), era: record.era })
+        };
+        self.installation().map(|served| (*served).clone()).or_else(before)
+    }
+
     /// From now on this one is served.
     pub fn serves(&self, meta: &Meta) {
         let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
         let mut served = self.lock();
         if served.as_deref() != Some(&installation) {
             *served = Some(Arc::new(installation));
+            drop(served);
+            self.ring();
         }
     }
 
     /// Is the loss of `meta` one of what was there before?
     pub fn missed(&self, path: &str) -> Option<WentBack> {
-        self.installation().map(|_| WentBack::Gone { path: path.to_owned(), highest: self.highest() })
+        self.known().map(|_| WentBack::Gone { path: path.to_owned(), highest: self.highest() })
     }
 
     /// Every session of the process is to be given up: what one of them found out holds for all.

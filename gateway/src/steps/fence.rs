@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
+use self::elsewhere::Waited;
 use crate::{
     admin::{
         hot::Hot,
@@ -26,7 +27,9 @@ use crate::{
         keeper::{Keeper, Refused, Wish},
         slot::Waits,
     },
+    network::Network,
     once::{Admitted, Came},
+    peers::{Courier, Way},
     refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
     share::{Client as Who, Share, Shares},
@@ -43,8 +46,10 @@ use crate::{
 
 /// What the step works with.
 #[derive(Clone)]
-pub struct Fencing {
+pub struct Fencing<N> {
     pub keeper: Keeper,
+    /// Sends requests on to the gateways that keep their keys.
+    pub courier: Option<Rc<Courier<N>>>,
     pub edition: Arc<Edition>,
     pub guards: Arc<Guards>,
     /// Where tickets are signed.
@@ -60,13 +65,13 @@ pub struct Fencing {
     pub hot: Hot,
 }
 
-pub async fn fence<S: Serve<Held<Hold>>>(
-    fencing: &Fencing,
+pub async fn fence<N: Network, S: Serve<Held<Hold>>>(
+    fencing: &Fencing<N>,
     request: Detached<Keyed>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { mut request, mut client } = request;
-    let waits = elsewhere::waits(&request)?;
+    let waits = fencing.waits(&request)?;
     let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
     let plan = request.plan.clone();
     let fence = fenced.fence(&plan);
@@ -81,9 +86,12 @@ pub async fn fence<S: Serve<Held<Hold>>>(
         return observed(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let held = match fencing.acquire(&request, &fenced, fence, (left, waits), &mut client).await {
-            Ok(held) => Hold { share: share.clone(), ..held },
+        let held = match fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await {
+            Ok(Waited::Held(held)) => Hold { share: share.clone(), ..held },
+            // Counted until the answer is through, as one of ours is.
+            Ok(Waited::Answered(reply)) => {
+                return Ok((*reply).map(|body| body.keeping((share, fenced.running))));
+            }
             Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
         };
         // The rest of its body will not come.
@@ -145,7 +153,14 @@ fn held(request: Keyed, hold: Option<Hold>) -> Held<Hold> {
     Held { http, notes, plan, upstream, hold }
 }
 
-impl Fencing {
+/// Of a request that asked for its lock.
+enum Got {
+    Hold(Hold),
+    /// To the gateway that keeps the key.
+    Way(Way),
+}
+
+impl<N: Network> Fencing<N> {
     /// A request that waits for a lock may go on for a part of the drain; then it is better told to go elsewhere.
     async fn drained(&self, patience: Duration) {
         self.drain.cancelled().await;
@@ -241,7 +256,7 @@ impl Fencing {
         fence: &Fence,
         (wait, waits): (Duration, Waits),
         client: &mut Client,
-    ) -> Result<Hold, Refusal> {
+    ) -> Result<Got, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
@@ -260,7 +275,7 @@ impl Fencing {
         if let Some(tenure) = self.keeper.at_once(wish) {
             request.notes.waited.set(Some(Duration::ZERO));
             metrics.acquired(Acquired::Warm, fenced.mode, Duration::ZERO);
-            return Ok(held(tenure));
+            return Ok(Got::Hold(held(tenure)));
         }
         let (asked, waiting) = (Instant::now(), metrics.waiting());
         request.notes.asked.set(Some(asked));
@@ -285,9 +300,12 @@ impl Fencing {
             Err(refused) => Acquired::Refused(refused),
         };
         metrics.acquired(result, fenced.mode, asked.elapsed());
+        if let Err(Refused::Elsewhere(way)) = acquired {
+            return Ok(Got::Way(way));
+        }
         self.hot.waited(&fenced.keys, asked.elapsed(), acquired.is_err());
         match acquired {
-            Ok(tenure) => Ok(held(tenure)),
+            Ok(tenure) => Ok(Got::Hold(held(tenure))),
             Err(refused) => Err(refusal(&refused, fence.locked_status)),
         }
     }

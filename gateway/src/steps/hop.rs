@@ -42,7 +42,12 @@ pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Re
     let admitted = &mut request.request;
     let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);
     notes.hops.set(hop.name.hops(headers)?);
-    notes.client.set(Some(introduce(headers, peer, &hop.plan.listener.trusted)));
+    notes.client.set(Some(introduce(
+        headers,
+        peer,
+        &hop.plan.listener.trusted,
+        notes.forwarded.get().is_some(),
+    )));
     append(headers, VIA, hop.name.entry(received));
     let mut reply = next.serve(request).await?;
     let version = reply.version();
@@ -86,10 +91,15 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Names the client to the upstream, and returns it.
-fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust) -> IpAddr {
+///
+/// `gateway`: the peer is one of ours, so its own word on the hop before it counts; beyond that trust is asked as ever.
+fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: bool) -> IpAddr {
     let address = peer.address.ip().to_canonical();
-    let client = if trusted.contains(address) {
-        let client = trusted.client(address, entries(headers, &X_FORWARDED_FOR));
+    let client = if gateway || trusted.contains(address) {
+        let name = X_FORWARDED_FOR;
+        let mut named = entries(headers, &name);
+        let before = if gateway { named.next_back().and_then(|before| before.parse().ok()) } else { None };
+        let client = trusted.client(before.unwrap_or(address), named);
         if headers.contains_key(FORWARDED) {
             append(headers, FORWARDED, &value(format!("for={}", node(address))));
         }
@@ -200,7 +210,7 @@ mod tests {
             ("X-Request-Id", "stays"),
             ("From", "stays"),
         ]);
-        let client = introduce(&mut headers, &peer("192.0.2.1"), &Trust::default());
+        let client = introduce(&mut headers, &peer("192.0.2.1"), &Trust::default(), false);
         assert_eq!(client, "192.0.2.1".parse::<IpAddr>().expect("an address"));
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
@@ -220,11 +230,24 @@ mod tests {
             ("Forwarded", "for=198.51.100.7;proto=https"),
         ]);
         let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
-        let client = introduce(&mut headers, &peer("192.0.2.1"), &trusted);
+        let client = introduce(&mut headers, &peer("192.0.2.1"), &trusted, false);
         assert_eq!(client, "198.51.100.7".parse::<IpAddr>().expect("an address"));
         assert_eq!(text(&headers, "x-forwarded-for"), "203.0.113.9, 198.51.100.7, 192.0.2.1");
         assert_eq!(text(&headers, "x-forwarded-proto"), "https");
         assert_eq!(text(&headers, "forwarded"), "for=198.51.100.7;proto=https, for=192.0.2.1");
+    }
+
+    #[test]
+    fn a_gateway_names_the_client_that_it_serves_and_trust_goes_on_behind_it() {
+        for (trusted, client) in [(&[][..], "203.0.113.9"), (&["203.0.113.0/24"][..], "198.51.100.7")] {
+            let trusted = Trust::of(trusted.iter().map(|text| text.parse().expect("a network")).collect());
+            let mut headers = fields(&[("X-Forwarded-For", "198.51.100.7, 203.0.113.9")]);
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+            let named = introduce(&mut headers, &peer("192.0.2.1"), &trusted, true);
+            assert_eq!(named.to_string(), client);
+            assert_eq!(text(&headers, "x-forwarded-for"), "198.51.100.7, 203.0.113.9, 192.0.2.1");
+            assert_eq!(text(&headers, "x-forwarded-proto"), "https");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod claim;
 pub mod detach;
 pub mod fence;
 pub mod forward;
+pub mod forwarded;
 pub mod hop;
 pub mod hygiene;
 pub mod key;

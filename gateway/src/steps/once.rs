@@ -7,12 +7,13 @@ use tracing::info;
 use super::fence::Fencing;
 use crate::{
     failpoint,
+    network::Network,
     once::{Admitted, Came, Refused, Wanted},
     refusal::{Reason, Refusal},
     stage::{Client, Fenced, Hold, Keyed},
 };
 
-impl Fencing {
+impl<N: Network> Fencing<N> {
     /// `None` for what is no operation, or is remembered elsewhere.
     pub(super) async fn once(
         &self,

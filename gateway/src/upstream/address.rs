@@ -36,7 +36,7 @@ pub struct Address {
 }
 
 impl Address {
-    fn new(socket: SocketAddr, name: Arc<str>) -> Arc<Self> {
+    pub fn new(socket: SocketAddr, name: Arc<str>) -> Arc<Self> {
         Arc::new(Self { socket, name, gone: AtomicBool::new(false), dead: AtomicBool::new(false) })
     }
 

@@ -5,6 +5,7 @@ use std::any::type_name_of_val;
 use super::{
     Faults,
     asked::{self, How},
+    misplaced, shape,
     yaml::{Key, Node, Scalar, Value},
 };
 use crate::diagnose::{Code, Diagnostic, Place};
@@ -38,9 +39,9 @@ impl<'n> Block<'n> {
             Some((Value::Mapping(entries), _)) => entries,
             Some((Value::Unset, _)) => return None,
             Some((_, place)) => {
-                let fault =
-                    Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields")).at(place);
-                faults.push(fault);
+                let fault = Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields"));
+                let fields = Self::fields(place, faults, read);
+                faults.push(fault.at(place).remedy(shape::fields(&fields)));
                 return None;
             }
         };
@@ -49,6 +50,16 @@ impl<'n> Block<'n> {
         let value = read(&mut block);
         block.refuse_the_unknown();
         Some(value)
+    }
+
+    /// What a mapping would be asked for.
+    fn fields<T>(place: Place, faults: &'n Faults, read: impl FnOnce(&mut Self) -> T) -> Vec<&'static str> {
+        let known = faults.len();
+        let mut block = Self { what: String::new(), place, entries: &[], asked: Vec::new(), faults };
+        read(&mut block);
+        // What an empty one lacks is not what is wrong.
+        faults.forget(known);
+        block.asked
     }
 
     /// A mapping within this one; an absent one reads like an empty one.
@@ -65,11 +76,9 @@ impl<'n> Block<'n> {
         match self.find(name).map(|node| &node.value) {
             None | Some(Value::Unset) => &[],
             Some(Value::Mapping(entries)) => entries,
-            Some(_) => {
-                self.fault(
-                    name,
-                    Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names")),
-                );
+            Some(other) => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names"));
+                self.fault(name, fault.remedy(shape::names(other)));
                 &[]
             }
         }
@@ -120,15 +129,7 @@ impl<'n> Block<'n> {
             Value::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
-                let fault = match other {
-                    // Within a list these mean something else.
-                    Value::Scalar(one) if one.text.contains(['{', '}', '[', ']', ',']) => {
-                        fault.remedy(format!("write `[\"{}\"]`", one.text))
-                    }
-                    Value::Scalar(one) => fault.remedy(format!("write `[{}]`", one.text)),
-                    _ => fault,
-                };
-                self.fault(name, fault);
+                self.fault(name, fault.remedy(shape::list(other)));
                 None
             }
         }
@@ -148,7 +149,12 @@ impl<'n> Block<'n> {
                 Value::Unset => return None,
                 _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))),
             };
-            parsed.map_err(|fault| self.faults.push(fault.at(node.place))).ok()
+            let written = match &node.value {
+                Value::Scalar(scalar) => &*scalar.text,
+                _ => "",
+            };
+            let bad = |fault| self.faults.push(shape::without_braces(written, fault).at(node.place));
+            parsed.map_err(bad).ok()
         };
         // All of them are read before the first bad one ends it.
         let values: Vec<Option<T>> = items.iter().map(one).collect();
@@ -164,8 +170,9 @@ impl<'n> Block<'n> {
         match &self.find(name)?.value {
             Value::Scalar(scalar) => Some(scalar),
             Value::Unset => None,
-            _ => {
-                self.fault(name, Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value")));
+            other => {
+                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value"));
+                self.fault(name, fault.remedy(shape::single(other)));
                 None
             }
         }
@@ -190,7 +197,7 @@ impl<'n> Block<'n> {
         match parse(&scalar.text) {
             Ok(value) => Some(value),
             Err(fault) => {
-                self.fault(name, fault);
+                self.fault(name, shape::without_braces(&scalar.text, fault));
                 None
             }
         }
@@ -269,7 +276,10 @@ impl<'n> Block<'n> {
             if !self.asked.contains(&key.text.as_str()) {
                 let message = format!("{} has no field `{}`", self.what, key.text);
                 let fault = Diagnostic::new(Code::UnknownField, message).at(key.place);
-                self.faults.push(fault.known(&key.text, &self.asked, str::to_owned));
+                self.faults.push(match misplaced::remedy(&key.text, &self.what, &self.asked) {
+                    Some(remedy) => fault.remedy(remedy),
+                    None => fault.known(&key.text, &self.asked, str::to_owned),
+                });
             }
         }
     }

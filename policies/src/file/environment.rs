@@ -69,8 +69,16 @@ impl<'e> Filling<'e> {
     }
 }
 
+/// How what a key takes from a request begins.
+const SOURCES: [&str; 5] = ["path.", "query.", "header.", "host", "body:"];
+
 fn malformed(rest: &str) -> Diagnostic {
     let message = format!("`${{{rest}` names no variable of the environment");
+    let inside = rest.split('}').next().unwrap_or_default();
+    if SOURCES.iter().any(|source| inside.trim_start().starts_with(source)) {
+        let remedy = format!("a value of the request has no `$` before it: `{{{inside}}}`");
+        return Diagnostic::new(Code::BadVariable, message).remedy(remedy);
+    }
     let remedy = "write `${NAME}` or `${NAME:-default}`; to write a `${` itself, write `$${`";
     Diagnostic::new(Code::BadVariable, message).remedy(remedy)
 }

@@ -90,8 +90,11 @@ pub(super) fn fence(
     }
     route.value("fence", |text| match text {
         "none" => Ok(None),
-        _ => Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a fence"))
-            .remedy("write `none`, or a mapping with a `key`")),
+        _ => {
+            let key = if text.contains(['{', '/']) { text } else { "order/{path.order_id}" };
+            Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a fence"))
+                .remedy(format!("write `none`, or a mapping with a key: `{{key: \"{key}\"}}`")))
+        }
     })
 }
 

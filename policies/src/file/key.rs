@@ -141,6 +141,10 @@ fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnosti
         Why::Syntax(why) => {
             Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).remedy(*why)
         }
+        Why::UnknownSource(word) if word.starts_with('{') => {
+            let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
+            fault.remedy("a variable stands in single braces, such as `{path.id}`")
+        }
         Why::UnknownSource(word) => {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
             Diagnostic::new(Code::UnknownSource, message).known(word, &Source::WORDS, str::to_owned)
@@ -184,7 +188,8 @@ fn unbound(naming: &Naming, name: &str, bound: &[&str]) -> Diagnostic {
     let message = format!("the {what} of {route} uses `{{path.{name}}}`, which its path does not bind");
     let fault = Diagnostic::new(Code::UnboundVariable, message);
     match bound {
-        [] => fault.remedy("its path binds no variable"),
+        [] => fault
+            .remedy(format!("its path binds no variable: write `{{{name}}}` where the value stands in it")),
         _ => fault.known(name, bound, |name| format!("{{path.{name}}}")),
     }
 }

@@ -102,8 +102,15 @@ pub(super) fn limit(text: &str) -> Parsed<usize> {
 pub(super) fn address(text: &str) -> Parsed<SocketAddr> {
     text.parse().map_err(|_| {
         let message = format!("`{text}` is not an IP address and a port");
-        Diagnostic::new(Code::BadAddress, message)
-            .remedy("write both, such as `127.0.0.1:8080` or `[::1]:8080`")
+        let fault = Diagnostic::new(Code::BadAddress, message);
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        match (host, port.parse::<u16>()) {
+            ("localhost", Ok(port)) => fault.remedy(format!("write `127.0.0.1:{port}`")),
+            ("" | "*", Ok(port)) => {
+                fault.remedy(format!("write `127.0.0.1:{port}`, or `0.0.0.0:{port}` for all addresses"))
+            }
+            _ => fault.remedy("write both, such as `127.0.0.1:8080` or `[::1]:8080`"),
+        }
     })
 }
 

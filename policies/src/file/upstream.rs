@@ -63,7 +63,11 @@ impl<'n> Upstreams<'n> {
             self.all.iter().position(|entry| entry.name == name).map(UpstreamId).ok_or_else(|| {
                 let known: Vec<&str> = self.all.iter().map(|entry| entry.name).collect();
                 let fault = Diagnostic::new(Code::UnknownUpstream, format!("there is no upstream `{name}`"));
-                fault.known(name, &known, str::to_owned)
+                match known.is_empty() {
+                    true => fault
+                        .remedy(format!("add `upstreams: {{{name}: {{endpoints: [...], fencing: ...}}}}`")),
+                    false => fault.known(name, &known, str::to_owned),
+                }
             })
         })
     }

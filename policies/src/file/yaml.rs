@@ -111,13 +111,38 @@ fn refused(error: &Error) -> Diagnostic {
             let message = other.to_string();
             // The place is shown by itself.
             let message = message.split(" at line ").next().unwrap_or_default();
-            Diagnostic::new(Code::Syntax, format!("the file is not YAML: {message}"))
+            let diagnostic = Diagnostic::new(Code::Syntax, format!("the file is not YAML: {message}"));
+            match slip(message) {
+                Some(remedy) => diagnostic.remedy(remedy),
+                None => diagnostic,
+            }
         }
     };
     match error.location() {
         Some(location) if location != Location::UNKNOWN => diagnostic.at(place(&location, 1)),
         _ => diagnostic,
     }
+}
+
+/// What most often leads to such a message.
+fn slip(message: &str) -> Option<&'static str> {
+    const SLIPS: [(&str, &str); 5] = [
+        ("tabs disallowed", "indent with spaces: YAML takes no tabs there"),
+        (
+            "parsing a flow",
+            "within `{}` and `[]`, put quotes around a value with one of `{}[],`: `path: \"/v1/{id}\"`",
+        ),
+        (
+            "parsing a block",
+            "begin it in the same column as its neighbours, and close every quote and bracket above",
+        ),
+        ("mapping values are not allowed", "put quotes around a value that has `: ` in it"),
+        (
+            "cannot start any token",
+            "put quotes around a value that begins with one of `@`, `%` and the backquote",
+        ),
+    ];
+    SLIPS.iter().find(|(part, _)| message.contains(part)).map(|(_, remedy)| *remedy)
 }
 
 fn place(location: &Location, width: usize) -> Place {

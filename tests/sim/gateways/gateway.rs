@@ -2,19 +2,20 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-pub(super) use fencegate::lock::{keeper::Refused, tenure::Tenure};
 use fencegate::{
     admin::metrics::Metrics,
-    lock::{
-        keeper::{Keeper, Wish, keeper},
-        slot::Waits,
-    },
+    lock::keeper::{Keeper, Wish, keeper},
+    peers::{Pass, Reach},
     session::{
         clock::{Boot, Clock, SharedClock},
         evidence::Evidence,
         nameplate::Nameplate,
         supervise::Settings,
     },
+};
+pub(super) use fencegate::{
+    lock::{keeper::Refused, slot::Waits, tenure::Tenure},
+    peers::Way,
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
@@ -35,6 +36,7 @@ pub(super) const T: Duration = Duration::from_secs(2);
 
 pub(super) struct Gateway {
     door: Door,
+    pass: Pass,
     stop: CancellationToken,
     desks: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -59,6 +61,8 @@ pub(super) struct Want {
 pub(super) enum Keeping {
     Strict,
     Cached,
+    /// The same, and whoever would wait for another gateway is sent on to it.
+    SentOn,
 }
 
 /// May a tenure be acted under, at this moment?
@@ -112,11 +116,14 @@ impl Gateway {
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
         let (keeper, desks) = keeper(clock.clone(), scale.sessions);
         let (stop, memory) = (CancellationToken::new(), Arc::default());
+        let pass = Pass::new(&Dice::seeded(dice.next()));
+        let reach = Reach { address: "gw:1".to_owned(), pass: pass.clone() };
+        let member = Nameplate::reached_at(&plan, Some(reach));
         let run = |(number, desk): (usize, fencegate::lock::desk::Desk)| {
             let settings = Settings {
                 policy: plan.zookeeper.clone(),
                 gateway: "gw".to_owned(),
-                member: Nameplate::of(&plan),
+                member: member.clone(),
                 init: true,
                 sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
                 memory: Arc::clone(&memory),
@@ -127,11 +134,16 @@ impl Gateway {
             spawn_local(desk.run(ensemble.client(wire, T), Rc::new(settings), stop.clone()))
         };
         let desks = RefCell::new(desks.into_iter().enumerate().map(run).collect());
-        Self { door: Door { keeper, clock: clock.clone() }, stop, desks }
+        Self { door: Door { keeper, clock: clock.clone() }, pass, stop, desks }
     }
 
     pub(super) fn door(&self) -> Door {
         self.door.clone()
+    }
+
+    /// Is this the process that a way leads to?
+    pub(super) fn is_at(&self, way: &Way) -> bool {
+        self.pass == way.pass
     }
 
     /// Keys that it remembers.
@@ -154,17 +166,22 @@ impl Gateway {
 
 impl Door {
     /// As a request does: first what is at hand, then in line.
-    pub(super) async fn acquire(&self, want: &Want) -> Result<Tenure, Refused> {
+    pub(super) async fn acquire(&self, want: &Want, waits: Waits) -> Result<Tenure, Refused> {
         let hold = match want.keeping {
             Keeping::Strict => Hold::Strict,
-            Keeping::Cached => Hold::Cached(Caching::default()),
+            Keeping::Cached | Keeping::SentOn => Hold::Cached(Caching::default()),
         };
         let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
-        let wish = Wish { keys, mode, hold, wait, queue: QUEUE, waits: Waits::Here, route };
+        let wish = Wish { keys, mode, hold, wait, queue: QUEUE, waits, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,
         }
+    }
+
+    /// Nobody there keeps the key.
+    pub(super) fn forget(&self, key: &ResourceKey, way: &Way) {
+        self.keeper.forget(key, way);
     }
 
     /// The next sending under a tenure; `None`: it is closed.

@@ -15,7 +15,10 @@ use tokio::{
 use tracing::info;
 
 use super::{
-    gateway::{Clocks, Door, Gateway, Keeping, LEAST_WAIT, Mode, Scale, T, Tenure, Want, is_lock, key},
+    gateway::{
+        Clocks, Door, Gateway, Keeping, LEAST_WAIT, Mode, Refused, Scale, T, Tenure, Waits, Want, is_lock,
+        key,
+    },
     judge::Judge,
     storm::{self, Storm},
 };
@@ -41,6 +44,8 @@ pub(super) struct Place {
 /// How long accidents happen.
 const STORM: Duration = Duration::from_secs(15);
 const CALLERS: usize = 4;
+/// How often a request may be sent on.
+const TRIES: u32 = 3;
 /// Between two looks of the judge, who looks at every event besides.
 const LOOK: Duration = Duration::from_millis(25);
 
@@ -99,23 +104,60 @@ impl World {
     /// One request, from asking for its lock to giving it back.
     async fn request(&self, who: &str, place: &Place) {
         let want = self.want();
-        let door = place.gateway().door();
         let began = Instant::now();
         let gone = match self.dice.below(5) {
             0 => self.dice.within(&(Duration::ZERO..T)),
             _ => Duration::MAX,
         };
-        let acquired = timeout(gone, door.acquire(&want)).await;
-        if began.elapsed() > want.wait.max(LEAST_WAIT) + Duration::from_millis(1) {
+        let acquired = timeout(gone, self.acquire(who, place, &want)).await;
+        // Who comes back from another gateway asks once more, and each time ZooKeeper is given the time to answer.
+        let asked = if want.keeping == Keeping::SentOn { 1 + TRIES } else { 1 };
+        if began.elapsed() > want.wait.max(LEAST_WAIT * asked) + Duration::from_millis(1) {
             self.judge.find(format!("{who} waited {:?} for {want:?}", began.elapsed()));
         }
         match acquired {
-            Ok(Ok(tenure)) => self.work(who, place, &door, &want, tenure).await,
+            Ok(Ok((place, door, tenure))) => self.work(who, place, &door, &want, tenure).await,
             Ok(Err(refused)) => {
                 info!("{who} refused: {refused}");
                 sleep(self.dice.within(&(Duration::ZERO..T / 10))).await;
             }
             Err(_) => info!("{who} gone"),
+        }
+    }
+
+    /// Gets the lock here, or from the gateway that keeps it; which one that was.
+    async fn acquire<'a>(
+        &'a self,
+        who: &str,
+        here: &'a Place,
+        want: &Want,
+    ) -> Result<(&'a Place, Door, Tenure), Refused> {
+        let (began, here_door) = (Instant::now(), here.gateway().door());
+        let mut tries = if want.keeping == Keeping::SentOn { TRIES } else { 0 };
+        loop {
+            let want = Want { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
+            let waits = if tries > 0 && is_alone(&want) { Waits::Anywhere } else { Waits::Here };
+            let way = match here_door.acquire(&want, waits).await {
+                Err(Refused::Elsewhere(way)) => way,
+                other => return other.map(|tenure| (here, here_door, tenure)),
+            };
+            info!("{who} is sent on");
+            let there = self.gateways.iter().find(|place| place.gateway().is_at(&way));
+            let answer = match there {
+                // The wait goes along, and with it the process: its successor knows nothing of this.
+                Some(place) => {
+                    let door = place.gateway().door();
+                    door.acquire(&want, Waits::AtHolder).await.map(|tenure| (place, door, tenure))
+                }
+                None => Err(Refused::NotHolder),
+            };
+            match answer {
+                Err(Refused::NotHolder) => {
+                    here_door.forget(&want.keys[0], &way);
+                    tries -= 1;
+                }
+                answer => return answer,
+            }
         }
     }
 
@@ -155,7 +197,7 @@ impl World {
         Want {
             keys,
             mode: if dice.below(3) == 0 { Mode::Shared } else { Mode::Exclusive },
-            keeping: if dice.below(2) == 0 { Keeping::Strict } else { Keeping::Cached },
+            keeping: *dice.one_of(&[Keeping::Strict, Keeping::Cached, Keeping::SentOn, Keeping::SentOn]),
             wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]),
         }
     }
@@ -190,7 +232,7 @@ impl World {
                 self.keys.iter().flat_map(|key| [(key, Keeping::Strict), (key, Keeping::Cached)])
             {
                 let want = Want { keys: vec![key.clone()], mode: Mode::Exclusive, keeping, wait: T * 2 };
-                match self.gateways[at].gateway().door().acquire(&want).await {
+                match self.gateways[at].gateway().door().acquire(&want, Waits::Here).await {
                     Ok(tenure) => tenure.known(),
                     Err(refused) => self.judge.find(format!("gateway {at} in the calm: {want:?}: {refused}")),
                 }
@@ -213,6 +255,11 @@ impl World {
             self.judge.find("sessions are left open".to_owned());
         }
     }
+}
+
+/// What is never sent on waits for several keys, or beside others.
+fn is_alone(want: &Want) -> bool {
+    want.keys.len() == 1 && want.mode == Mode::Exclusive
 }
 
 impl Place {

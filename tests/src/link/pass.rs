@@ -23,6 +23,10 @@ use super::{Fate, Operation, Shared, State, Trap};
 impl Operation {
     /// Numbers of the ZooKeeper protocol; only what names a lock node counts.
     pub(super) fn of(message: &[u8]) -> Option<Self> {
+        const META: &[u8] = b"\"base\":";
+        if word(message, 2) == Some(14) && message.windows(META.len()).any(|part| part == META) {
+            return Some(Self::Era);
+        }
         let lock_node = |name: &[u8]| name == b"-w-" || name == b"-r-";
         message.windows(3).any(lock_node).then_some(())?;
         match word(message, 2)? {

@@ -37,6 +37,7 @@ pub struct SessionMetrics {
     lost: IntCounterVec,
     mismatch: IntGauge,
     rolled_back: IntGaugeVec,
+    state_failures: IntCounter,
 }
 
 /// Dispatches under one tenure.
@@ -90,6 +91,10 @@ impl SessionMetrics {
                 "1 while a session is refused because ZooKeeper was wiped or restored to an older state.",
                 &["session"],
             ),
+            state_failures: families.register(IntCounter::new(
+                "state_write_failures_total",
+                "Writes to `state_dir` that failed: a restart would know less than this process.",
+            )),
             mismatch: families.register(IntGauge::new(
                 "config_mismatch",
                 "Gateways of this installation that lock other keys.",
@@ -186,6 +191,11 @@ impl SessionMetrics {
     /// The connection is back.
     pub fn reconnected(&self) {
         self.reconnects.inc();
+    }
+
+    /// What was seen could not be written down.
+    pub fn state_failed(&self) {
+        self.state_failures.inc();
     }
 
     /// Whether a session is refused because ZooKeeper went back.

@@ -92,6 +92,29 @@ impl Acquired<'_> {
 /// Another gateway keeps the key, and is asked instead.
 const SENT_ON: (&str, &str) = ("forwarded", "yes");
 
+/// What came of sending a request on to the gateway that keeps its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarding {
+    /// That gateway's answer was passed on.
+    Answered,
+    /// Nothing was dispatched, and it queued here.
+    Back,
+    /// Nobody knows what came of it.
+    Unknown,
+}
+
+impl Forwarding {
+    pub(super) const ALL: [Self; 3] = [Self::Answered, Self::Back, Self::Unknown];
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Back => "back",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// All that can be counted of asking for locks: mode, and what came of it.
 pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
     let refused = [
@@ -227,6 +250,10 @@ impl RouteMetrics {
 
     pub fn rejected(&self, reason: Reason) {
         self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
+    }
+
+    pub fn forwarded(&self, result: Forwarding) {
+        self.all.forwarded.with_label_values(&[&*self.name, result.word()]).inc();
     }
 
     pub fn outcome_unknown(&self) {

@@ -161,9 +161,13 @@ async fn members<L: Link>(live: &Live<L>) -> Result<Vec<Registered>, Untold> {
             Ok((data, _)) => (data, ()),
         };
         let (gateway, session) = name.rsplit_once('-')?;
-        let member = serde_json::from_slice::<Member>(&data).ok();
-        let (version, plan) = member.map(|member| (member.version, member.plan)).unzip();
-        Some(Registered { gateway: gateway.to_owned(), session: session.to_owned(), version, plan })
+        let (gateway, session) = (gateway.to_owned(), session.to_owned());
+        let Some(Member { version, plan, peer, .. }) = serde_json::from_slice(&data).ok() else {
+            return Some(Registered { gateway, session, version: None, plan: None, peer: None });
+        };
+        // Not the pass that stands beside it.
+        let peer = peer.map(|reach| reach.address);
+        Some(Registered { gateway, session, version: Some(version), plan: Some(plan), peer })
     });
     Ok(registered.filter(|one| one.session.len() == SESSION_DIGITS).collect())
 }

@@ -289,4 +289,7 @@ fn an_idle_tenure_ends_at_once_for_who_waits_elsewhere_but_not_for_who_only_look
     assert_eq!(reached.due(now + GRACE), Due::End, "it waits indeed");
     reached.uncontended();
     assert!(matches!(reached.due(now + GRACE), Due::Keep(_)), "it has gone again");
+    reached.contended(now + GRACE);
+    reached.waited_for();
+    assert_eq!(reached.due(now + GRACE), Due::End, "readers are not sent on");
 }

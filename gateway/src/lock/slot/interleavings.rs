@@ -98,7 +98,7 @@ fn attend(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
         if let Some(wanted) = slot.wanted() {
             epoch += 1;
             slot.granted(grant(epoch).0, wanted);
-            slot.contended();
+            slot.contended(false);
         }
         while !slot.take_if_due(|_| {}) {
             slot.start_waiting();

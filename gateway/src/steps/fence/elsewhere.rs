@@ -1,27 +1,85 @@
 //! Requests that are not served where they came in: another gateway keeps their key.
+//!
+//! A request is sent on by the gateway that its client asked, and by no other. So two gateways that take each other for
+//! the holder send nothing in a circle: the one that is asked says that it is not, and the request is back where it
+//! came from. There it may be sent on again only to whom ZooKeeper names next, and only a few times.
 
-use fencegate_policies::plan::{Enforce, Fence, Hold, Mode};
+use fencegate_policies::plan::{Enforce, Fence, Forward, Hold, Mode};
 use tokio::time::Instant;
 
+use super::{Fencing, Got};
 use crate::{
+    body::Reply,
     lock::slot::Waits,
+    network::Network,
+    peers::Carried,
     refusal::{Reason, Refusal},
-    stage::{Fenced, Keyed},
+    stage::{self, Client, Fenced, Keyed},
+    steps::upgrade::Wanted,
 };
 
-/// Where a request may wait for its key.
-///
-/// # Errors
-/// Another gateway has sent it here, and by our plan it is not about that one key alone.
-pub(super) fn waits(request: &Keyed) -> Result<Waits, Refusal> {
-    let Some(forwarded) = request.notes.forwarded.get() else { return Ok(Waits::Here) };
-    let agrees = |fenced: &Fenced| {
-        let one = matches!(&*fenced.keys, [key] if key.as_str() == forwarded.key);
-        one && is_kept(fenced, fenced.fence(&request.plan))
-    };
-    match &request.fenced {
-        Some(fenced) if agrees(fenced) => Ok(Waits::AtHolder),
-        _ => Err(Refusal::new(Reason::NotHolder, "by our plan it does not wait for that key alone")),
+/// What came of waiting for a key.
+pub(super) enum Waited {
+    Held(stage::Hold),
+    /// Another gateway has served it.
+    Answered(Box<Reply>),
+}
+
+/// How often a request is sent on: a holder may be gone when it arrives, and the next one as well. Then it queues here.
+/// Queueing at once would not do: it would make every holder yield to this gateway, and those who wait there come back
+/// in their turn.
+const SENDINGS: u32 = 3;
+
+impl<N: Network> Fencing<N> {
+    /// Where a request may wait for its key.
+    ///
+    /// # Errors
+    /// Another gateway has sent it here, and by our plan it is not about that one key alone.
+    pub(super) fn waits(&self, request: &Keyed) -> Result<Waits, Refusal> {
+        let alone = |fenced: &&Fenced| is_kept(fenced, fenced.fence(&request.plan));
+        let kept = request.fenced.as_ref().filter(alone);
+        match (request.notes.forwarded.get(), kept) {
+            (Some(forwarded), Some(fenced)) if fenced.keys[0].as_str() == forwarded.key => {
+                Ok(Waits::AtHolder)
+            }
+            (Some(_), _) => {
+                Err(Refusal::new(Reason::NotHolder, "by our plan it does not wait for that key alone"))
+            }
+            (None, Some(fenced)) if self.courier.is_some() => Ok(leaves(request, fenced)),
+            (None, _) => Ok(Waits::Here),
+        }
+    }
+
+    /// Waits for the key here, or has the gateway serve the request that keeps it.
+    pub(super) async fn wait(
+        &self,
+        request: &Keyed,
+        fenced: &Fenced,
+        fence: &Fence,
+        (deadline, mut waits): (Instant, Waits),
+        client: &mut Client,
+    ) -> Result<Waited, Refusal> {
+        let (key, mut sendings) = (&fenced.keys[0], 0);
+        loop {
+            let left = || deadline.saturating_duration_since(Instant::now());
+            let way = match self.acquire(request, fenced, fence, (left(), waits), client).await? {
+                Got::Hold(hold) => return Ok(Waited::Held(hold)),
+                Got::Way(way) => way,
+            };
+            let Some(courier) = &self.courier else { continue };
+            match courier.carry(&way, key, request, left(), client).await {
+                Carried::Answered(reply) => return Ok(Waited::Answered(Box::new(reply))),
+                Carried::Refused(refusal) => return Err(refusal),
+                Carried::Back(why) => {
+                    self.keeper.forget(key, &way);
+                    sendings += 1;
+                    // Nobody else is better off where a gateway is in trouble, or cannot be reached.
+                    if why != Reason::NotHolder.word() || sendings == SENDINGS {
+                        waits = Waits::Here;
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -29,6 +87,15 @@ pub(super) fn waits(request: &Keyed) -> Result<Waits, Refusal> {
 fn is_kept(fenced: &Fenced, fence: &Fence) -> bool {
     let cached = matches!(fence.hold, Hold::Cached(_)) && fenced.keys.len() == 1;
     cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforce::Refuse
+}
+
+/// What is sent on has to be here in full, to be still here when it comes back; and what follows a switch of protocols
+/// is not a request any more.
+fn leaves(request: &Keyed, fenced: &Fenced) -> Waits {
+    let sends = fenced.fence(&request.plan).forward == Forward::Holder;
+    let whole = request.http.body().again().is_some();
+    let switches = request.http.extensions().get::<Wanted>().is_some();
+    if sends && whole && !switches { Waits::Anywhere } else { Waits::Here }
 }
 
 /// Where another gateway has sent it: not longer than it would wait there.

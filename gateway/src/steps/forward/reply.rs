@@ -1,11 +1,10 @@
 //! The answer of an upstream on its way back, and the connection that the rest of it comes from.
 
-use std::{future::poll_fn, pin::Pin, time::Duration};
+use std::time::Duration;
 
-use bytes::Bytes;
 use hyper::{
     HeaderMap, Response, StatusCode, Version,
-    body::{Body as _, Incoming},
+    body::Incoming,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 use tracing::warn;
@@ -24,8 +23,6 @@ pub(super) struct Answer<'a> {
     pub(super) lend: Lend,
     pub(super) plan: &'a Planned,
 }
-
-const LONGEST_REFUSAL: usize = 64 << 10;
 
 impl Answer<'_> {
     /// `fenced`: whoever reads it to its end gives the connection back.
@@ -49,15 +46,9 @@ impl Answer<'_> {
 
     /// A refusal of a guard is read to its end, so that the connection can be used again. It is short.
     pub(super) async fn spent(self) {
-        let mut body = self.reply(true).into_body();
-        let mut left = LONGEST_REFUSAL;
-        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-            if left == 0 {
-                return;
-            }
+        if let Some(body) = self.reply(true).into_body().spent().await {
+            body.settled().await;
         }
-        body.settled().await;
     }
 }
 

@@ -1,0 +1,329 @@
+//! The folder that outlives the process: a record per process, so that no process ever writes over another one's.
+//!
+//! In a rolling restart two processes have one folder for a while, and one of them may be frozen. Each locks a file of
+//! its own for as long as it lives and writes its own record; what is remembered is the highest of all. Who starts
+//! takes over what it finds, and then removes the records of those that have ended.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+use tracing::warn;
+
+use super::record::{Record, Unreadable};
+use crate::randomness::{Guid, Randomness};
+
+/// A place in the folder, for as long as it is kept.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    name: Guid,
+    /// Locked until it is closed, at the latest by the kernel.
+    _lock: File,
+}
+
+/// Why the folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    #[error(
+        "FG0519: `state_dir`: {}: {why}; put back a copy of it; if there is none, move it away and begin the next era: \
+         `fencegate era bump -c <policy> --at-least E`, with an E not below any token seen by guards and services",
+        path.display()
+    )]
+    Damaged { path: PathBuf, why: Unreadable },
+    #[error(
+        "FG0519: `state_dir`: {}: {why}; start the gateway's newer version again, or move the file away and begin the \
+         next era: `fencegate era bump -c <policy> --at-least E`",
+        path.display()
+    )]
+    Newer { path: PathBuf, why: Unreadable },
+    #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(
+        "FG0514: `state_dir`: write {}: {source}; make the folder, and give it to the user that the gateway runs as",
+        path.display()
+    )]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// How the files of one process begin, and what they are.
+const PREFIX: &str = "seen-";
+const RECORD: &str = ".json";
+const LOCK: &str = ".lock";
+const DRAFT: &str = ".draft";
+
+/// How often the folder is looked through anew because a file went that was just seen.
+const ROUNDS: usize = 16;
+
+/// What all processes together have written down. `None`: nothing yet.
+pub fn read(folder: &Path) -> Result<Option<Record>, Unusable> {
+    for _ in 0..ROUNDS {
+        if let Some(records) = read_once(folder)? {
+            return Ok(records.into_iter().map(|(_, record)| record).max_by_key(|record| record.highest));
+        }
+    }
+    let source = io::Error::other("files came and went too often");
+    Err(Unusable::Read { path: folder.to_owned(), source })
+}
+
+/// `None`: a file went meanwhile. Then another one holds what it said.
+fn read_once(folder: &Path) -> Result<Option<Vec<(Guid, Record)>>, Unusable> {
+    let mut records = Vec::new();
+    for name in names(folder, RECORD)? {
+        let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
+        match fs::read(&path) {
+            Ok(bytes) => records.push((name, parse(path, &bytes)?)),
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Unusable::Read { path, source }),
+        }
+    }
+    Ok(Some(records))
+}
+
+fn parse(path: PathBuf, bytes: &[u8]) -> Result<Record, Unusable> {
+    Record::parse(bytes).map_err(|why| match why {
+        Unreadable::Newer(_) => Unusable::Newer { path, why },
+        Unreadable::Damaged(_) => Unusable::Damaged { path, why },
+    })
+}
+
+/// Of those who have a file of this kind.
+fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, Unusable> {
+    let failed = |source| Unusable::Read { path: folder.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(kind));
+        names.extend(name.and_then(Guid::parse));
+    }
+    Ok(names)
+}
+
+impl Folder {
+    /// Takes a place, and what was written down by whoever was here before. It is written down again under our name
+    /// before anything else is removed.
+    ///
+    /// # Errors
+    /// Something there is not understood, or nothing can be written: what is not remembered cannot be compared with.
+    pub(super) fn claim(
+        path: &Path,
+        randomness: &dyn Randomness,
+    ) -> Result<(Self, Option<Record>), Unusable> {
+        let folder = Self::enter(path, randomness)?;
+        let record = read(path)?;
+        if let Some(record) = &record {
+            let written = folder.write(record);
+            written.map_err(|source| Unusable::Write { path: path.to_owned(), source })?;
+        }
+        folder.tidy(record.as_ref());
+        Ok((folder, record))
+    }
+
+    fn enter(path: &Path, randomness: &dyn Randomness) -> Result<Self, Unusable> {
+        let failed = |source| Unusable::Write { path: path.to_owned(), source };
+        for _ in 0..ROUNDS {
+            let name = Guid::new(randomness);
+            let lock = path.join(format!("{PREFIX}{name}{LOCK}"));
+            let file = OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
+            // Somebody who tidies up may have taken it for a dead one's, before it was locked.
+            if is_locked(&file).map_err(failed)? && is_there(&file, &lock) {
+                return Ok(Self { path: path.to_owned(), name, _lock: file });
+            }
+        }
+        Err(failed(io::Error::other("its files are taken away")))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Durable when it returns. A crash leaves the old record or the new one, never a part.
+    pub(super) fn write(&self, record: &Record) -> io::Result<()> {
+        let draft = self.file(DRAFT);
+        let mut file = File::create(&draft)?;
+        file.write_all(&record.to_bytes())?;
+        file.sync_all()?;
+        fs::rename(&draft, self.file(RECORD))?;
+        File::open(&self.path)?.sync_all()
+    }
+
+    fn file(&self, kind: &str) -> PathBuf {
+        self.path.join(format!("{PREFIX}{}{kind}", self.name))
+    }
+
+    /// Removes what ended processes have left, as far as `ours` says no less.
+    fn tidy(&self, ours: Option<&Record>) {
+        // Of some there is no record: they ended before they had seen anything.
+        let all = [RECORD, LOCK].map(|kind| names(&self.path, kind).unwrap_or_default());
+        for name in all.into_iter().flatten() {
+            if name != self.name
+                && let Err(error) = remove(&self.path, name, ours)
+            {
+                warn!(%error, folder = %self.path.display(), "a record of an ended process is left");
+            }
+        }
+    }
+}
+
+fn remove(folder: &Path, name: Guid, ours: Option<&Record>) -> io::Result<()> {
+    let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
+    // Kept open until all is gone.
+    let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
+        Ok(lock) if !is_locked(&lock)? => return Ok(()),
+        Ok(lock) => Some(lock),
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    // It may have written between our look and its end.
+    let says_no_more = |record: Record| ours.is_some_and(|ours| record.highest <= ours.highest);
+    match fs::read(file(RECORD)) {
+        Ok(bytes) if Record::parse(&bytes).is_ok_and(says_no_more) => fs::remove_file(file(RECORD))?,
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => {}
+        Ok(_) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    drop(fs::remove_file(file(DRAFT)));
+    drop(fs::remove_file(file(LOCK)));
+    drop(lock);
+    Ok(())
+}
+
+/// Whether we have the lock now; nobody is waited for.
+fn is_locked(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_there(file: &File, path: &Path) -> bool {
+    let of = |found: &fs::Metadata| (found.dev(), found.ino());
+    matches!((file.metadata(), fs::metadata(path)), (Ok(ours), Ok(theirs)) if of(&ours) == of(&theirs))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::randomness::SystemRandomness;
+
+    fn record(highest: u64) -> Record {
+        Record { installation: "ours".into(), era: 0, highest }
+    }
+
+    fn claim(home: &TempDir) -> (Folder, Option<Record>) {
+        Folder::claim(home.path(), &SystemRandomness).expect("a folder of our own")
+    }
+
+    fn files(home: &TempDir, kind: &str) -> usize {
+        let all = fs::read_dir(home.path()).expect("readable");
+        all.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().to_string_lossy().ends_with(kind)))
+            .count()
+    }
+
+    #[test]
+    fn what_one_process_writes_the_next_one_finds() {
+        let home = TempDir::new().expect("a folder");
+        let (first, found) = claim(&home);
+        assert_eq!(found, None);
+        first.write(&record(7)).expect("written");
+        first.write(&record(9)).expect("written");
+        drop(first);
+        let (_second, found) = claim(&home);
+        assert_eq!(found, Some(record(9)));
+        assert_eq!(
+            (files(&home, RECORD), files(&home, LOCK), files(&home, DRAFT)),
+            (1, 1, 0),
+            "the first one's"
+        );
+    }
+
+    #[test]
+    fn an_older_process_that_still_writes_takes_nothing_from_the_newer_one() {
+        let home = TempDir::new().expect("a folder");
+        let (older, _) = claim(&home);
+        older.write(&record(10)).expect("written");
+        let (newer, found) = claim(&home);
+        assert_eq!(found, Some(record(10)));
+        newer.write(&record(50)).expect("written");
+        // It was frozen, and goes on.
+        older.write(&record(12)).expect("written");
+        assert_eq!(read(home.path()).expect("readable"), Some(record(50)));
+        assert_eq!(files(&home, RECORD), 2);
+        drop((newer, older));
+        let (_last, found) = claim(&home);
+        assert_eq!(found, Some(record(50)));
+        assert_eq!(files(&home, RECORD), 1, "both have ended");
+    }
+
+    #[test]
+    fn a_newer_process_that_has_ended_leaves_what_it_saw_to_the_older_one_s_successor() {
+        let home = TempDir::new().expect("a folder");
+        let (older, _) = claim(&home);
+        older.write(&record(10)).expect("written");
+        let (newer, _) = claim(&home);
+        older.write(&record(70)).expect("written");
+        drop(newer);
+        drop(older);
+        assert_eq!(claim(&home).1, Some(record(70)));
+    }
+
+    #[test]
+    fn those_that_ended_before_they_saw_anything_leave_nothing() {
+        let home = TempDir::new().expect("a folder");
+        for _ in 0..3 {
+            drop(claim(&home));
+        }
+        let alive = claim(&home);
+        assert_eq!((files(&home, LOCK), files(&home, RECORD)), (1, 0));
+        drop(claim(&home));
+        assert_eq!(files(&home, LOCK), 2, "who lives keeps its place");
+        drop(alive);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_with_its_place_and_left_alone() {
+        let home = TempDir::new().expect("a folder");
+        let path = home.path().join(format!("{PREFIX}{}{RECORD}", Guid::new(&SystemRandomness)));
+        for (bytes, word) in [(&b"{\"form"[..], "damaged"), (b"{\"format\":9}", "format 9"), (b"", "damaged")]
+        {
+            fs::write(&path, bytes).expect("written");
+            let why = Folder::claim(home.path(), &SystemRandomness).expect_err("not understood").to_string();
+            assert!(why.starts_with("FG0519: ") && why.contains(word), "{why}");
+            assert!(why.contains(&path.display().to_string()) && why.contains("era bump"), "{why}");
+            assert_eq!(fs::read(&path).expect("still there"), bytes);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_or_no_folder_is_said() {
+        let home = TempDir::new().expect("a folder");
+        let file = home.path().join("file");
+        fs::write(&file, "").expect("written");
+        for folder in [home.path().join("none"), file] {
+            let why = Folder::claim(&folder, &SystemRandomness).expect_err("no folder").to_string();
+            assert!(why.starts_with("FG0514: ") && why.contains(&folder.display().to_string()), "{why}");
+        }
+    }
+
+    #[test]
+    fn files_of_others_are_neither_read_nor_removed() {
+        let home = TempDir::new().expect("a folder");
+        for name in ["seen-.json", "seen-x.json", "guard.redb", "seen.json"] {
+            fs::write(home.path().join(name), "not ours").expect("written");
+        }
+        let (folder, found) = claim(&home);
+        folder.write(&record(1)).expect("written");
+        drop(folder);
+        assert_eq!((found, claim(&home).1), (None, Some(record(1))));
+        assert!(
+            ["seen-.json", "seen-x.json", "guard.redb"].iter().all(|name| home.path().join(name).exists())
+        );
+    }
+}

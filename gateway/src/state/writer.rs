@@ -1,0 +1,170 @@
+//! Writes down what was seen, on a thread of its own: no session waits for a disk.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use tracing::{error, info};
+
+use super::{folder::Folder, record::Record};
+
+/// Rung whenever something was seen; heard by the writer.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    state: Mutex<Rung>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rung {
+    due: bool,
+    stop: bool,
+    /// The writer has ended.
+    ended: bool,
+}
+
+/// Between two writes: what was seen is on the disk this much later, and the time that a write takes.
+const PACE: Duration = Duration::from_millis(500);
+
+/// How long a process that stops waits for its last write.
+const LAST: Duration = Duration::from_secs(2);
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        let mut state = self.lock();
+        if !state.due {
+            state.due = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Has the last of it written down, and waits for that, for a while: a disk may hang.
+    pub(super) fn stop(&self) {
+        let mut state = self.lock();
+        state.stop = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_timeout_while(state, LAST, |state| !state.ended));
+    }
+
+    /// Until something is to be written, and whether it is the last. `None`: there is nothing, and nothing will come.
+    fn heard(&self) -> Option<bool> {
+        let waiting = self.changed.wait_while(self.lock(), |state| !state.due && !state.stop);
+        let mut state = waiting.unwrap_or_else(PoisonError::into_inner);
+        let last = state.stop;
+        std::mem::take(&mut state.due).then_some(last)
+    }
+
+    /// So that a busy gateway does not write for each of its locks.
+    fn rest(&self) {
+        drop(self.changed.wait_timeout_while(self.lock(), PACE, |state| !state.stop));
+    }
+
+    /// What could not be written is due again.
+    fn again(&self) {
+        self.lock().due = true;
+    }
+
+    fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rung> {
+        // Three flags, each set on its own.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes what `seen` gives whenever the bell rings, until it is stopped. `failed`: counts writes that failed; what
+/// was to be written is tried again, and everything else goes on.
+pub(super) fn start(
+    folder: Folder,
+    bell: Arc<Bell>,
+    seen: impl Fn() -> Option<Record> + Send + 'static,
+    failed: impl Fn() + Send + 'static,
+) -> std::io::Result<()> {
+    let write = move || {
+        let mut fails = false;
+        while let Some(last) = bell.heard() {
+            let Some(record) = seen() else { continue };
+            match folder.write(&record) {
+                Ok(()) if fails => {
+                    fails = false;
+                    info!(folder = %folder.path().display(), "state.written_again");
+                }
+                Ok(()) => {}
+                Err(why) => {
+                    failed();
+                    if !fails {
+                        error!(code = "FG0514", folder = %folder.path().display(), %why, "state.not_written");
+                    }
+                    fails = true;
+                    if last {
+                        break;
+                    }
+                    bell.again();
+                }
+            }
+            bell.rest();
+        }
+        bell.end();
+    };
+    thread::Builder::new().name("state".into()).spawn(write).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{randomness::SystemRandomness, state::folder};
+
+    #[test]
+    fn the_last_that_was_seen_is_written_before_the_process_ends() {
+        let home = TempDir::new().expect("a folder");
+        let (place, _) = Folder::claim(home.path(), &SystemRandomness).expect("our own");
+        let (bell, seen) = (Arc::<Bell>::default(), Arc::new(AtomicU64::new(0)));
+        let highest = seen.clone();
+        let record = move || {
+            Some(Record { installation: "i".into(), era: 0, highest: highest.load(Ordering::Acquire) })
+        };
+        start(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
+        for epoch in 1..=1000 {
+            seen.store(epoch, Ordering::Release);
+            bell.ring();
+        }
+        bell.stop();
+        assert_eq!(folder::read(home.path()).expect("readable").map(|record| record.highest), Some(1000));
+    }
+
+    #[test]
+    fn a_folder_that_went_is_counted_and_holds_nothing_up() {
+        let home = TempDir::new().expect("a folder");
+        let path = home.path().join("state");
+        std::fs::create_dir(&path).expect("made");
+        let (place, _) = Folder::claim(&path, &SystemRandomness).expect("our own");
+        std::fs::remove_dir_all(&path).expect("removed");
+        let (bell, failures) = (Arc::<Bell>::default(), Arc::new(AtomicU64::new(0)));
+        let (told, counted) = std::sync::mpsc::channel();
+        let record = || Some(Record { installation: "i".into(), era: 0, highest: 1 });
+        let (count, seen) = (failures.clone(), told);
+        let failed = move || {
+            count.fetch_add(1, Ordering::AcqRel);
+            seen.send(()).ok();
+        };
+        start(place, bell.clone(), record, failed).expect("a thread");
+        bell.ring();
+        counted.recv().expect("it fails");
+        std::fs::create_dir(&path).expect("made again");
+        bell.stop();
+        assert_eq!(
+            folder::read(&path).expect("readable").map(|record| record.highest),
+            Some(1),
+            "tried again"
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! Says of a field that does not exist where it stands that it exists elsewhere, or that a space is missing.
+
+/// Fields that are often written one level too high or too low.
+struct Home {
+    name: &'static str,
+    fields: &'static [&'static str],
+    /// How messages begin to call the mappings in which one would look for them.
+    near: &'static [&'static str],
+}
+
+const HOMES: [Home; 6] = [
+    Home {
+        name: "fence",
+        fields: &[
+            "key",
+            "keys",
+            "wait",
+            "queue",
+            "hold",
+            "forward",
+            "mode",
+            "enforce",
+            "once",
+            "locked_status",
+            "large_bodies",
+        ],
+        near: &["route ", "a route", "`match`", "`hold`", "`once`"],
+    },
+    Home {
+        name: "hold",
+        fields: &["linger", "max_local", "max_hold", "max_tenure"],
+        near: &["route ", "a route", "`fence`", "`defaults`", "the policy"],
+    },
+    Home {
+        name: "match",
+        fields: &["path", "methods", "hosts", "headers", "query"],
+        near: &["route ", "a route", "`fence`"],
+    },
+    Home {
+        name: "limits",
+        fields: &["connections", "in_flight", "per_client", "max_header", "max_body"],
+        near: &["listener ", "`listener`", "the "],
+    },
+    Home {
+        name: "timeouts",
+        fields: &["drain", "request_headers", "request_body", "response_write", "tls_handshake"],
+        near: &["listener ", "`listener`", "the ", "`limits`"],
+    },
+    Home {
+        name: "zookeeper",
+        fields: &["servers", "root", "session_timeout", "safety_margin", "sessions"],
+        near: &["the policy"],
+    },
+];
+
+/// `what`: the mapping that it stands in; `asked`: the fields of that one.
+pub(super) fn remedy(written: &str, what: &str, asked: &[&str]) -> Option<String> {
+    if let Some((name, value)) = written.split_once(':')
+        && asked.contains(&name)
+    {
+        return Some(format!("put a space after the colon: `{name}: {value}`"));
+    }
+    let near = |home: &&Home| home.near.iter().any(|near| what.starts_with(near));
+    let home = HOMES.iter().filter(near).find(|home| home.fields.contains(&written))?;
+    Some(format!("`{written}` is a field of `{}`", home.name))
+}

@@ -1,0 +1,86 @@
+//! Says how to write what has the wrong shape: a list for a mapping, a mapping for a single value.
+
+use super::yaml::{Node, Value};
+use crate::diagnose::Diagnostic;
+
+/// For a mapping of known fields.
+pub(super) fn fields(known: &[&str]) -> String {
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}: ...`")).collect();
+    format!("write its fields in `{{}}`, or indented on the lines below it: {}", known.join(", "))
+}
+
+/// For a mapping of the user's own names.
+pub(super) fn names(other: &Value) -> String {
+    match other {
+        Value::List(items) => match items.iter().find_map(name_of) {
+            Some(name) => {
+                format!("write `{name}:` in the place of the `-`, and its fields indented below it")
+            }
+            None => {
+                "write a name and a `:` in the place of each `-`, and the fields indented below it".into()
+            }
+        },
+        _ => "write a name and a `:` below it, and the fields indented below the name".into(),
+    }
+}
+
+fn name_of(item: &Node) -> Option<&str> {
+    let Value::Mapping(entries) = &item.value else { return None };
+    let named = entries.iter().find(|(key, _)| key.text == "name");
+    named.and_then(|(_, node)| text(node))
+}
+
+pub(super) fn list(other: &Value) -> String {
+    // Within a list these mean something else.
+    let quoted =
+        |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
+    match other {
+        Value::Scalar(several) if several.text.contains(',') && !several.text.contains(['{', '[']) => {
+            let items: Vec<&str> = several.text.split(',').map(str::trim).collect();
+            format!("write `[{}]`", items.join(", "))
+        }
+        Value::Scalar(one) => format!("write `[{}]`", quoted(&one.text)),
+        _ => "begin each of its items with `- `, or write them in `[]`".into(),
+    }
+}
+
+pub(super) fn single(other: &Value) -> String {
+    match other {
+        Value::List(items) => match items.as_slice() {
+            [one] => {
+                text(one).map_or_else(alone, |one| format!("write `\"{one}\"`, without a list around it"))
+            }
+            _ => alone(),
+        },
+        // An unquoted template is a mapping.
+        Value::Mapping(entries) => match entries.as_slice() {
+            [(key, Node { value: Value::Nothing, .. })] => {
+                format!("put it in quotes: `\"{{{}}}\"`", key.text)
+            }
+            _ => alone(),
+        },
+        _ => alone(),
+    }
+}
+
+fn alone() -> String {
+    "write one value, in quotes if it has one of `{}[],`".into()
+}
+
+/// A value that cannot be read because it names a variable as a shell does.
+pub(super) fn without_braces(written: &str, fault: Diagnostic) -> Diagnostic {
+    let name = written.split_once('$').map(|(_, rest)| rest).unwrap_or_default();
+    let end = name.find(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    let name = &name[..end.unwrap_or(name.len())];
+    match name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
+        true => fault.remedy(format!("a variable of the environment stands in braces: `${{{name}}}`")),
+        false => fault,
+    }
+}
+
+fn text(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Scalar(scalar) => Some(&scalar.text),
+        _ => None,
+    }
+}

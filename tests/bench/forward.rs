@@ -1,0 +1,103 @@
+//! A hot key that clients of three gateways want: sent on to its holder, beside handed over, beside one gateway alone.
+
+use std::{net::SocketAddr, time::Duration};
+
+use fencegate::demo::zookeeper::PrivateZooKeeper;
+use serde_json::json;
+
+use crate::{
+    Outcome,
+    gateway::{Behind, Gateway, policy},
+    locks::ZOOKEEPER,
+    nginx::Nginx,
+    report::{Bench, Goal, Round},
+    run::Run,
+    wrk::Load,
+};
+
+/// One of those that take turns.
+struct Turn {
+    /// Of each gateway.
+    clients: &'static [u32],
+    forward: &'static str,
+}
+
+const ALONE: Turn = Turn { clients: &[16], forward: "never" };
+const HANDED: Turn = Turn { clients: &[6, 5, 5], forward: "never" };
+const SENT_ON: Turn = Turn { clients: &[6, 5, 5], forward: "holder" };
+
+const ROUTE: &str = "hot";
+
+pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+    let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper"), ZOOKEEPER)?;
+    let site = Site { run, zookeeper: zookeeper.address(), service: Nginx::service(run)? };
+    let (mut beside_handed, mut beside_one) = (vec![], vec![]);
+    for round in 1..=run.rounds {
+        let mut rates = [0.0; 3];
+        // Whoever went first goes last in the next round.
+        let mut turns = [(0, &ALONE), (1, &HANDED), (2, &SENT_ON)];
+        if round % 2 == 0 {
+            turns.reverse();
+        }
+        for (which, turn) in turns {
+            rates[which] = site.rate(turn)?;
+        }
+        let [one, handed, ours] = rates;
+        run.tell(&format!("round {round}: one {one:.0}, handed over {handed:.0}, sent on {ours:.0}"));
+        beside_handed.push(Round { ours, theirs: handed });
+        beside_one.push(Round { ours, theirs: one });
+    }
+    let bench = |name, peer, goal, rounds| Bench { name, peer, unit: "locked requests/s", goal, rounds };
+    Ok(vec![
+        bench("forwarded", "the same, handed over", Goal::AtLeast(1.0), beside_handed),
+        bench("forwarded-beside-one", "one gateway", Goal::AtLeast(0.7), beside_one),
+    ])
+}
+
+struct Site<'a> {
+    run: &'a Run,
+    zookeeper: SocketAddr,
+    service: Nginx,
+}
+
+impl Site<'_> {
+    fn rate(&self, turn: &Turn) -> Outcome<f64> {
+        const WARM_UP: Duration = Duration::from_secs(2);
+        let start = |number| self.gateway(&format!("gw-{number}"), turn);
+        let gateways: Vec<Gateway> = (0..turn.clients.len()).map(start).collect::<Outcome<_>>()?;
+        self.ask(turn, &gateways, WARM_UP)?;
+        let rate = self.ask(turn, &gateways, self.run.window)?;
+        let mut sent_on = 0.0;
+        for gateway in gateways {
+            sent_on += gateway.acquisitions(ROUTE, "result=\"forwarded\"")?;
+            gateway.stop()?;
+        }
+        if (sent_on > 0.0) != (turn.forward == "holder") {
+            return Err(format!("{sent_on} requests were sent on with `forward: {}`", turn.forward).into());
+        }
+        Ok(rate)
+    }
+
+    /// Reached by the others either way: only what is asked of the route differs.
+    fn gateway(&self, name: &str, turn: &Turn) -> Outcome<Gateway> {
+        let mut policy = policy(name, self.zookeeper, self.service.address, Behind::Service);
+        policy["peer"] = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
+        let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
+        let hot = routes.iter_mut().find(|route| route["name"] == ROUTE).ok_or("there is a hot route")?;
+        hot["fence"]["forward"] = turn.forward.into();
+        Gateway::of(self.run, &policy)
+    }
+
+    fn ask(&self, turn: &Turn, gateways: &[Gateway], window: Duration) -> Outcome<f64> {
+        let asking = gateways.iter().zip(turn.clients).map(|(gateway, &clients)| {
+            let load = Load { method: "POST", prefix: "/hot/", keys: 1, threads: clients, clients };
+            load.begin(self.run, gateway.public, window)
+        });
+        let asking: Vec<_> = asking.collect::<Outcome<_>>()?;
+        let mut rate = 0.0;
+        for one in asking {
+            rate += one.answered()?.per_second;
+        }
+        Ok(rate)
+    }
+}

@@ -1,0 +1,341 @@
+//! Requests for a key that another gateway keeps are sent on to it: one tenure serves them all, and nothing is lost,
+//! made up or done twice on the way.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    history::History,
+    load::{Load, Plan, Told},
+    origin::{Act, Reply},
+    patience::{QUIET, patiently},
+    policy::Policy,
+    site::Site,
+    zookeeper::Tree,
+};
+use serde_json::json;
+
+/// Long enough that a key stays where it is.
+const KEPT: &str = "60s";
+
+/// A gateway that others can reach, and that gives a key back only when somebody wants it.
+fn reached(site: &Site, name: &str) -> Policy {
+    let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
+    site.policy(name).with("/defaults/hold", json!({"mode": "cached", "linger": KEPT})).with("/peer", peer)
+}
+
+/// The same, and it sends requests on.
+pub(super) fn sending(site: &Site, name: &str) -> Policy {
+    reached(site, name).with("/routes/0/fence/forward", "holder")
+}
+
+pub(super) async fn two(site: &Site) -> (Gateway, Gateway) {
+    let (one, two) = (sending(site, "gw-1"), sending(site, "gw-2"));
+    let gateways = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+    tokio::join!(gateways.0.becomes_ready(), gateways.1.becomes_ready());
+    gateways
+}
+
+/// The key is kept by this gateway from here on.
+pub(super) async fn keeps(gateway: &Gateway) {
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Plan {
+    Plan {
+        gateways: gateways.iter().map(|gateway| gateway.public).collect(),
+        paths: vec!["/pay/7".to_owned()],
+        clients,
+        requests,
+        pause: Duration::ZERO,
+    }
+}
+
+fn all_done(told: &[Told]) {
+    for told in told {
+        let status = told.answer.as_ref().map(|answer| answer.status);
+        assert_eq!(status, Ok(200), "{}: {:?}", told.id, told.answer);
+    }
+}
+
+/// How many lock nodes the key has had: the server counts them.
+async fn nodes(tree: &Tree) -> u32 {
+    let locks = tree.locks().await;
+    let [held] = locks.as_slice() else { panic!("one holder: {locks:?}") };
+    held[held.len() - 10..].parse::<u32>().expect("a number") + 1
+}
+
+#[tokio::test]
+async fn a_hot_key_of_three_gateways_is_served_by_one_tenure_and_few_lock_nodes() {
+    const CLIENTS: usize = 12;
+    const EACH: usize = 60;
+    let site = Site::fresh().await;
+    site.origin.works_for(Duration::from_millis(1));
+    let third = sending(&site, "gw-3");
+    let ((one, two), three) = tokio::join!(two(&site), Gateway::start(&third));
+    three.becomes_ready().await;
+    keeps(&one).await;
+
+    let told = Load::start("load", &plan(&[&one, &two, &three], CLIENTS, EACH)).end().await;
+
+    all_done(&told);
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert_eq!(history.executions.len(), CLIENTS * EACH + 1);
+    let tokens: Vec<Token> = history.executions.iter().map(|execution| execution.token).collect();
+    assert!(tokens.iter().all(|token| token.same_tenure(tokens[0])), "one tenure");
+    assert!(history.executions.iter().all(|execution| execution.gateway == "gw-1"));
+    let nodes = nodes(&site.tree().await).await;
+    assert!(nodes <= 20, "{nodes} lock nodes");
+}
+
+#[tokio::test]
+async fn gateways_that_begin_at_once_settle_on_one_holder() {
+    const CLIENTS: usize = 12;
+    const EACH: usize = 60;
+    let site = Site::fresh().await;
+    site.origin.works_for(Duration::from_millis(1));
+    let (one, two) = two(&site).await;
+
+    let told = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
+
+    all_done(&told);
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    let mut line: Vec<_> = history.executions.iter().collect();
+    line.sort_by_key(|execution| execution.began);
+    let late = &line[line.len() / 2..];
+    assert!(
+        late.iter().all(|one| one.token.same_tenure(late[0].token)),
+        "{} hand-overs",
+        history.hand_overs()
+    );
+}
+
+#[tokio::test]
+async fn without_forwarding_the_same_load_is_handed_over_again_and_again() {
+    let site = Site::fresh().await;
+    site.origin.works_for(Duration::from_millis(1));
+    let (first, second) = (reached(&site, "gw-1"), reached(&site, "gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    keeps(&one).await;
+
+    let told = Load::start("load", &plan(&[&one, &two], 12, 60)).end().await;
+
+    all_done(&told);
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(history.hand_overs() >= 4, "{} hand-overs", history.hand_overs());
+}
+
+#[tokio::test]
+async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trailers() {
+    let site = Site::fresh().await;
+    let (one, two) = two(&site).await;
+    keeps(&one).await;
+    let held = site.origin.request("/pay/7", 1).await.stamped();
+    let large: Vec<u8> = (0..3 << 20).map(|n: u32| n.to_le_bytes()[1]).collect();
+    for body in [b"ok".to_vec(), large] {
+        let reply = Reply::with_body(body.clone()).status(201).field("X-From", "ledger");
+        site.origin.script("/pay/7", [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
+        for trailers in [false, true] {
+            let ask = Ask::post("/pay/7").field("TE", "trailers").body(vec![b'x'; 100_000]);
+            let answer = two.send(&ask).await;
+            assert_eq!((answer.status, answer.field("x-from")), (201, Some("ledger")));
+            assert_eq!(answer.outcome(), Some(Outcome::Done));
+            assert!(answer.body == body, "{} bytes of {}", answer.body.len(), body.len());
+            assert_eq!(answer.trailers.contains_key("x-sum"), trailers);
+            let record = site.origin.log().on("/pay/7").last().cloned().expect("executed");
+            assert_eq!(answer.token(), record.token());
+            assert_eq!(record.gateway, "gw-1");
+            assert!(record.stamped().same_tenure(held));
+            assert_eq!(record.request.body.len(), 100_000);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
+    let site = Site::fresh().await;
+    let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/queue", 1)).await;
+    let two = Gateway::start(&sending(&site, "gw-2")).await;
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    keeps(&one).await;
+    let latch = site.origin.holds("/pay/7");
+    let working = two.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+
+    let at_once = two.send(&Ask::post("/pay/7").field("Prefer", "wait=0")).await;
+    assert_eq!((at_once.status, at_once.reason().as_str()), (423, "locked"));
+    let later = two.send(&Ask::post("/pay/7").field("Prefer", "wait=1")).await;
+    assert_eq!((later.status, later.reason().as_str()), (423, "locked"));
+    assert!(later.took() >= Duration::from_millis(900) && later.took() < Duration::from_secs(4), "{later:?}");
+    assert_eq!(later.outcome(), Some(Outcome::NotDispatched));
+
+    let waiting = two.begin(Ask::post("/pay/7"));
+    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    let crowded = two.send(&Ask::post("/pay/7")).await;
+    assert_eq!((crowded.status, crowded.reason().as_str()), (429, "queue-full"));
+    latch.let_go();
+    assert_eq!(working.answer().await.status, 200);
+    assert_eq!(waiting.answer().await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 3);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_while_another_gateway_waits_for_it_is_not_served() {
+    let site = Site::fresh().await;
+    let (one, two) = two(&site).await;
+    keeps(&one).await;
+    let latch = site.origin.holds("/pay/7");
+    let working = one.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+    let waiting = two.begin(Ask::post("/pay/7"));
+    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+
+    waiting.hang_up();
+
+    one.gauge_becomes("fencegate_lock_waiters", 0.0).await;
+    latch.let_go();
+    assert_eq!(working.answer().await.status, 200);
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 3, "it was executed");
+}
+
+#[tokio::test]
+async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
+    let site = Site::fresh().await;
+    let other = sending(&site, "gw-1").with("/routes/0/fence/key", "other/{path.account}").route(json!({
+        "name": "hold",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/hold/{account}"},
+        "fence": {"key": "account/{path.account}", "forward": "holder"},
+    }));
+    let one = Gateway::start(&other).await;
+    let two = Gateway::start(&sending(&site, "gw-2")).await;
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    assert_eq!(one.send(&Ask::post("/hold/7")).await.status, 200);
+
+    let answer = two.send(&Ask::post("/pay/7")).await;
+
+    assert_eq!(answer.status, 200);
+    let record = site.origin.request("/pay/7", 1).await;
+    assert_eq!((record.gateway.as_str(), record.key()), ("gw-2", Some("account/7")));
+    two.series_reaches("fencegate_forwarded_total", &["result=\"back\""], 1.0).await;
+}
+
+#[tokio::test]
+async fn an_operation_is_done_once_whichever_gateway_is_asked() {
+    let site = Site::fresh().await;
+    let once = |name| sending(&site, name).with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+    let (first, second) = (once("gw-1"), once("gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    let pay = |name: &str| Ask::post("/pay/7").field("Idempotency-Key", name).body("{}");
+    assert_eq!(one.send(&pay("before")).await.status, 200);
+
+    assert_eq!(two.send(&pay("one")).await.status, 200);
+    for gateway in [&one, &two] {
+        let again = gateway.send(&pay("one")).await;
+        assert_eq!((again.status, again.reason().as_str()), (409, "already-done"));
+    }
+    assert_eq!(site.origin.count("/pay/7"), 2);
+    assert!(site.origin.log().on("/pay/7").all(|record| record.gateway == "gw-1"));
+}
+
+#[tokio::test]
+async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
+    let site = Site::fresh().await;
+    let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/client_share", 1)).await;
+    let two = Gateway::start(&sending(&site, "gw-2")).await;
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    keeps(&one).await;
+    let latch = site.origin.holds("/pay/7");
+    let working = two.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+
+    for gateway in [&one, &two] {
+        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"));
+    }
+    let other = super::clients_share::from("127.0.0.2", &two, Ask::post("/pay/7"));
+    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+    latch.let_go();
+    assert_eq!(working.answer().await.status, 200);
+    assert_eq!(other.await.expect("no panic").status, 200);
+}
+
+#[tokio::test]
+async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_is_done_twice() {
+    let site = Site::fresh().await;
+    let (one, two) = two(&site).await;
+    keeps(&one).await;
+    let latch = site.origin.holds("/pay/7");
+    let asked = two.begin(Ask::post("/pay/7").field("x-attempt", "first"));
+    let executed = site.origin.request("/pay/7", 2).await.stamped();
+
+    one.signal(Signal::KILL);
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
+    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert!(answer.field("retry-after").is_none());
+    latch.let_go();
+    let next = two.send(&Ask::post("/pay/7").field("x-attempt", "second")).await;
+    assert_eq!(next.status, 200);
+    assert!(next.token().expect("stamped") > executed);
+    assert_eq!(site.origin.count("/pay/7"), 3, "each was executed once");
+    assert_eq!(site.origin.request("/pay/7", 3).await.gateway, "gw-2");
+}
+
+#[tokio::test]
+async fn a_holder_that_is_not_there_any_more_is_not_asked_and_the_request_queues_here() {
+    let site = Site::fresh().await;
+    let (one, two) = two(&site).await;
+    keeps(&one).await;
+    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(site.origin.request("/pay/7", 2).await.gateway, "gw-1", "not exercised: it was not sent on");
+
+    one.signal(Signal::KILL);
+    one.exit().await;
+
+    let answer = two.send(&Ask::post("/pay/7")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let record = site.origin.request("/pay/7", 3).await;
+    assert_eq!(record.gateway, "gw-2");
+    assert!(record.stamped() > site.origin.request("/pay/7", 2).await.stamped());
+}
+
+#[tokio::test]
+async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_on_to_it() {
+    let site = Site::fresh().await;
+    let (one, two) = two(&site).await;
+    keeps(&one).await;
+    // This one waits for the end of the session instead of asking who sleeps.
+    let three = Gateway::start(&reached(&site, "gw-3")).await;
+    three.becomes_ready().await;
+
+    one.signal(Signal::STOP);
+    let asked = two.begin(Ask::post("/pay/7").field("x-attempt", "sent-on"));
+    let latch = site.origin.holds("/pay/7");
+    let taken = three.begin(Ask::post("/pay/7").field("x-attempt", "queued"));
+    let newer = site.origin.request("/pay/7", 2).await;
+    assert_eq!(newer.gateway, "gw-3");
+    one.signal(Signal::CONT);
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 2, "sent beside the next holder");
+    latch.let_go();
+    assert_eq!(taken.answer().await.status, 200);
+
+    let answer = patiently("an answer", asked.result(), || site.origin.log().records.clone()).await;
+    let mut history = History::of(&site.origin.log());
+    history.told("sent-on", answer.as_ref().ok());
+    history.assert_holds();
+    let executions = history.executions.iter().filter(|one| one.attempt.as_deref() == Some("sent-on"));
+    assert!(executions.clone().count() <= 1, "{history:?}");
+    assert!(executions.clone().all(|one| one.token > newer.stamped()), "{history:?}");
+}

@@ -1,0 +1,215 @@
+//! The listener for other gateways lets in gateways of the installation only, and nobody else can speak as one.
+
+use std::net::SocketAddr;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Answer, Ask, Client, Outcome, Raw},
+    gateway::{Gateway, Launch},
+    patience::patiently,
+    policy::Policy,
+    site::Site,
+    zookeeper::Tree,
+};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+
+use crate::tls::Keys;
+
+fn listening(site: &Site, name: &str) -> Policy {
+    let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
+    site.policy(name).cached().with("/peer", peer)
+}
+
+/// Where other gateways reach it.
+async fn door(gateway: &Gateway) -> SocketAddr {
+    let line = gateway.says("where gateways are listened to", |line| line.field("listener") == "peer").await;
+    line.field("address").parse().expect("an address")
+}
+
+/// What its member nodes say of it: address and pass.
+async fn told(tree: &Tree, name: &str) -> (String, String) {
+    let members = tree.members().await;
+    let node = members.iter().find(|node| node.contains(&format!("/{name}-"))).expect("it is registered");
+    let member: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
+    let text = |field: &str| member["peer"][field].as_str().expect("said").to_owned();
+    (text("address"), text("pass"))
+}
+
+fn sent_on(pass: &str, key: &str) -> Ask {
+    Ask::post("/pay/7").field("Fencing-Forwarded", &format!("pass={pass}; key={key}; wait=1000; from=gw-x"))
+}
+
+fn is_forbidden(answer: &Answer) -> bool {
+    let told = answer
+        .field("fencing-outcome")
+        .is_some_and(|told| told.starts_with("not-dispatched; reason=peer-forbidden"));
+    answer.status == 403 && answer.outcome() == Some(Outcome::NotDispatched) && told
+}
+
+#[tokio::test]
+async fn who_does_not_show_the_pass_is_refused_however_often() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&listening(&site, "gw-1")).await;
+    let door = door(&gateway).await;
+    let (address, pass) = told(&site.tree().await, "gw-1").await;
+    assert_eq!(address, door.to_string(), "what is told is where it listens");
+    let line = format!("pass={pass}; key=account/7; wait=1000; from=gw-x");
+    let mut client = Client::connect(door).await.expect("listens");
+    for ask in [
+        Ask::post("/pay/7"),
+        Ask::get("/anything"),
+        sent_on("", "account/7"),
+        sent_on(&"0".repeat(64), "account/7"),
+        sent_on(&pass[..63], "account/7"),
+        sent_on(&pass.to_uppercase(), "account/7"),
+        sent_on(&pass, "account/7").field("Fencing-Forwarded", &line),
+        Ask::post("/pay/7").field("Fencing_Forwarded", &line),
+    ] {
+        let answer = client.send(&ask).await.expect("answered");
+        assert!(is_forbidden(&answer), "{ask:?}: {answer:?}");
+    }
+    for _ in 0..1000 {
+        let answer = client.send(&sent_on(&"0".repeat(64), "account/7")).await.expect("answered");
+        assert!(is_forbidden(&answer), "{answer:?}");
+    }
+    assert_eq!(site.origin.count("/pay/7"), 0, "it was dispatched");
+    assert!(!gateway.log().contains(&pass), "the pass stands in the log");
+    // Whoever tries has used up nothing that a client needs.
+    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_pass_is_worth_nothing_at_the_public_listener() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&listening(&site, "gw-1")).await;
+    let (_, pass) = told(&site.tree().await, "gw-1").await;
+    let ask = sent_on(&pass, "another/key").field("X-Forwarded-For", "198.51.100.7");
+    let answer = gateway.send(&ask).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    let request = site.origin.request("/pay/7", 1).await.request;
+    assert_eq!(request.field("fencing-forwarded"), None, "{request:?}");
+    assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1"), "{request:?}");
+}
+
+#[tokio::test]
+async fn with_each_start_the_pass_is_another_one() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let gateway = Gateway::start(&listening(&site, "gw-1")).await;
+        seen.push(told(&tree, "gw-1").await.1);
+        gateway.signal(Signal::TERM);
+        assert!(gateway.exit().await.success());
+    }
+    assert_eq!(seen[0].len(), 64);
+    assert_ne!(seen[0], seen[1]);
+}
+
+#[tokio::test]
+async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
+    let (site, keys, others) = (Site::fresh().await, Keys::new(), Keys::new());
+    keys.authority.write(&keys.path("peers.pem"));
+    let mut tls = keys.write("gw", "127.0.0.1");
+    tls["ca_file"] = json!(keys.path("peers.pem"));
+    let gateway = Gateway::start(&listening(&site, "gw-1").with("/peer/tls", tls)).await;
+    let door = door(&gateway).await;
+    let (_, pass) = told(&site.tree().await, "gw-1").await;
+    let shows = |keys: &Keys, name| {
+        let signed = keys.authority.sign(&[name]);
+        keys.client().showing(signed.certificate(), signed.key())
+    };
+    let stranger = others.authority.sign(&["gw-2"]);
+    for (who, secure, comes_in) in [
+        ("a gateway", shows(&keys, "gw-2"), true),
+        ("a stranger", keys.client().showing(stranger.certificate(), stranger.key()), false),
+        ("nobody", keys.client(), false),
+    ] {
+        let asked = async {
+            let stream = secure.connect(door, "127.0.0.1").await?;
+            Client::over(stream, door).await?.send(&Ask::post("/pay/7")).await
+        };
+        let answer = patiently(who, asked, || gateway.log()).await;
+        // Shown a certificate, it asks for the pass.
+        assert_eq!(answer.as_ref().is_ok_and(is_forbidden), comes_in, "{who}: {answer:?}");
+    }
+    let mut plain = Raw::connect(door).await.expect("listens");
+    let line = format!("pass={pass}; key=account/7; wait=1000; from=gw-x");
+    plain
+        .say(format!(
+            "POST /pay/7 HTTP/1.1\r\nHost: a\r\nFencing-Forwarded: {line}\r\nContent-Length: 0\r\n\r\n"
+        ))
+        .await
+        .expect("sent");
+    let answer = plain.answer().await.expect("an answer");
+    assert_eq!(answer.word(1), "400", "{answer:?}");
+    assert_eq!(site.origin.count("/pay/7"), 0);
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_and_files_that_are_not_there_end_the_start() {
+    let site = Site::fresh().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let policy = listening(&site, "gw-1").with("/peer/address", address.clone());
+    let said = Launch::new(&policy).fails().await;
+    assert!(said.contains(&format!("listen on {address}, the peer listener")), "{said}");
+    let tls =
+        json!({"certificate_file": "/nowhere.pem", "key_file": "/nowhere.key", "ca_file": "/nowhere.pem"});
+    let said = Launch::new(&listening(&site, "gw-1").with("/peer/tls", tls)).fails().await;
+    assert!(said.contains("FG0510") && said.contains("/nowhere.pem"), "{said}");
+}
+
+#[tokio::test]
+async fn who_says_nothing_or_nonsense_is_sent_away() {
+    let site = Site::fresh().await;
+    let policy = listening(&site, "gw-1").with("/listeners/public/timeouts", json!({"detect": "300ms"}));
+    let gateway = Gateway::start(&policy).await;
+    let door = door(&gateway).await;
+    let mut silent = tokio::net::TcpStream::connect(door).await.expect("listens");
+    let mut said = Vec::new();
+    let read = patiently("the end", silent.read_to_end(&mut said), || gateway.log()).await;
+    assert_eq!(read.expect("an orderly end"), 0);
+    for nonsense in
+        ["\0\u{1}\u{2}\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\nHost a\r\n\r\n"]
+    {
+        let mut raw = Raw::connect(door).await.expect("listens");
+        raw.say(nonsense).await.expect("sent");
+        let answer = patiently(nonsense, raw.answer(), || gateway.log()).await;
+        assert!(answer.is_err() || answer.as_ref().is_ok_and(|a| a.word(1) == "400"), "{answer:?}");
+    }
+    gateway.becomes_ready().await;
+}
+
+#[tokio::test]
+async fn it_stands_in_only_for_a_key_that_it_keeps_and_that_both_derive() {
+    let site = Site::fresh().await;
+    let policy = listening(&site, "gw-1").with("/defaults/hold", json!({"mode": "cached", "linger": "20s"}));
+    let gateway = Gateway::start(&policy).await;
+    let door = door(&gateway).await;
+    let (_, pass) = told(&site.tree().await, "gw-1").await;
+    let mut client = Client::connect(door).await.expect("listens");
+    let is_refused = |answer: &Answer| {
+        let told = answer.field("fencing-outcome").unwrap_or_default().to_owned();
+        answer.status == 421 && told.starts_with("not-dispatched; reason=not-holder")
+    };
+    let answer = client.send(&sent_on(&pass, "account/7")).await.expect("answered");
+    assert!(is_refused(&answer), "nobody keeps it yet: {answer:?}");
+    let unfenced = Ask::get("/read")
+        .field("Fencing-Forwarded", &format!("pass={pass}; key=account/7; wait=1000; from=gw-x"));
+    let answer = client.send(&unfenced).await.expect("answered");
+    assert!(is_refused(&answer), "without a fence there is nobody to keep it: {answer:?}");
+    let kept = gateway.send(&Ask::post("/pay/7")).await.token().expect("a token");
+    let answer = client.send(&sent_on(&pass, "account/8")).await.expect("answered");
+    assert!(is_refused(&answer), "the key is another one here: {answer:?}");
+    let ask = sent_on(&pass, "account/7").field("X-Forwarded-For", "198.51.100.7");
+    let answer = client.send(&ask).await.expect("answered");
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    let token = answer.token().expect("a token");
+    assert!(token.same_tenure(kept) && token > kept, "of the same tenure: {token} after {kept}");
+    assert_eq!((site.origin.count("/pay/7"), site.origin.count("/read")), (2, 0));
+    let request = site.origin.request("/pay/7", 2).await.request;
+    assert_eq!(request.field("fencing-forwarded"), None, "{request:?}");
+    assert_eq!(request.field("x-forwarded-for"), Some("198.51.100.7, 127.0.0.1"), "{request:?}");
+}

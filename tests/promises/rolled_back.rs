@@ -1,0 +1,216 @@
+//! Tokens never go back, also when ZooKeeper does: nothing is granted until an operator has begun the next era.
+
+use std::path::Path;
+
+use fencegate::demo::child::Signal;
+use fencegate_policies::token::Token;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Launch, command, write_policy},
+    guarded::operator,
+    history::History,
+    link::{Fate, FaultyLink, Operation},
+    policy::Policy,
+    scratch,
+    site::Site,
+    zookeeper::OwnZooKeeper,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    TempDir::new_in(scratch::folder()).expect("a folder")
+}
+
+/// Pays until the tokens are far above what a session and its beats cost; the last of them.
+async fn pays(gateway: &Gateway) -> Token {
+    let mut last = None;
+    for _ in 0..60 {
+        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        last = answer.token();
+    }
+    last.expect("a token")
+}
+
+async fn refuses(site: &Site, gateway: &Gateway) {
+    let before = site.origin.log().records.len();
+    gateway.series_becomes("fencegate_zk_rolled_back", &["session=\"0\""], 1.0).await;
+    let refused = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "rolled-back"), "{}", gateway.log());
+    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert!(refused.field("retry-after").is_some());
+    let ready = gateway.admin("/ready").await;
+    let said = String::from_utf8_lossy(&ready.body).into_owned();
+    assert_eq!(ready.status, 503);
+    assert!(said.starts_with("FG0503") && said.contains("era bump"), "{said}");
+    let page = String::from_utf8_lossy(&gateway.admin("/").await.body).into_owned();
+    assert!(page.contains("FG0503"), "{page}");
+    assert_eq!(site.origin.log().records.len(), before, "something was sent");
+    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200, "unfenced requests go on");
+}
+
+async fn era(policy: &Policy, arguments: &[&str]) -> (Option<i32>, Value, String) {
+    let home = folder();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let all = [&["era", arguments[0], "-c", &file, "--format", "json"], &arguments[1..]].concat();
+    let output = command(&all).await.expect("started");
+    let said = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code(), said, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+async fn init(policy: &Policy) {
+    let home = folder();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    operator(&["era", "init", "-c", &file]).await;
+}
+
+async fn stops(gateway: Gateway) {
+    gateway.signal(Signal::TERM);
+    assert!(gateway.exit().await.success(), "{}", gateway.log());
+}
+
+/// With memory alone: the process has seen what ZooKeeper has forgotten.
+#[tokio::test]
+async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
+    let zookeeper = OwnZooKeeper::start();
+    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let gateway = site.gateway("gw-1").await;
+    let (zookeeper, backup) = zookeeper.backed_up().await;
+    gateway.becomes_ready().await;
+    let last = pays(&gateway).await;
+
+    let _zookeeper = zookeeper.restored(&backup).await;
+    refuses(&site, &gateway).await;
+    // One that has seen nothing itself.
+    let other = Launch::new(&site.policy("gw-2")).start().await;
+    refuses(&site, &other).await;
+    let meta: Value = serde_json::from_slice(&site.tree().await.data("/meta").await).expect("JSON");
+    assert!(meta["suspect"].as_u64() >= Some(last.number()), "{meta}");
+    let (_, shown, _) = era(&site.policy("gw-1"), &["show"]).await;
+    assert_eq!(shown["suspect"], meta["suspect"]);
+
+    // The mark says how far tokens had come: nobody has to remember it.
+    let (code, bumped, log) = era(&site.policy("gw-1"), &["bump"]).await;
+    assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
+    assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
+    for gateway in [&gateway, &other] {
+        gateway.becomes_ready().await;
+        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
+        assert!(gateway.metrics().await.sum("fencegate_zk_rolled_back", &[]) < 0.5);
+    }
+    History::of(&site.origin.log()).assert_holds();
+}
+
+fn remembering(site: &Site, state: &Path) -> Policy {
+    site.policy("gw-1").with("/state_dir", state.display().to_string())
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was_wiped() {
+    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let policy = remembering(&site, state.path());
+    let gateway = Gateway::start(&policy).await;
+    let last = pays(&gateway).await;
+    stops(gateway).await;
+
+    let _zookeeper = zookeeper.wiped().await;
+    // `--init` does not make a new one in the place of what was wiped.
+    let gateway = Launch::new(&policy).start().await;
+    refuses(&site, &gateway).await;
+    assert_eq!(site.tree().await.paths().await, [""; 0]);
+    init(&site.policy("gw-1")).await;
+    gateway.says("that it is another one", |line| line.text().contains("this gateway has served")).await;
+    refuses(&site, &gateway).await;
+    stops(gateway).await;
+    let gateway = Launch::new(&policy).start().await;
+    refuses(&site, &gateway).await;
+
+    // As from another machine, which has no state.
+    let number = last.number().to_string();
+    let (code, bumped, log) = era(&site.policy("gw-1"), &["bump", "--at-least", &number]).await;
+    assert_eq!(code, Some(0), "{log}");
+    gateway.becomes_ready().await;
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
+    History::of(&site.origin.log()).assert_holds();
+    // What it has seen since is written down as well.
+    stops(gateway).await;
+    let (_, shown, _) = era(&policy, &["show"]).await;
+    assert_eq!(shown["state"]["installation"], shown["ensemble"], "{shown}");
+    assert!(shown["state"]["highest"].as_u64() >= answer.token().map(Token::number), "{shown}");
+}
+
+#[tokio::test]
+async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_installation_can_keep_its_name() {
+    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let site = Site::at(zookeeper.server.address()).await;
+    let policy = remembering(&site, state.path());
+    let gateway = Gateway::start(&policy).await;
+    let last = pays(&gateway).await;
+    stops(gateway).await;
+    let (_, shown, _) = era(&policy, &["show"]).await;
+    let name = shown["ensemble"].as_str().expect("a name").to_owned();
+
+    let _zookeeper = zookeeper.wiped().await;
+    init(&policy).await;
+    let (code, _, log) = era(&policy, &["bump", "--installation", "mine"]).await;
+    assert_eq!(code, Some(1));
+    assert!(log.contains("32 hex digits"), "{log}");
+    let (code, bumped, log) = era(&policy, &["bump", "--installation", &name]).await;
+    assert_eq!((code, bumped["ensemble"].as_str()), (Some(0), Some(name.as_str())), "{log}");
+    assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
+    let gateway = Launch::new(&policy).without_init().start().await;
+    gateway.becomes_ready().await;
+    assert!(pays(&gateway).await.number() > last.number() + (1 << 32));
+}
+
+#[tokio::test]
+async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger() {
+    let site = Site::fresh().await.comparing();
+    let policy = site.policy("gw-1");
+    let gateway = Gateway::start(&policy).await;
+    let last = pays(&gateway).await;
+    let tree = site.tree().await;
+    let (meta, members) = (tree.data("/meta").await, tree.members().await.len());
+    let (code, _, log) = era(&policy, &["bump"]).await;
+    assert_eq!(code, Some(1));
+    assert!(log.contains("gw-1-") && log.contains("fencegate drain"), "{log}");
+    assert_eq!((tree.data("/meta").await, tree.members().await.len()), (meta, members), "something changed");
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+
+    stops(gateway).await;
+    let paths = tree.paths().await;
+    let (code, bumped, log) = era(&policy, &["bump"]).await;
+    assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
+    assert_eq!(tree.paths().await, paths, "it left something behind");
+    let again = era(&policy, &["bump", "--at-least", "99999999999999"]).await;
+    assert_eq!(again.1["base"].as_u64(), Some(99_999_999_999_999 + (1 << 32)), "{again:?}");
+    let (code, _, log) = era(&policy, &["bump", "--at-least", "9223372036854775807"]).await;
+    assert_eq!(code, Some(1));
+    assert!(log.contains("leaves no room"), "{log}");
+    let gateway = Launch::new(&policy).without_init().start().await;
+    gateway.becomes_ready().await;
+    let next = pays(&gateway).await;
+    assert!(next.number() > 99_999_999_999_999 + (1 << 32) && next > last, "{next}");
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn an_era_begins_once_whatever_is_lost_of_its_beginning() {
+    for fate in [Fate::AnswerLost, Fate::Vanishes] {
+        let site = Site::fresh().await;
+        let link = FaultyLink::to(site.zookeeper).await;
+        init(&site.policy("gw-1")).await;
+        let policy = site.policy("gw-1").with("/zookeeper/servers", json!([link.address().to_string()]));
+        let lost = link.trap(Operation::Era, fate.clone());
+        let ((code, bumped, log), ()) = tokio::join!(era(&policy, &["bump"]), lost.happened());
+        assert_eq!(code, Some(0), "{fate:?}: {log}");
+        let (_, shown, _) = era(&site.policy("gw-1"), &["show"]).await;
+        assert_eq!((&shown["era"], &shown["base"]), (&json!(1), &bumped["base"]), "{fate:?}: {shown}");
+    }
+}

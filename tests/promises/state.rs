@@ -1,0 +1,113 @@
+//! What is written to `state_dir` is understood or refused with its place and a remedy, and never holds anything up.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, Launch, command, write_policy},
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    TempDir::new_in(scratch::folder()).expect("a folder")
+}
+
+fn remembering(site: &Site, state: &Path) -> Policy {
+    site.policy("gw-1").with("/state_dir", state.display().to_string())
+}
+
+fn records(state: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(state).expect("our own").map(|entry| entry.expect("our own").path());
+    files.filter(|file| file.extension().is_some_and(|kind| kind == "json")).collect()
+}
+
+async fn stops(gateway: Gateway) {
+    gateway.signal(Signal::TERM);
+    assert!(gateway.exit().await.success(), "{}", gateway.log());
+}
+
+async fn checked(policy: &Policy) -> Value {
+    let home = folder();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
+    let (site, state) = (Site::fresh().await, folder());
+    let policy = remembering(&site, state.path());
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    stops(gateway).await;
+    let file = records(state.path()).pop().expect("a record");
+    let sound = fs::read(&file).expect("our own");
+    for (bytes, word) in [(&sound[..sound.len() / 2], "damaged"), (b"{\"format\": 2}", "of format 2")] {
+        fs::write(&file, bytes).expect("our own");
+        let said = Launch::new(&policy).fails().await;
+        assert!(said.contains("FG0519") && said.contains(word), "{said}");
+        assert!(said.contains(&file.display().to_string()) && said.contains("era bump"), "{said}");
+        let told = checked(&policy).await;
+        let found =
+            told["diagnostics"].as_array().expect("a list").iter().find(|one| one["code"] == "FG0519");
+        let found = found.unwrap_or_else(|| panic!("{told:#}"));
+        assert!(found["line"].as_u64() > Some(1), "no place: {found}");
+        assert_eq!(fs::read(&file).expect("our own"), bytes, "it was touched");
+    }
+    fs::write(&file, &sound).expect("our own");
+    assert!(checked(&policy).await["online"].to_string().contains("up to epoch"));
+    Gateway::start(&policy).await;
+    assert_eq!(records(state.path()).len(), 1, "one per process, and only of those that live");
+}
+
+#[tokio::test]
+async fn a_state_dir_that_cannot_be_written_is_told_before_anything_is_served() {
+    let (site, state) = (Site::fresh().await, folder());
+    let nowhere = state.path().join("none");
+    let said = Launch::new(&remembering(&site, &nowhere)).fails().await;
+    assert!(said.contains("FG0514") && said.contains(&nowhere.display().to_string()), "{said}");
+}
+
+#[tokio::test]
+async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nobody() {
+    let (site, state) = (Site::fresh().await, folder());
+    let path = state.path().join("state");
+    fs::create_dir(&path).expect("our own");
+    let gateway = Gateway::start(&remembering(&site, &path)).await;
+    fs::remove_dir_all(&path).expect("our own");
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    gateway.series_reaches("fencegate_state_write_failures_total", &[], 1.0).await;
+    gateway.says("what failed", |line| line.message() == "state.not_written").await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    fs::create_dir(&path).expect("our own");
+    gateway.says("that it writes again", |line| line.message() == "state.written_again").await;
+    assert_eq!(records(&path).len(), 1);
+}
+
+/// As in a rolling restart: neither waits for the other, and the older one takes nothing away.
+#[tokio::test]
+async fn two_processes_with_one_state_dir_keep_a_record_each() {
+    let (site, state) = (Site::fresh().await, folder());
+    let policy = remembering(&site, state.path());
+    let older = Gateway::start(&policy).await;
+    assert_eq!(older.send(&Ask::post("/pay/7")).await.status, 200);
+    older.signal(Signal::STOP);
+    let newer = Gateway::start(&policy).await;
+    let token = newer.send(&Ask::post("/pay/8")).await.token().expect("a token");
+    stops(newer).await;
+    older.signal(Signal::CONT);
+    stops(older).await;
+    let last = Gateway::start(&policy).await;
+    let read = last.says("what it found", |line| line.message() == "state.read").await;
+    let text: Value = serde_json::from_str(&read.text()).expect("JSON");
+    assert!(text["fields"]["highest"].as_u64() >= Some(token.number()), "{text}");
+    assert_eq!(records(state.path()).len(), 1, "those of both have gone");
+}

@@ -171,7 +171,8 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             running: running.clone(),
             drain: drain.clone(),
         };
-        let fencing = Fencing {
+        let fencing = Fencing::<Tcp> {
+            courier: None,
             keeper: keeper(clock.clone(), 1).0,
             edition: edition.clone(),
             guards,

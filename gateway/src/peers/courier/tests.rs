@@ -50,7 +50,7 @@ fn keyed(courier: &Courier<Tcp>) -> Keyed {
     let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
     let notes = Rc::new(Notes::default());
     let http = Box::new(http);
-    Keyed { http, notes, plan: courier.plan.clone(), upstream: UpstreamId(0), fenced: None }
+    Keyed { http, notes, plan: Rc::new(courier.plan.clone()), upstream: UpstreamId(0), fenced: None }
 }
 
 async fn carried(courier: &Courier<Tcp>, to: SocketAddr, left: u64) -> (Carried, Keyed) {

@@ -33,6 +33,8 @@ pub async fn hygiene<S: Serve<Clean>>(
     let headers = request.http.headers_mut();
     // Before anything of ours is added: a client may name our field in `Connection` to have it taken off again.
     let presented = clean(headers, &plan.fields);
+    headers.remove(header::TRAILER);
+    headers.remove(header::EXPECT);
     // One spelling of the host, also for absolute targets, which are forwarded in origin form.
     let host = request.host.as_str();
     if headers.get(header::HOST).is_none_or(|said| said != host) {

@@ -339,3 +339,25 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
     assert!(executions.clone().count() <= 1, "{history:?}");
     assert!(executions.clone().all(|one| one.token > newer.stamped()), "{history:?}");
 }
+
+#[tokio::test]
+async fn a_holder_that_sleeps_is_not_asked_any_more_when_its_session_is_over() {
+    let site = Site::fresh().await;
+    let (one, two) = two(&site).await;
+    keeps(&one).await;
+    one.signal(Signal::STOP);
+    let served = || site.origin.log().records.iter().any(|one| one.gateway == "gw-2");
+    let asking = async {
+        let mut asked = Vec::new();
+        while !served() {
+            // More often than a way is remembered without an answer.
+            asked.push(two.begin(Ask::post("/pay/7")));
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        asked
+    };
+    let asked = patiently("served by the next one", asking, || site.origin.log().records.clone()).await;
+    assert!(asked.len() > 5, "not exercised: its session was over at once");
+    one.signal(Signal::CONT);
+    History::of(&site.origin.log()).assert_holds();
+}

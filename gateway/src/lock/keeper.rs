@@ -143,6 +143,11 @@ impl Keeper {
         self.table.close_all();
     }
 
+    /// An answer came from there.
+    pub fn confirm(&self, key: &ResourceKey, way: &Way) {
+        self.table.learn(key, way);
+    }
+
     /// The way leads to nobody who keeps the key.
     pub fn forget(&self, key: &ResourceKey, way: &Way) {
         self.table.ways.forget(key, way);

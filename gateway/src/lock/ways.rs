@@ -19,7 +19,8 @@ pub struct Ways {
 #[derive(Debug)]
 struct Known {
     way: Way,
-    used: Boot,
+    /// When ZooKeeper named it, or an answer last came from there.
+    good: Boot,
 }
 
 const SHARDS: usize = 16;
@@ -28,28 +29,30 @@ const SHARDS: usize = 16;
 const MOST: usize = 1024;
 
 /// Longer than a tenure lingers unless configured otherwise: a key that is kept elsewhere is asked for there more often.
-const UNUSED: Duration = Duration::from_secs(1);
+///
+/// Counted from answers, not from questions: a gateway that is frozen takes requests and answers none, and whoever asks
+/// it again and again must meet in ZooKeeper who has followed it.
+const GOOD_FOR: Duration = Duration::from_secs(1);
 
 impl Ways {
-    /// Counts as a use.
     pub fn find(&self, key: &ResourceKey, now: Boot) -> Option<Way> {
         let mut shard = self.shard(key);
-        let known = shard.get_mut(key)?;
-        if now.since(known.used) >= UNUSED {
+        let known = shard.get(key)?;
+        if now.since(known.good) >= GOOD_FOR {
             shard.remove(key);
             return None;
         }
-        known.used = now;
         Some(known.way.clone())
     }
 
+    /// ZooKeeper names it, or an answer came from there.
     pub fn learn(&self, key: &ResourceKey, way: &Way, now: Boot) {
         let mut shard = self.shard(key);
         if shard.len() >= MOST && !shard.contains_key(key) {
-            shard.retain(|_, known| now.since(known.used) < UNUSED);
+            shard.retain(|_, known| now.since(known.good) < GOOD_FOR);
         }
         if shard.len() < MOST || shard.contains_key(key) {
-            shard.insert(key.clone(), Known { way: way.clone(), used: now });
+            shard.insert(key.clone(), Known { way: way.clone(), good: now });
         }
     }
 
@@ -93,13 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_known_until_it_is_not_used_for_a_second() {
+    fn a_way_is_known_until_no_answer_came_from_there_for_a_second() {
         let (ways, key, way) = (Ways::default(), key("one"), way());
         ways.learn(&key, &way, millis(0));
         assert_eq!(ways.find(&key, millis(900)), Some(way.clone()));
-        assert_eq!(ways.find(&key, millis(1800)), Some(way));
-        assert_eq!(ways.find(&key, millis(2800)), None);
-        assert_eq!(ways.find(&key, millis(2801)), None);
+        assert_eq!(ways.find(&key, millis(1000)), None, "asking is no answer");
+        ways.learn(&key, &way, millis(1000));
+        ways.learn(&key, &way, millis(1900));
+        assert_eq!(ways.find(&key, millis(2800)), Some(way));
+        assert_eq!(ways.find(&key, millis(2900)), None);
+        assert_eq!(ways.find(&key, millis(2901)), None);
     }
 
     #[test]

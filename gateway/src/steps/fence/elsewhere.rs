@@ -68,7 +68,10 @@ impl<N: Network> Fencing<N> {
             };
             let Some(courier) = &self.courier else { continue };
             match courier.carry(&way, key, request, left(), client).await {
-                Carried::Answered(reply) => return Ok(Waited::Answered(Box::new(reply))),
+                Carried::Answered(reply) => {
+                    self.keeper.confirm(key, &way);
+                    return Ok(Waited::Answered(Box::new(reply)));
+                }
                 Carried::Refused(refusal) => return Err(refusal),
                 Carried::Back(why) => {
                     self.keeper.forget(key, &way);

@@ -18,6 +18,7 @@ pub mod cli;
 pub mod client;
 pub mod demo;
 pub mod edition;
+pub mod entries;
 pub mod explain;
 pub mod failpoint;
 pub mod front;

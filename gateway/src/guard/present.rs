@@ -11,6 +11,7 @@ use super::{
     refused::{Malformed, Refused},
     register::Claim,
 };
+use crate::entries::entries;
 
 /// How many hops a request came through before the gateway, by the count of its `Via` entries.
 pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
@@ -18,9 +19,7 @@ pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-opera
 
 /// Entries of all `Via` fields (RFC 9110, 7.6.3).
 pub fn hops(headers: &HeaderMap) -> u32 {
-    let lines = headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
-    let entries = lines.flat_map(|line| line.split(',')).filter(|hop| !hop.trim().is_empty());
-    u32::try_from(entries.count()).unwrap_or(u32::MAX)
+    u32::try_from(entries(headers, &VIA).count()).unwrap_or(u32::MAX)
 }
 
 /// The dispatch that the fields name.
@@ -82,6 +81,13 @@ mod tests {
             map.append(name, value);
         }
         map
+    }
+
+    #[test]
+    fn a_hop_counts_whatever_else_is_in_its_field() {
+        let mut headers = fields(&[("Via", "1.1 one, 2 two")]);
+        headers.append(VIA, HeaderValue::from_bytes(b"\x80, , 1.1 three").expect("a value"));
+        assert_eq!(hops(&headers), 4);
     }
 
     #[test]

@@ -44,7 +44,10 @@ pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Cur
                 keep(&slot, &live, &attempt).await;
                 held = Some(attempt);
             }
-            Err(NotGranted::Lost) => debug!(key = %slot.key, "place lost; queueing again"),
+            Err(NotGranted::Lost) => {
+                slot.place_lost();
+                debug!(key = %slot.key, "place lost; queueing again");
+            }
             Err(why) => slot.refuse(&why),
         }
     }
@@ -56,6 +59,7 @@ async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L
         if let Some(live) = current.live() {
             return Some(live);
         }
+        slot.place_lost();
         tokio::select! {
             () = current.changed() => {}
             () = slot.changed() => { slot.wanted()?; }
@@ -175,6 +179,7 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
             () = live.over.cancelled(), if !over => {
                 over = true;
                 slot.close(Cause::Session);
+                slot.place_lost();
             }
             () = sleep(rest) => slot.start_waiting(),
         }

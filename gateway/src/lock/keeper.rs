@@ -181,6 +181,8 @@ impl Keeper {
             drop(place);
             match answered {
                 Ok(Ok(Ok(tenure))) => return Ok(tenure),
+                // Whoever has sent it here finds out who holds next.
+                Ok(Ok(Err(NotGranted::Lost))) if waits == Waits::AtHolder => return Err(Refused::NotHolder),
                 Ok(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline).await?,
                 Ok(Ok(Err(why))) => return Err(why.into()),
                 Ok(Err(_closed)) => return Err(stopping()),

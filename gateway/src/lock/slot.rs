@@ -41,6 +41,7 @@ pub struct Slot {
     clock: SharedClock,
 }
 
+#[derive(Default)]
 struct Entry {
     queue: Queue<Caller, Grant>,
     /// Of the request that was started last, for whoever looks.
@@ -51,6 +52,8 @@ struct Entry {
     asks: bool,
     /// When there was no way, the last time that somebody asked.
     in_vain: Option<Boot>,
+    /// Our place in ZooKeeper's line is gone: somebody else may hold before we do again.
+    place_lost: bool,
 }
 
 struct Caller {
@@ -147,9 +150,8 @@ impl fmt::Debug for Slot {
 
 impl Slot {
     fn new(key: ResourceKey, clock: SharedClock) -> Self {
-        let entry =
-            Entry { queue: Queue::default(), route: None, removed: false, asks: false, in_vain: None };
-        Self { key, queue: Mutex::new(entry), look: Notify::new(), behind: AtomicBool::new(false), clock }
+        let queue = Mutex::new(Entry::default());
+        Self { key, queue, look: Notify::new(), behind: AtomicBool::new(false), clock }
     }
 
     fn entry(&self) -> MutexGuard<'_, Entry> {
@@ -161,7 +163,7 @@ impl Slot {
         let now = self.clock.now();
         let (mut entry, mut answer) = (self.entry(), None);
         debug_assert!(!entry.removed, "removed under the table's lock");
-        if waits == Waits::AtHolder && !self.keeps(&entry.queue, now) {
+        if waits == Waits::AtHolder && !self.keeps(&entry, now) {
             return Entered::NotHere;
         }
         let arrival = entry.queue.arrive(
@@ -196,12 +198,15 @@ impl Slot {
 
     /// May a request that another gateway has sent wait here? Under an open tenure that is ours alone, or while we get
     /// one and nobody was before us: a lock node says whose it is before its gateway has been told that it holds.
-    fn keeps(&self, queue: &Queue<Caller, Grant>, now: Boot) -> bool {
-        match queue.glimpse() {
+    fn keeps(&self, entry: &Entry, now: Boot) -> bool {
+        match entry.queue.glimpse() {
             Some(held) => {
                 held.mode == Mode::Exclusive && !held.closed && held.credentials.evidence.holds(now)
             }
-            None => queue.is_attended() && !self.behind.load(Ordering::Relaxed),
+            None => {
+                let first = !entry.place_lost && !self.behind.load(Ordering::Relaxed);
+                entry.queue.is_attended() && first
+            }
         }
     }
 
@@ -282,6 +287,7 @@ impl Slot {
         let Wanted { mode, rules } = wanted;
         self.behind.store(false, Ordering::Relaxed);
         let mut entry = self.entry();
+        entry.place_lost = false;
         // Where requests may be sent on from here, those of other gateways may come.
         let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != Waits::Here);
         entry.queue.granted(grant, mode, rules, reached, self.clock.now());
@@ -298,8 +304,10 @@ impl Slot {
         }
     }
 
-    pub(super) fn uncontended(&self) {
+    /// Who waits here because somebody waited elsewhere goes on at once.
+    pub(super) fn uncontended(self: &Arc<Self>) {
         self.entry().queue.uncontended();
+        self.start_waiting();
     }
 
     /// Nothing is started under the tenure any more.

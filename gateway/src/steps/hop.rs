@@ -14,6 +14,7 @@ use hyper::{
 
 use crate::{
     body::Reply,
+    entries::entries,
     peer::Peer,
     randomness::Guid,
     refusal::{Reason, Refusal},
@@ -78,7 +79,7 @@ impl HopName {
     fn hops(&self, headers: &HeaderMap) -> Result<u32, Refusal> {
         let mut hops = 0;
         for entry in entries(headers, &VIA) {
-            if entry.split_ascii_whitespace().nth(1) == Some(&*self.name) {
+            if words(entry).nth(1) == Some(self.name.as_bytes()) {
                 return Err(Refusal::new(Reason::Loop, "the request has been here before"));
             }
             hops += 1;
@@ -97,7 +98,8 @@ fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: boo
     let address = peer.address.ip().to_canonical();
     let client = if gateway || trusted.contains(address) {
         let name = X_FORWARDED_FOR;
-        let mut named = entries(headers, &name);
+        // What is not text is no address, and counts as an entry all the same.
+        let mut named = entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
         let before = if gateway { named.next_back().and_then(|before| before.parse().ok()) } else { None };
         let client = trusted.client(before.unwrap_or(address), named);
         if headers.contains_key(FORWARDED) {
@@ -151,11 +153,8 @@ fn names_a_client(name: &str) -> bool {
     begins_plain(name, "x-forwarded") || NAMES.iter().any(|known| is_plain(name, known))
 }
 
-/// The entries of a list that may stand in several fields, in order.
-fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEndedIterator<Item = &'a str> {
-    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
-    let entries = lines.flat_map(|line| line.split(',')).map(str::trim);
-    entries.filter(|entry| !entry.is_empty())
+fn words(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
+    entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
 /// Appends an entry to a list, and makes one field of all.
@@ -248,6 +247,25 @@ mod tests {
             assert_eq!(text(&headers, "x-forwarded-for"), "198.51.100.7, 203.0.113.9, 192.0.2.1");
             assert_eq!(text(&headers, "x-forwarded-proto"), "https");
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_hide_neither_hop_nor_client() {
+        let name = HopName::new(Guid::new(&SystemRandomness));
+        let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
+        let mut headers = HeaderMap::new();
+        headers.insert(VIA, odd());
+        assert_eq!(name.hops(&headers).expect("not seen"), 1);
+        append(&mut headers, VIA, name.entry(Version::HTTP_11));
+        assert_eq!(name.hops(&headers).expect_err("seen").reason, Reason::Loop);
+
+        let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let mut headers = HeaderMap::new();
+        headers.insert(X_FORWARDED_FOR, odd());
+        let ours = "192.0.2.1".parse::<IpAddr>().expect("an address");
+        assert_eq!(introduce(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
+        // The line is one field now; the gateway that it is sent on to counts the same client.
+        assert_eq!(introduce(&mut headers, &peer("198.51.100.1"), &Trust::default(), true), ours);
     }
 
     #[test]

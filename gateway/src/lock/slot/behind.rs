@@ -30,6 +30,14 @@ impl Slot {
         if left == 0 { Err(Stop::CallerGone) } else { Ok(()) }
     }
 
+    /// Our place is gone, with its session or by itself, and somebody else may be next: who was sent here hears so now,
+    /// and not when we have queued again.
+    pub(in crate::lock) fn place_lost(&self) {
+        self.entry().place_lost = true;
+        // Whoever else waits does so for our next turn.
+        self.dismiss(|caller| caller.waits == Waits::AtHolder, &NotGranted::NotHolder).ok();
+    }
+
     /// Has somebody come who may be sent on? Said once.
     pub(in crate::lock) fn asks_the_way(&self) -> bool {
         std::mem::take(&mut self.entry().asks)

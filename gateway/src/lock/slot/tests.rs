@@ -133,6 +133,41 @@ fn what_another_gateway_sends_here_waits_only_where_the_key_is_kept() {
 }
 
 #[test]
+fn who_was_sent_here_is_told_at_once_when_our_place_is_lost_and_nobody_else_is() {
+    let bench = Bench::new();
+    let mut here = bench.waits(Waits::Here);
+    let mut early = bench.waits(Waits::AtHolder);
+    let slot = bench.slot();
+    slot.place_lost();
+    assert_eq!((told(&mut early), told(&mut here)), (Some(NotGranted::NotHolder), None));
+    let at_holder = || bench.enter(Waits::AtHolder, Patience::Behind(9));
+    assert!(matches!(at_holder(), Entered::NotHere), "somebody else may hold before us");
+    let proof = bench.grant();
+    let mut guest = bench.waits(Waits::AtHolder);
+    slot.close(Cause::Session);
+    slot.place_lost();
+    assert_eq!(told(&mut guest), Some(NotGranted::NotHolder), "though a request is at work");
+    proof.revoke();
+}
+
+#[test]
+fn who_waits_because_of_a_contender_elsewhere_goes_on_when_that_one_has_gone() {
+    let bench = Bench::new();
+    let (mut first, _place) = bench.waits(Waits::Here);
+    let proof = bench.grant();
+    let slot = bench.slot();
+    slot.contended(true);
+    bench.clock.go(Caching::default().max_hold);
+    first.try_recv().expect("an answer").expect("granted").known();
+    let (mut next, _place) = bench.waits(Waits::Here);
+    slot.start_waiting();
+    assert!(next.try_recv().is_err(), "its time is up");
+    slot.uncontended();
+    next.try_recv().expect("an answer").expect("granted").known();
+    proof.revoke();
+}
+
+#[test]
 fn a_tenure_that_is_not_proven_keeps_nothing() {
     let bench = Bench::new();
     let (_waiting, _place) = bench.waits(Waits::Here);

@@ -1,0 +1,14 @@
+//! Reads lists in fields as bytes: who counts the hops before us must see each of them, whatever stands beside it.
+
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+
+/// The entries of a list that may stand in several fields, in order. A field need not be text: one byte that is none
+/// must not hide the entries beside it.
+pub fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let entries = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    entries.filter(|entry| !entry.is_empty())
+}

@@ -140,7 +140,7 @@ impl Caller for Waiting {
     }
 
     fn way(&mut self, way: Option<Way>) -> Result<(), Stop> {
-        match way {
+        match way.filter(|way| !self.table.is_shut(way)) {
             Some(way) => {
                 // First: who comes in this moment need not come by.
                 self.table.learn(&self.slot.key, &way);

@@ -153,6 +153,11 @@ impl Keeper {
         self.table.ways.forget(key, way);
     }
 
+    /// There is no answer from there: nobody goes that way for a while.
+    pub fn shut(&self, way: &Way) {
+        self.table.shut(way);
+    }
+
     async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
         let Wish { mode, waits, route, .. } = wish;
         if waits == Waits::Anywhere

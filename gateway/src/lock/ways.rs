@@ -1,7 +1,7 @@
 //! Remembers which gateway keeps a key, so that the next request is sent on there without a word to ZooKeeper.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,6 +14,8 @@ use crate::{peers::Way, session::clock::Boot};
 #[derive(Debug, Default)]
 pub struct Ways {
     shards: [Mutex<HashMap<ResourceKey, Known>>; SHARDS],
+    /// Where no answer came from, and since when; the oldest first.
+    shut: Mutex<VecDeque<(Way, Boot)>>,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,12 @@ const MOST: usize = 1024;
 /// Counted from answers, not from questions: a gateway that is frozen takes requests and answers none, and whoever asks
 /// it again and again must meet in ZooKeeper who has followed it.
 const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// How many ways are known to be shut. There are fewer gateways; each start of one makes another way.
+const MOST_SHUT: usize = 64;
+
+/// About as long as the session of a gateway that has died. Who cannot be reached and lives loses nothing but guests.
+const SHUT_FOR: Duration = Duration::from_secs(5);
 
 impl Ways {
     pub fn find(&self, key: &ResourceKey, now: Boot) -> Option<Way> {
@@ -64,15 +72,38 @@ impl Ways {
         }
     }
 
+    /// Nobody is there, or nobody answers: whatever ZooKeeper says, nobody is sent that way for a while. A dead gateway
+    /// keeps its keys until its session is over, and each request would find out anew.
+    pub fn shut(&self, way: &Way, now: Boot) {
+        let mut shut = unpoisoned(&self.shut);
+        shut.retain(|(known, since)| known != way && now.since(*since) < SHUT_FOR);
+        if shut.len() >= MOST_SHUT {
+            shut.pop_front();
+        }
+        shut.push_back((way.clone(), now));
+        drop(shut);
+        for shard in &self.shards {
+            unpoisoned(shard).retain(|_, known| known.way != *way);
+        }
+    }
+
+    pub fn is_shut(&self, way: &Way, now: Boot) -> bool {
+        unpoisoned(&self.shut).iter().any(|(known, since)| known == way && now.since(*since) < SHUT_FOR)
+    }
+
     /// The key is held here.
     pub fn is_here(&self, key: &ResourceKey) {
         self.shard(key).remove(key);
     }
 
-    /// Nothing between lock and unlock can leave an entry half changed.
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Known>> {
-        self.shards[usize::from(key.shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
+}
+
+/// Nothing between lock and unlock can leave an entry half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -117,6 +148,29 @@ mod tests {
         assert_eq!(ways.find(&key, millis(2)), Some(new.clone()));
         ways.forget(&key, &new);
         assert_eq!(ways.find(&key, millis(3)), None);
+    }
+
+    #[test]
+    fn a_way_without_an_answer_is_shut_for_all_keys_and_not_for_ever() {
+        let (ways, dead, good) = (Ways::default(), way(), way());
+        let [one, two, three] = ["one", "two", "three"].map(key);
+        ways.learn(&one, &dead, millis(0));
+        ways.learn(&two, &dead, millis(0));
+        ways.learn(&three, &good, millis(0));
+        ways.shut(&dead, millis(100));
+        let found = [&one, &two, &three].map(|key| ways.find(key, millis(101)));
+        assert_eq!(found, [None, None, Some(good.clone())]);
+        assert!(ways.is_shut(&dead, millis(5099)) && !ways.is_shut(&dead, millis(5100)));
+        assert!(!ways.is_shut(&good, millis(101)), "another pass is another process");
+    }
+
+    #[test]
+    fn how_many_ways_are_known_to_be_shut_is_bounded_and_the_oldest_opens_first() {
+        let ways = Ways::default();
+        let dead: Vec<_> = (0..=MOST_SHUT).map(|_| way()).collect();
+        dead.iter().for_each(|way| ways.shut(way, millis(0)));
+        assert_eq!(dead.iter().filter(|way| ways.is_shut(way, millis(1))).count(), MOST_SHUT);
+        assert!(!ways.is_shut(&dead[0], millis(1)));
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub enum Carried {
     Answered(Reply),
     /// Nothing was dispatched there, and nothing can have been: it may queue here. Why, for the log.
     Back(&'static str),
+    /// The same, and because the other gateway could not be reached. Whoever asks again now fares no better.
+    Unreached(&'static str),
     /// Its client has gone, or nobody knows what came of it.
     Refused(Refusal),
 }
@@ -78,7 +80,7 @@ impl<N: Network> Courier<N> {
         let carried = self.send(way, key, request, left, client).await;
         let counted = match &carried {
             Carried::Answered(_) => Forwarding::Answered,
-            Carried::Back(why) => {
+            Carried::Back(why) | Carried::Unreached(why) => {
                 debug!(gateway = %way.gateway, why, "back from another gateway");
                 request.notes.forwarded_to.take();
                 request.notes.sent.take();
@@ -120,7 +122,7 @@ impl<N: Network> Courier<N> {
                 lend.inspect_err(|error| debug!(gateway = %way.gateway, %error, "not reached"))
             else {
                 self.idle.forget(way);
-                return Carried::Back("the other gateway cannot be reached");
+                return Carried::Unreached("the other gateway cannot be reached");
             };
             let Some(again) = request.again() else { return Carried::Back("its body is not here in full") };
             let Some(http) = self.addressed(*again.http, way, key, until) else {
@@ -139,7 +141,7 @@ impl<N: Network> Courier<N> {
                     Broken::Unsent { reused: true } => fresh = true,
                     Broken::Unsent { reused: false } => {
                         self.idle.forget(way);
-                        return Carried::Back("not a byte could be sent");
+                        return Carried::Unreached("not a byte could be sent");
                     }
                     Broken::Unknown(refusal) => return Carried::Refused(refusal),
                 },
@@ -245,7 +247,7 @@ fn ended_early(ended: Ended, lend: &mut Lend) -> Carried {
     match (ended, lend.give_up()) {
         (Ended::ClientGone, true) => Carried::Refused(gone(Reason::Locked)),
         (Ended::ClientGone, false) => Carried::Refused(gone(Reason::OutcomeUnknown)),
-        (Ended::Late, true) => Carried::Back("it took nothing of the request in time"),
+        (Ended::Late, true) => Carried::Unreached("it took nothing of the request in time"),
         (Ended::Late, false) => {
             Carried::Refused(Refusal::new(Reason::OutcomeLate, "another gateway did not answer in time"))
         }

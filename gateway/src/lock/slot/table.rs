@@ -49,6 +49,14 @@ impl Table {
         self.ways.find(key, self.clock.now())
     }
 
+    pub(in crate::lock) fn shut(&self, way: &Way) {
+        self.ways.shut(way, self.clock.now());
+    }
+
+    pub(in crate::lock) fn is_shut(&self, way: &Way) -> bool {
+        self.ways.is_shut(way, self.clock.now())
+    }
+
     pub(in crate::lock) fn learn(&self, key: &ResourceKey, way: &Way) {
         self.ways.learn(key, way, self.clock.now());
     }

@@ -134,12 +134,12 @@ fn refused(carried: Carried) -> Refusal {
     match carried {
         Carried::Refused(refusal) => refusal,
         Carried::Answered(_) => panic!("answered"),
-        Carried::Back(why) => panic!("back: {why}"),
+        Carried::Back(why) | Carried::Unreached(why) => panic!("back: {why}"),
     }
 }
 
 fn is_back(carried: &Carried) -> bool {
-    matches!(carried, Carried::Back(_))
+    matches!(carried, Carried::Back(_) | Carried::Unreached(_))
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -4,7 +4,12 @@
 //! the holder send nothing in a circle: the one that is asked says that it is not, and the request is back where it
 //! came from. There it may be sent on again only to whom ZooKeeper names next, and only a few times.
 
-use fencegate_policies::plan::{Enforce, Fence, Forward, Hold, Mode};
+use std::{pin::pin, time::Duration};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Enforce, Fence, Forward, Hold, Mode},
+};
 use tokio::time::Instant;
 
 use super::{Fencing, Got};
@@ -12,9 +17,9 @@ use crate::{
     body::Reply,
     lock::slot::Waits,
     network::Network,
-    peers::Carried,
-    refusal::{Reason, Refusal},
-    stage::{self, Client, Fenced, Keyed},
+    peers::{Carried, Courier, Way},
+    refusal::{Outcome, Reason, Refusal},
+    stage::{self, Client, Fenced, Keyed, presence},
     steps::upgrade::Wanted,
 };
 
@@ -29,6 +34,9 @@ pub(super) enum Waited {
 /// Queueing at once would not do: it would make every holder yield to this gateway, and those who wait there come back
 /// in their turn.
 const SENDINGS: u32 = 3;
+
+/// Whoever could wait for less may have found the other gateway busy, and not away.
+const FAIR: Duration = Duration::from_millis(500);
 
 impl<N: Network> Fencing<N> {
     /// Where a request may wait for its key.
@@ -67,18 +75,32 @@ impl<N: Network> Fencing<N> {
                 Got::Way(way) => way,
             };
             let Some(courier) = &self.courier else { continue };
-            match courier.carry(&way, key, request, left(), client).await {
+            let given = left();
+            match self.carry(courier, (&way, key, request), given, client).await {
                 Carried::Answered(reply) => {
                     self.keeper.confirm(key, &way);
                     return Ok(Waited::Answered(Box::new(reply)));
                 }
-                Carried::Refused(refusal) => return Err(refusal),
+                Carried::Refused(refusal) => {
+                    let cut_off = client.is_gone() || self.drain.is_cancelled();
+                    if refusal.outcome() == Outcome::Unknown && !cut_off {
+                        self.keeper.shut(&way);
+                    }
+                    return Err(refusal);
+                }
+                Carried::Unreached(_) => {
+                    self.keeper.forget(key, &way);
+                    if given >= FAIR {
+                        self.keeper.shut(&way);
+                    }
+                    waits = Waits::Here;
+                }
                 Carried::Back(why) => {
                     self.keeper.forget(key, &way);
                     sendings += 1;
                     let moved = why == Reason::NotHolder.word();
-                    // Nobody else is better off where a gateway is in trouble, or cannot be reached; and each sending
-                    // takes its time, also when none is left.
+                    // Nobody else is better off where a gateway is in trouble; and each sending takes its time, also when
+                    // none is left.
                     if !moved || sendings == SENDINGS || left().is_zero() {
                         waits = Waits::Here;
                     }
@@ -86,6 +108,35 @@ impl<N: Network> Fencing<N> {
             }
         }
     }
+
+    /// Sends it on, for as long as its client waits, and not beyond half of our drain: what has no answer then can wait
+    /// longer than we live.
+    async fn carry(
+        &self,
+        courier: &Courier<N>,
+        (way, key, request): (&Way, &ResourceKey, &Keyed),
+        left: Duration,
+        client: &mut Client,
+    ) -> Carried {
+        let (asking, mut asked) = presence();
+        let mut carrying = pin!(courier.carry(way, key, request, left, &mut asked));
+        let drained = tokio::select! {
+            carried = &mut carrying => return carried,
+            () = client.gone() => false,
+            () = self.drained(request.plan.listener.timeouts.drain / 2) => true,
+        };
+        // To whoever carries it, that is a client that goes away; only there it is known whether anything was written.
+        drop(asking);
+        match carrying.await {
+            Carried::Refused(refusal) if drained => Carried::Refused(stopped(refusal.outcome())),
+            carried => carried,
+        }
+    }
+}
+
+fn stopped(outcome: Outcome) -> Refusal {
+    let reason = if outcome == Outcome::NotDispatched { Reason::Draining } else { Reason::OutcomeUnknown };
+    Refusal::new(reason, "another gateway had not answered when this one stops")
 }
 
 /// It waits for one key, alone, that is kept for others, and goes nowhere without it.

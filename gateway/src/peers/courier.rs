@@ -103,15 +103,17 @@ impl<N: Network> Courier<N> {
     ) -> Carried {
         let until = Instant::now() + left;
         let due = until + self.patience(request);
-        let dialling = Dialling {
+        let dialling = |left| Dialling {
             network: &self.network,
             clock: &self.clock,
             secured: self.ours.secured.as_deref(),
             // Gateways of one installation are mostly of one mind.
             kept: self.plan.listener.timeouts.idle / 2,
+            left,
         };
         let mut fresh = false;
         loop {
+            let dialling = dialling(until.saturating_duration_since(Instant::now()));
             let lend = tokio::select! {
                 lend = Lend::of(&dialling, &self.idle, way, fresh) => lend,
                 () = client.gone() => return Carried::Refused(gone(Reason::Locked)),

@@ -3,7 +3,7 @@ use std::{net::SocketAddr, sync::Mutex};
 use bytes::Bytes;
 use fencegate_policies::{file::load, plan::UpstreamId};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::LocalSet,
@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     admin::metrics::Metrics,
     network::Tcp,
-    peers::{Pass, Reach},
+    peers::{Nonce, Pass, Reach},
     randomness::SystemRandomness,
     session::clock::MachineClock,
     stage::{Notes, Presence, presence},
@@ -96,6 +96,9 @@ async fn other(acts: Vec<Act>) -> Other {
     let acts = Mutex::new(acts);
     tokio::task::spawn_local(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
+            if !asked(&mut stream).await {
+                continue;
+            }
             while let Some(head) = request(&mut stream).await {
                 saw.send(head).ok();
                 let act = acts.lock().expect("one thread").remove(0);
@@ -119,10 +122,25 @@ async fn other(acts: Vec<Act>) -> Other {
     Other { address, seen }
 }
 
+/// What is asked first on each connection, and answered as by a gateway with the pass of [`way`].
+async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
+    let Some(head) = until(stream, b"\r\n\r\n").await else { return false };
+    assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains("5a5a"), "{head}");
+    let (_, rest) = head.split_once("fencing-forwarded: nonce=").expect("a question");
+    let nonce = Nonce::parse(&rest[..64]).expect("a nonce");
+    let proof = Pass::parse(&"5a".repeat(32)).expect("hex").proof(&nonce);
+    let answer = format!("HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof={}\r\n\r\n", proof.as_str());
+    stream.write_all(answer.as_bytes()).await.is_ok()
+}
+
 /// One in full, its body of eight bytes included. `None` at the end.
 async fn request(stream: &mut TcpStream) -> Option<String> {
+    until(stream, b"amount=7").await
+}
+
+async fn until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<String> {
     let mut text = Vec::new();
-    while !text.ends_with(b"amount=7") {
+    while !text.ends_with(end) {
         let mut byte = [0];
         stream.read_exact(&mut byte).await.ok()?;
         text.push(byte[0]);
@@ -240,6 +258,59 @@ async fn the_other_gateway_sees_a_client_that_hangs_up() {
             };
             let (answer, ()) = tokio::join!(asked, gone);
             assert_eq!(refused(answer).reason, Reason::OutcomeUnknown);
+        })
+        .await;
+}
+
+/// Takes every connection, and gives to each head the same answer.
+async fn stranger(answer: &'static str) -> Other {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (saw, seen) = mpsc::unbounded_channel();
+    tokio::task::spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            while let Some(head) = until(&mut stream, b"\r\n\r\n").await {
+                saw.send(head).ok();
+                if answer.is_empty() || stream.write_all(answer.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    Other { address, seen }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_does_not_know_the_pass_gets_neither_the_pass_nor_a_request() {
+    LocalSet::new()
+        .run_until(async {
+            for answer in [
+                // It takes the connection, and closes it.
+                "",
+                DONE,
+                "HTTP/1.1 204 No Content\r\nAllow: GET\r\nFencing-Outcome: done\r\n\r\n",
+                "HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof=00\r\n\r\n",
+            ] {
+                let mut there = stranger(answer).await;
+                let (answer, request) = carried(&courier(), there.address, 1000).await;
+                assert!(is_back(&answer) && request.notes.forwarded_to.take().is_none());
+                let head = there.seen.recv().await.expect("a question");
+                assert!(head.starts_with("OPTIONS * ") && !head.contains("5a5a"), "{head}");
+                assert!(there.seen.try_recv().is_err(), "nothing else is written");
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_takes_connections_and_reads_nothing_leaves_half_of_the_wait() {
+    LocalSet::new()
+        .run_until(async {
+            let full = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let began = Instant::now();
+            let (answer, _) = carried(&courier(), full.local_addr().expect("bound"), 400).await;
+            assert!(is_back(&answer));
+            assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
         })
         .await;
 }

@@ -72,7 +72,12 @@ impl<N: Network> Fencing<N> {
                     self.keeper.confirm(key, &way);
                     return Ok(Waited::Answered(Box::new(reply)));
                 }
-                Carried::Refused(refusal) => return Err(refusal),
+                Carried::Refused(refusal) => {
+                    if !client.is_gone() {
+                        self.keeper.forget(key, &way);
+                    }
+                    return Err(refusal);
+                }
                 Carried::Back(why) => {
                     self.keeper.forget(key, &way);
                     sendings += 1;

@@ -52,6 +52,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
+        .layer(step(parts.pass.clone(), steps::forwarded::prove)) // another gateway asks whether we are who it means
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(parts.pass, steps::forwarded::forwarded)) // another gateway shows that it is one

@@ -45,6 +45,8 @@ pub struct Door {
     drain: CancellationToken,
     /// Open connections; when none is left the kernel's backlog holds further ones.
     places: Arc<Semaphore>,
+    /// Or they are closed.
+    turns_away: bool,
 }
 
 impl Door {
@@ -56,7 +58,18 @@ impl Door {
         drain: CancellationToken,
     ) -> Self {
         let entry = Rc::new(Entry::new(listener, certificates, drain.clone()));
-        Self { entry: RefCell::new(entry), drain, places: Arc::new(Semaphore::new(share.max(1))) }
+        Self {
+            entry: RefCell::new(entry),
+            drain,
+            places: Arc::new(Semaphore::new(share.max(1))),
+            turns_away: false,
+        }
+    }
+
+    /// Who comes when there is no place is told so by the end of the connection, and need not wait to find out.
+    #[must_use]
+    pub fn turning_away(self) -> Self {
+        Self { turns_away: true, ..self }
     }
 
     /// From the next connection on.
@@ -70,9 +83,8 @@ impl Door {
     pub async fn serve<N: Network>(&self, listener: N::Listener, front: Front, open: &TaskTracker) {
         let drain = &self.drain;
         loop {
-            let place = self.places.clone().acquire_owned();
             let place = tokio::select! {
-                place = place => place.expect("the semaphore is never closed"),
+                place = self.place() => place,
                 () = drain.cancelled() => break,
             };
             let accepted = tokio::select! {
@@ -80,7 +92,10 @@ impl Door {
                 () = drain.cancelled() => break,
             };
             match accepted {
-                Ok((stream, peer)) => self.take(stream, peer, place, &front, open),
+                Ok((stream, peer)) => match place.or_else(|| self.places.clone().try_acquire_owned().ok()) {
+                    Some(place) => self.take(stream, peer, place, &front, open),
+                    None => debug!(peer = %peer.address, "turned away: no place is left"),
+                },
                 Err(error) => {
                     // Out of file descriptors, most likely: the connections that end give some back.
                     warn!(%error, "connection not accepted");
@@ -89,6 +104,14 @@ impl Door {
             }
         }
         self.serve_the_queue::<N>(listener, &front, open).await;
+    }
+
+    /// To be waited for before a connection is accepted; `None` where it is asked for behind that.
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        if self.turns_away {
+            return None;
+        }
+        Some(self.places.clone().acquire_owned().await.expect("the semaphore is never closed"))
     }
 
     /// Takes what the kernel has queued: with the socket it would be reset.

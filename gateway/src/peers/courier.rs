@@ -5,7 +5,10 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Plan};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Caching, Hold, Plan},
+};
 use hyper::{
     HeaderMap, Request, Response, Version,
     body::Incoming,
@@ -86,7 +89,13 @@ impl<N: Network> Courier<N> {
                 request.notes.sent.take();
                 Forwarding::Back
             }
-            Carried::Refused(refusal) if refusal.outcome() == Outcome::Unknown => Forwarding::Unknown,
+            Carried::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
+                if client.is_gone() {
+                    Forwarding::Gone
+                } else {
+                    Forwarding::Unknown
+                }
+            }
             Carried::Refused(_) => return carried,
         };
         if let Some(route) = request.notes.route.get() {
@@ -105,15 +114,17 @@ impl<N: Network> Courier<N> {
     ) -> Carried {
         let until = Instant::now() + left;
         let due = until + self.patience(request);
-        let dialling = Dialling {
+        let dialling = |left| Dialling {
             network: &self.network,
             clock: &self.clock,
             secured: self.ours.secured.as_deref(),
             // Gateways of one installation are mostly of one mind.
             kept: self.plan.listener.timeouts.idle / 2,
+            left,
         };
         let mut fresh = false;
         loop {
+            let dialling = dialling(until.saturating_duration_since(Instant::now()));
             let lend = tokio::select! {
                 lend = Lend::of(&dialling, &self.idle, way, fresh) => lend,
                 () = client.gone() => return Carried::Refused(gone(Reason::Locked)),
@@ -135,7 +146,7 @@ impl<N: Network> Courier<N> {
                 ended = ended(client, due) => return ended_early(ended, &mut lend),
             };
             match answered {
-                Ok(response) => return self.answered(response, lend, request),
+                Ok(response) => return self.answered(response, lend, request, until),
                 Err(failed) => match self.broken(failed, lend) {
                     // It was closed while it lay idle.
                     Broken::Unsent { reused: true } => fresh = true,
@@ -149,11 +160,18 @@ impl<N: Network> Courier<N> {
         }
     }
 
-    /// What the other gateway may take beside the wait: its client's body, and two attempts at the upstream.
+    /// What the other gateway may take beside the wait: its client's body, two attempts at the upstream, and an answer that
+    /// it takes in full before it says a word of it, however slowly that comes. A client that goes away and a connection
+    /// that breaks end it sooner.
     fn patience(&self, request: &Keyed) -> Duration {
         let upstream = self.plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
-        attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
+        let fence = request.notes.route.get().and_then(|route| self.plan.routes.get(route).fence.as_ref());
+        let tenure = fence.map_or(Caching::default().max_tenure, |fence| match fence.hold {
+            Hold::Cached(caching) => caching.max_tenure,
+            Hold::Strict => Caching::default().max_tenure,
+        });
+        attempt * 2 + tenure + self.plan.listener.timeouts.request_body + MARGIN
     }
 
     /// The client's own request, with a word of ours beside it.
@@ -181,14 +199,30 @@ impl<N: Network> Courier<N> {
     }
 
     /// Its head is here, in full.
-    fn answered(&self, response: Response<Incoming>, mut lend: Lend, request: &Keyed) -> Carried {
+    fn answered(
+        &self,
+        response: Response<Incoming>,
+        mut lend: Lend,
+        request: &Keyed,
+        until: Instant,
+    ) -> Carried {
         let Some(told) = Told::read(response.headers()) else {
             lend.give_up();
             warn!("an answer to what was sent on that no gateway gives");
             return Carried::Refused(Refusal::new(Reason::OutcomeUnknown, "it answers as no gateway does"));
         };
+        if told.reason == Some(Reason::PeerForbidden) && told.outcome == Outcome::NotDispatched {
+            // It does not lead any more to who has proven to know the pass.
+            lend.give_up();
+            self.idle.forget(lend.way());
+            return Carried::Back(Reason::PeerForbidden.word());
+        }
+        if closes(response.headers()) {
+            // It stops, most likely: what meets the end of an idle connection on its way has an unknown outcome.
+            self.idle.forget(lend.way());
+        }
         let reply = self.reply(response, lend, request);
-        if told.is_its_own_trouble() {
+        if told.is_its_own_trouble() && !(told.is_of_its_upstream() && Instant::now() >= until) {
             let why = told.reason.map_or("not-dispatched", Reason::word);
             // Short, and read to its end only for the connection's sake.
             tokio::task::spawn_local(async move { drop(reply.into_body().spent().await) });
@@ -216,11 +250,20 @@ impl<N: Network> Courier<N> {
     }
 
     fn broken(&self, failed: NotAnswered, mut lend: Lend) -> Broken {
-        if lend.give_up() {
+        let unwritten = lend.give_up();
+        // What the library gives back it has not begun with. What was written then is not of the request: TLS says good-bye
+        // on a connection that was closed while it lay idle.
+        if unwritten || failed.back.is_some() {
             return Broken::Unsent { reused: lend.is_reused() };
         }
         Broken::Unknown(Refusal::new(Reason::OutcomeUnknown, format!("another gateway: {}", failed.why)))
     }
+}
+
+/// The other side ends the connection with this answer.
+fn closes(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
 }
 
 /// An exchange that got no answer.

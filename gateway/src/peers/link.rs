@@ -2,19 +2,24 @@
 
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
-use hyper::{Request, Response, body::Incoming};
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Body as _, Incoming},
+};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Pass, Way};
+use super::{Nonce, Pass, Way};
 use crate::{
     body::Body,
     network::Network,
+    randomness::SystemRandomness,
     session::clock::SharedClock,
+    steps::forwarded,
     upstream::{
         address::Address,
         gate::{Gate, Gated, Why},
         names::dial,
-        speak::{self, HTTP1, NotAnswered, Running, Sender},
+        speak::{self, HTTP1, Heads, NotAnswered, Running, Sender},
         tls::{Generation, Secured},
     },
 };
@@ -32,6 +37,28 @@ struct Link {
 impl Link {
     fn is_usable(&self) -> bool {
         self.generation.as_ref().is_none_or(Generation::is_current) && !self.sender.is_closed()
+    }
+
+    /// Asks who is there, before anything of a client is written and before the pass is shown. Another process may have
+    /// got the address since. And a gateway that takes no more connections, or refuses our certificate, lets TCP and TLS
+    /// go through on our side first: only an answer says that what comes next will be read.
+    async fn prove(&mut self, way: &Way) -> io::Result<()> {
+        let nonce = Nonce::new(&SystemRandomness);
+        let question = forwarded::question(&way.address, &nonce).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold")
+        })?;
+        let answer = self.sender.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
+        let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
+        if !whole || !forwarded::is_proven(answer.headers(), &way.pass, &nonce) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "who is there does not know the pass",
+            ));
+        }
+        drop(answer);
+        self.sender.settled().await.map_err(io::Error::other)?;
+        // What is counted from here on is of a request.
+        if self.gate.is_flushed() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
 
@@ -56,8 +83,13 @@ const MOST_WAYS: usize = 256;
 const SWEEP: Duration = Duration::from_secs(5);
 /// For an answer that was complete before its request: then the rest of that goes, or the connection does.
 const REST: Duration = Duration::from_secs(1);
-/// For a connection. A gateway that is not there is found out soon: the request waits meanwhile, and can queue here.
+/// For a connection, with its first exchange. A gateway that is not there is found out soon: the request waits meanwhile,
+/// and can queue here.
 const CONNECT: Duration = Duration::from_secs(1);
+/// For the same, where there is next to nothing left to wait.
+const AT_LEAST: Duration = Duration::from_millis(50);
+/// An answer has the fields of the upstream's and our own.
+const WIDER: Heads = Heads { fields: 256, bytes: 128 << 10 };
 /// A name with more addresses than this is a mistake.
 const MOST_ADDRESSES: usize = 8;
 
@@ -89,8 +121,8 @@ impl Idle {
     }
 
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.borrow().values().all(Vec::is_empty)
+    pub(super) fn lying(&self) -> usize {
+        self.0.borrow().values().map(Vec::len).sum()
     }
 
     /// Closes what nobody has used for a while, for ever.
@@ -113,17 +145,25 @@ pub(super) struct Dialling<'a, N> {
     pub(super) secured: Option<&'a Secured>,
     /// How long they may lie idle, at most.
     pub(super) kept: Duration,
+    /// What the request may wait yet. Half of it is for a connection: whoever gets none queues here with the rest.
+    pub(super) left: Duration,
 }
 
 impl<N: Network> Dialling<'_, N> {
     /// # Errors
-    /// Nobody is there, or not who should be. Nothing was sent.
+    /// Nobody is there, or not who should be. Nothing of a request was sent.
     ///
     /// # Cancellation
     /// A connection that was being made is closed.
     async fn reach(&self, way: &Way) -> io::Result<Link> {
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-        timeout(CONNECT, self.connect(way)).await.map_err(late)?
+        let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
+        let proven = async {
+            let mut link = self.connect(way).await?;
+            link.prove(way).await?;
+            Ok(link)
+        };
+        timeout(longest, proven).await.map_err(late)?
     }
 
     async fn connect(&self, way: &Way) -> io::Result<Link> {
@@ -135,10 +175,10 @@ impl<N: Network> Dialling<'_, N> {
         // On the socket itself, below TLS: what counts is what was given to the kernel.
         let gated = Gated::new(stream, gate.clone());
         let ((sender, _running), generation) = match self.secured {
-            None => (speak::http1(gated).await?, None),
+            None => (speak::http1_with(gated, WIDER).await?, None),
             Some(secured) => {
                 let (stream, generation) = secured.connect(&way.address, gated, &[HTTP1]).await?;
-                (speak::http1(stream).await?, Some(generation))
+                (speak::http1_with(stream, WIDER).await?, Some(generation))
             }
         };
         Ok(Link { sender, gate, _running, generation, reused: false })
@@ -185,12 +225,16 @@ impl Lend {
         link.sender.send(request)
     }
 
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
     /// It has carried an exchange before, so the other side may have closed it meanwhile.
     pub(super) fn is_reused(&mut self) -> bool {
         self.link().reused
     }
 
-    /// No byte is written any more. True if none was.
+    /// No byte is written any more. True if none was since [`Self::send`].
     pub(super) fn give_up(&mut self) -> bool {
         let gate = &self.link().gate;
         gate.shut(Why::Abandoned);

@@ -15,7 +15,7 @@ pub use self::{
     courier::{Carried, Courier},
     link::Lend,
     ours::{BadPeerTls, NAME, Ours},
-    pass::{BadPass, Pass},
+    pass::{BadPass, Nonce, Pass, Proof},
     told::Told,
 };
 pub(crate) use self::{link::Idle, told::announce_trailers};

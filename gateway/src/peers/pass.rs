@@ -2,7 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::{
+    constant_time::verify_slices_are_equal,
+    hmac::{HMAC_SHA256, Key, sign},
+};
+use fencegate_policies::hex;
 use serde::{Deserialize, Serialize};
 
 use crate::randomness::Randomness;
@@ -21,23 +25,77 @@ const BYTES: usize = 32;
 
 impl Pass {
     pub fn new(randomness: &dyn Randomness) -> Self {
-        let mut bytes = [0; BYTES];
-        randomness.fill(&mut bytes);
-        Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+        Self(drawn(randomness).into())
     }
 
     /// # Errors
     /// It is not in the form of one.
     pub fn parse(text: &str) -> Result<Self, BadPass> {
-        let hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-        let good = text.len() == 2 * BYTES && text.bytes().all(hex);
-        if good { Ok(Self(text.into())) } else { Err(BadPass) }
+        if is_in_form(text) { Ok(Self(text.into())) } else { Err(BadPass) }
     }
 
     /// To be shown to the gateway that it is of, and to nobody else.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// What nobody can say who does not know the pass, and what does not tell it.
+    pub fn proof(&self, nonce: &Nonce) -> Proof {
+        let key = Key::new(HMAC_SHA256, self.0.as_bytes());
+        let tag = sign(&key, [PURPOSE, nonce.as_str()].concat().as_bytes());
+        Proof(written(tag.as_ref()))
+    }
+}
+
+/// So that a proof is worth nothing for anything else.
+const PURPOSE: &str = "fencegate peer ";
+
+/// Drawn for one question: the answer to an older one is none.
+pub struct Nonce(String);
+
+impl Nonce {
+    pub fn new(randomness: &dyn Randomness) -> Self {
+        Self(drawn(randomness))
+    }
+
+    /// `None` where it is not in the form of one.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_in_form(text).then(|| Self(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Of the knowledge of a pass.
+pub struct Proof(String);
+
+impl Proof {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn is(&self, said: &str) -> bool {
+        verify_slices_are_equal(self.0.as_bytes(), said.as_bytes()).is_ok()
+    }
+}
+
+fn drawn(randomness: &dyn Randomness) -> String {
+    let mut bytes = [0; BYTES];
+    randomness.fill(&mut bytes);
+    written(&bytes)
+}
+
+fn written(bytes: &[u8]) -> String {
+    let mut digits = vec![0; 2 * bytes.len()];
+    hex::write(bytes, &mut digits);
+    String::from_utf8(digits).expect("hex digits are ASCII")
+}
+
+fn is_in_form(text: &str) -> bool {
+    let hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == 2 * BYTES && text.bytes().all(hex)
 }
 
 impl PartialEq for Pass {
@@ -81,5 +139,20 @@ mod tests {
         for bad in ["", &ours.as_str()[1..], &ours.as_str().to_uppercase(), &format!("{}0", ours.as_str())] {
             assert_eq!(Pass::parse(bad), Err(BadPass), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_proof_is_of_one_pass_and_one_question_and_does_not_tell_the_pass() {
+        let [ours, other] = [(), ()].map(|()| Pass::new(&SystemRandomness));
+        let [asked, later] = [(), ()].map(|()| Nonce::new(&SystemRandomness));
+        let proof = ours.proof(&asked);
+        assert!(proof.is(ours.proof(&asked).as_str()));
+        for wrong in [other.proof(&asked), ours.proof(&later)] {
+            assert!(!proof.is(wrong.as_str()));
+        }
+        for wrong in ["", asked.as_str(), ours.as_str(), &proof.as_str()[1..]] {
+            assert!(!proof.is(wrong), "{wrong}");
+        }
+        assert!(Nonce::parse(asked.as_str()).is_some() && Nonce::parse("5").is_none());
     }
 }

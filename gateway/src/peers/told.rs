@@ -32,10 +32,15 @@ impl Told {
         Some(Self { outcome, reason, token: token.and_then(|token| Token::parse(token).ok()) })
     }
 
-    /// Nothing was dispatched, and another gateway may do better: this one does not hold the key, is in trouble, or
-    /// does not take what our own plan has taken.
+    /// Nothing was dispatched, and another gateway may do better: this one does not hold the key, is in trouble, does not
+    /// reach its upstream, or does not take what our own plan has taken.
     pub(super) fn is_its_own_trouble(&self) -> bool {
         self.outcome == Outcome::NotDispatched && !self.reason.is_some_and(is_of_the_resource)
+    }
+
+    /// It does not reach what stands behind it. So may we, or not: who has no time left to find out passes this on.
+    pub(super) fn is_of_its_upstream(&self) -> bool {
+        matches!(self.reason, Some(Reason::UpstreamConnect | Reason::Guard | Reason::GuardSplit))
     }
 }
 
@@ -60,19 +65,10 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// What would be said of the key, its client or its upstream wherever one asks.
+/// What would be said of the key or its client wherever one asks.
 fn is_of_the_resource(reason: Reason) -> bool {
     reason.is_of_a_guard()
-        || matches!(
-            reason,
-            Reason::Locked
-                | Reason::QueueFull
-                | Reason::ClientLimit
-                | Reason::Fenced
-                | Reason::Guard
-                | Reason::GuardSplit
-                | Reason::UpstreamConnect
-        )
+        || matches!(reason, Reason::Locked | Reason::QueueFull | Reason::ClientLimit | Reason::Fenced)
 }
 
 #[cfg(test)]
@@ -104,6 +100,10 @@ mod tests {
             ("not-dispatched; reason=no-route", true),
             ("not-dispatched; reason=of-a-later-build", true),
             ("not-dispatched", true),
+            ("not-dispatched; reason=upstream-connect; waited=3", true),
+            ("not-dispatched; reason=guard", true),
+            ("not-dispatched; reason=guard-split", true),
+            ("unknown; reason=upstream-connect", false),
             ("not-dispatched; reason=locked; waited=100", false),
             ("not-dispatched; reason=queue-full", false),
             ("not-dispatched; reason=client-limit", false),

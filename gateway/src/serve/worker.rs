@@ -169,7 +169,7 @@ async fn run<N: Network, R: Staffed<N>>(
     let door = Rc::new(Door::new(listens, shared.certificates.clone(), share, shared.drain.clone()));
     let among = shared.ours.as_ref().map(|ours| {
         let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
-        Rc::new(Door::new(&listens, certificates, share, shared.drain.clone()))
+        Rc::new(Door::new(&listens, certificates, share, shared.drain.clone()).turning_away())
     });
     let desks =
         Desks { in_flight: InFlight::at_most(1), shared, network, idle, pool, running: running.clone() };

@@ -1,20 +1,74 @@
 //! Lets in on the listener for gateways who shows the pass of this process, and notes what it says of the request.
+//! Who has just connected asks first whether we know that pass, without showing it.
 
 use std::time::Duration;
 
-use hyper::{HeaderMap, header::HeaderName};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri,
+    header::{HOST, HeaderName, HeaderValue},
+};
 use tokio::time::Instant;
 
 use crate::{
-    body::Reply,
-    peers::{Forwarded, Pass},
+    body::{Body, Reply},
+    peers::{Forwarded, Nonce, Pass},
     refusal::{Reason, Refusal},
-    stage::Clean,
+    stage::{Arrived, Clean},
     step::Serve,
 };
 
 /// Says of a request that another gateway sends it on. Believed with our pass only.
 pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
+
+/// Answers who has connected, and means this process by the pass that it knows. On other listeners nobody is answered so:
+/// what listens there may be of another installation, and would serve what is sent on under other locks.
+pub async fn prove<S: Serve<Arrived>>(
+    pass: &Option<Pass>,
+    request: Arrived,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let ours = pass.as_ref().filter(|_| request.notes.of_gateways.get());
+    match ours.and_then(|pass| proof(&request.http, pass)) {
+        Some(reply) => Ok(reply),
+        None => next.serve(request).await,
+    }
+}
+
+/// Nothing is executed by it, whoever gets it: `OPTIONS *` asks the server itself.
+pub fn question(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
+    let mut http = Request::new(Body::empty());
+    *http.method_mut() = Method::OPTIONS;
+    *http.uri_mut() = Uri::from_static("*");
+    http.headers_mut().insert(HOST, HeaderValue::from_str(address).ok()?);
+    let asked = HeaderValue::from_str(&format!("nonce={}", nonce.as_str())).expect("hex digits");
+    http.headers_mut().insert(FENCING_FORWARDED, asked);
+    Some(http)
+}
+
+/// The answer to a [`question`], and of nothing else.
+fn proof(http: &Request<Body>, ours: &Pass) -> Option<Reply> {
+    if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
+        return None;
+    }
+    let nonce = Nonce::parse(only(http.headers())?.strip_prefix("nonce=")?)?;
+    let said = format!("proof={}", ours.proof(&nonce).as_str());
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply.headers_mut().insert(FENCING_FORWARDED, HeaderValue::from_str(&said).expect("hex digits"));
+    Some(reply)
+}
+
+/// Who answers so knows the pass.
+pub fn is_proven(headers: &HeaderMap, pass: &Pass, nonce: &Nonce) -> bool {
+    let said = only(headers).and_then(|line| line.strip_prefix("proof="));
+    said.is_some_and(|said| pass.proof(nonce).is(said))
+}
+
+/// The field, where it is there once.
+fn only(headers: &HeaderMap) -> Option<&str> {
+    let mut lines = headers.get_all(FENCING_FORWARDED).iter();
+    lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
+}
 
 /// `pass`: ours, where gateways are listened to. On other listeners the field is gone, and nobody has read it.
 pub async fn forwarded<S: Serve<Clean>>(
@@ -38,8 +92,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// `pass=<hex>; key=<key>; wait=<ms>; from=<gateway>`. A key has no space in it, so `; ` separates.
 fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
-    let mut lines = presented.get_all(FENCING_FORWARDED).iter();
-    let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
+    let line = only(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
     let pass = Pass::parse(pass.strip_prefix("pass=")?).ok()?;
     if pass != *ours {
@@ -71,6 +124,28 @@ mod tests {
             headers.append(FENCING_FORWARDED, HeaderValue::from_str(line).expect("a value"));
         }
         headers
+    }
+
+    #[test]
+    fn only_a_question_is_answered_and_only_with_a_proof_of_our_pass() {
+        let ours = Pass::new(&SystemRandomness);
+        let nonce = Nonce::new(&SystemRandomness);
+        let asked = || question("gw-1:9910", &nonce).expect("an address");
+        let answer = proof(&asked(), &ours).expect("answered");
+        assert!(is_proven(answer.headers(), &ours, &nonce));
+        assert!(!is_proven(answer.headers(), &Pass::new(&SystemRandomness), &nonce));
+        assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
+        assert!(!is_proven(asked().headers(), &ours, &nonce), "its own echo");
+        assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
+        let mut other = asked();
+        *other.method_mut() = Method::POST;
+        assert!(proof(&other, &ours).is_none());
+        let mut other = asked();
+        *other.uri_mut() = Uri::from_static("/pay/7");
+        assert!(proof(&other, &ours).is_none());
+        let mut twice = asked();
+        twice.headers_mut().append(FENCING_FORWARDED, HeaderValue::from_static("nonce="));
+        assert!(proof(&twice, &ours).is_none());
     }
 
     #[test]

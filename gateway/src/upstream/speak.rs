@@ -90,16 +90,35 @@ impl Drop for Running {
 /// What is read of an answer before its client takes it, and the longest head. The library's own bound is 400 KiB for
 /// each client that does not read.
 const READ_AHEAD: usize = 64 << 10;
+/// The library's own bound.
+const FIELDS: usize = 100;
+
+/// The largest heads of answers over HTTP/1.1. Of a larger one nothing is known but that it came.
+#[derive(Debug, Clone, Copy)]
+pub struct Heads {
+    pub fields: usize,
+    /// And what is read ahead of a body.
+    pub bytes: usize,
+}
 
 pub async fn http1<S>(stream: S) -> io::Result<(Sender, Running)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (sender, mut connection) = http1::Builder::new()
-        .max_buf_size(READ_AHEAD)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(io::Error::other)?;
+    http1_with(stream, Heads { fields: FIELDS, bytes: READ_AHEAD }).await
+}
+
+pub async fn http1_with<S>(stream: S, heads: Heads) -> io::Result<(Sender, Running)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let mut builder = http1::Builder::new();
+    if heads.fields != FIELDS {
+        // Asked for, even the library's own bound costs memory for each head.
+        builder.max_headers(heads.fields);
+    }
+    let (sender, mut connection) =
+        builder.max_buf_size(heads.bytes).handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let running = Running::new();
     let parting = Parting::default();
     let taker = parting.clone();

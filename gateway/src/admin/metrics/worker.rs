@@ -99,17 +99,20 @@ pub enum Forwarding {
     Answered,
     /// Nothing was dispatched, and it queued here.
     Back,
+    /// Its client went away while the other gateway had it.
+    Gone,
     /// Nobody knows what came of it.
     Unknown,
 }
 
 impl Forwarding {
-    pub(super) const ALL: [Self; 3] = [Self::Answered, Self::Back, Self::Unknown];
+    pub(super) const ALL: [Self; 4] = [Self::Answered, Self::Back, Self::Gone, Self::Unknown];
 
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",
             Self::Back => "back",
+            Self::Gone => "gone",
             Self::Unknown => "unknown",
         }
     }

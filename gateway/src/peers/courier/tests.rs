@@ -3,7 +3,7 @@ use std::{net::SocketAddr, sync::Mutex};
 use bytes::Bytes;
 use fencegate_policies::{file::load, plan::UpstreamId};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::LocalSet,
@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     admin::metrics::Metrics,
     network::Tcp,
-    peers::{Pass, Reach},
+    peers::{Nonce, Pass, Reach},
     randomness::SystemRandomness,
     session::clock::MachineClock,
     stage::{Notes, Presence, presence},
@@ -93,36 +93,58 @@ async fn other(acts: Vec<Act>) -> Other {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let (saw, seen) = mpsc::unbounded_channel();
-    let acts = Mutex::new(acts);
+    let acts = Rc::new(Mutex::new(acts));
     tokio::task::spawn_local(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            while let Some(head) = request(&mut stream).await {
-                saw.send(head).ok();
-                let act = acts.lock().expect("one thread").remove(0);
-                match act {
-                    Act::Answer(text) => stream.write_all(text.as_bytes()).await.expect("written"),
-                    Act::AnswerAndClose(text) => {
-                        stream.write_all(text.as_bytes()).await.expect("written");
-                        break;
-                    }
-                    Act::Close => break,
-                    Act::Wait => {
-                        let mut rest = Vec::new();
-                        let ended = stream.read_to_end(&mut rest).await;
-                        saw.send(format!("ended: {}", ended.map_or(true, |read| read == 0))).ok();
-                        break;
-                    }
-                }
-            }
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::task::spawn_local(act(stream, acts.clone(), saw.clone()));
         }
     });
     Other { address, seen }
 }
 
+async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<Act>>>, saw: mpsc::UnboundedSender<String>) {
+    if !asked(&mut stream).await {
+        return;
+    }
+    while let Some(head) = request(&mut stream).await {
+        saw.send(head).ok();
+        let act = acts.lock().expect("one thread").remove(0);
+        match act {
+            Act::Answer(text) => stream.write_all(text.as_bytes()).await.expect("written"),
+            Act::AnswerAndClose(text) => {
+                stream.write_all(text.as_bytes()).await.expect("written");
+                break;
+            }
+            Act::Close => break,
+            Act::Wait => {
+                let mut rest = Vec::new();
+                let ended = stream.read_to_end(&mut rest).await;
+                saw.send(format!("ended: {}", ended.map_or(true, |read| read == 0))).ok();
+                break;
+            }
+        }
+    }
+}
+
+/// What is asked first on each connection, and answered as by a gateway with the pass of [`way`].
+async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
+    let Some(head) = until(stream, b"\r\n\r\n").await else { return false };
+    assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
+    let (_, rest) = head.split_once("fencing-forwarded: nonce=").expect("a question");
+    let nonce = Nonce::parse(&rest[..64]).expect("a nonce");
+    let proof = Pass::parse(&"5a".repeat(32)).expect("hex").proof(&nonce);
+    let answer = format!("HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof={}\r\n\r\n", proof.as_str());
+    stream.write_all(answer.as_bytes()).await.is_ok()
+}
+
 /// One in full, its body of eight bytes included. `None` at the end.
-async fn request(stream: &mut TcpStream) -> Option<String> {
+async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
+    until(stream, b"amount=7").await
+}
+
+async fn until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<String> {
     let mut text = Vec::new();
-    while !text.ends_with(b"amount=7") {
+    while !text.ends_with(end) {
         let mut byte = [0];
         stream.read_exact(&mut byte).await.ok()?;
         text.push(byte[0]);
@@ -162,7 +184,7 @@ async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_req
                 );
                 assert!(sent.contains("; from=gw-1\r\n") && sent.starts_with("post /pay/7 http/1.1\r\n"));
                 // Until it lies idle.
-                while courier.idle.is_empty() {
+                while courier.idle.lying() == 0 {
                     tokio::task::yield_now().await;
                 }
             }
@@ -243,3 +265,60 @@ async fn the_other_gateway_sees_a_client_that_hangs_up() {
         })
         .await;
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_answer_may_have_more_fields_than_an_upstreams() {
+    LocalSet::new()
+        .run_until(async {
+            let many: String = (0..150).map(|n| format!("X-{n}: {}\r\n", "x".repeat(500))).collect();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\n{many}Content-Length: 0\r\n\r\n");
+            let there = other(vec![Act::Answer(answer.leak())]).await;
+            assert!(matches!(carried(&courier(), there.address, 1000).await.0, Carried::Answered(_)));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_holder_that_does_not_reach_its_upstream_is_believed_only_where_no_time_is_left() {
+    const AWAY: &str = "HTTP/1.1 502 B\r\nFencing-Outcome: not-dispatched; reason=upstream-connect\r\nContent-Length: 0\r\n\r\n";
+    LocalSet::new()
+        .run_until(async {
+            let there = other(vec![Act::Answer(AWAY), Act::Answer(AWAY)]).await;
+            let courier = courier();
+            let (answer, _) = carried(&courier, there.address, 5000).await;
+            assert!(matches!(answer, Carried::Back("upstream-connect")));
+            let (answer, _) = carried(&courier, there.address, 0).await;
+            assert!(matches!(answer, Carried::Answered(_)));
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_connection_that_leads_elsewhere_or_is_about_to_end_is_not_used_again() {
+    const FORBIDDEN: &str = "HTTP/1.1 403 F\r\nFencing-Outcome: not-dispatched; reason=peer-forbidden\r\nContent-Length: 0\r\n\r\n";
+    const LAST: &str =
+        "HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    LocalSet::new()
+        .run_until(async {
+            for last in [FORBIDDEN, LAST] {
+                // Two at once, so that there are two connections; the second request ends both.
+                let there = other(vec![Act::Answer(DONE), Act::Answer(DONE), Act::Answer(last)]).await;
+                let courier = courier();
+                let send = async || carried(&courier, there.address, 1000).await.0;
+                for answer in <[Carried; 2]>::from(tokio::join!(send(), send())) {
+                    let Carried::Answered(reply) = answer else { panic!("not answered") };
+                    reply.into_body().spent().await.expect("complete");
+                }
+                while courier.idle.lying() < 2 {
+                    tokio::task::yield_now().await;
+                }
+                let answer = send().await;
+                assert_eq!((is_back(&answer), courier.idle.lying()), (last == FORBIDDEN, 0));
+            }
+        })
+        .await;
+}
+
+mod first;
+mod secured;

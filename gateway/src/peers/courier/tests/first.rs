@@ -1,0 +1,56 @@
+//! What a connection begins with.
+
+use super::*;
+
+/// Takes every connection, and gives to each head the same answer.
+async fn stranger(answer: &'static str) -> Other {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (saw, seen) = mpsc::unbounded_channel();
+    tokio::task::spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            while let Some(head) = until(&mut stream, b"\r\n\r\n").await {
+                saw.send(head).ok();
+                if answer.is_empty() || stream.write_all(answer.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    Other { address, seen }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_does_not_know_the_pass_gets_neither_the_pass_nor_a_request() {
+    LocalSet::new()
+        .run_until(async {
+            for answer in [
+                // It takes the connection, and closes it.
+                "",
+                DONE,
+                "HTTP/1.1 204 No Content\r\nAllow: GET\r\nFencing-Outcome: done\r\n\r\n",
+                "HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof=00\r\n\r\n",
+            ] {
+                let mut there = stranger(answer).await;
+                let (answer, request) = carried(&courier(), there.address, 1000).await;
+                assert!(is_back(&answer) && request.notes.forwarded_to.take().is_none());
+                let head = there.seen.recv().await.expect("a question");
+                assert!(head.starts_with("OPTIONS * ") && !head.contains(&"5a".repeat(8)), "{head}");
+                assert!(there.seen.try_recv().is_err(), "nothing else is written");
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn who_takes_connections_and_reads_nothing_leaves_half_of_the_wait() {
+    LocalSet::new()
+        .run_until(async {
+            let full = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let began = Instant::now();
+            let (answer, _) = carried(&courier(), full.local_addr().expect("bound"), 400).await;
+            assert!(is_back(&answer));
+            assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+        })
+        .await;
+}

@@ -1,18 +1,15 @@
 //! Begins the next era of an installation: all tokens from then on are larger than every one before.
 
 use super::{
-    era::{self, Era, Meta, NoFloor, Unreadable},
+    era::{self, Era, HIGHEST_BASE, Meta, NoFloor, UNMARKED, Unreadable},
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
-use crate::randomness::Randomness;
+use crate::{guard::register::LARGEST_JUMP, randomness::Randomness, state::Record};
 
 /// How far the new base lies above everything that is known: gateways write down what they have seen up to a second
 /// late, and a restored ensemble has given out more than its floor says.
 pub const STEP: u64 = 1 << 32;
-
-/// No base beyond it: czxids have to fit above.
-const HIGHEST_BASE: u64 = 1 << 62;
 
 /// Why there is no new era.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +23,17 @@ pub enum NotBumped {
         "an epoch of {0} leaves no room for tokens: it is a mistake, or the installation has to be made anew"
     )]
     TooHigh(u64),
+    #[error(
+        "--at-least {at_least} is more than 2^40 above {known}, the highest that is known here: if it is no mistake, \
+         repeat with `--force`"
+    )]
+    Far { at_least: u64, known: u64 },
+    #[error(
+        "the first token of the new era would be {jump} above those before, because this ensemble's transactions have so \
+         large numbers; a guard without tickets takes more than {LARGEST_JUMP} for forged, and needs a new store then: \
+         repeat with `--force` if there is none, or to make new ones"
+    )]
+    Jump { jump: u64 },
     #[error("{path} was changed by somebody else meanwhile; look at it with `era show`, and repeat")]
     Changed { path: String },
     #[error("write {path}: {source}")]
@@ -38,39 +46,79 @@ pub enum NotBumped {
     Floor(#[from] NoFloor),
 }
 
-/// The highest epoch that is known: by ZooKeeper, and `seen` by anybody else.
+/// What an operator asks for.
+#[derive(Debug, Default)]
+pub struct Asked<'a> {
+    /// An epoch that was seen.
+    pub at_least: u64,
+    /// The name of an installation that was wiped, and is to go on here.
+    pub name: Option<&'a str>,
+    /// Also where it is probably a mistake, or leaves guards behind.
+    pub force: bool,
+}
+
+/// The era that is to begin.
+#[derive(Debug)]
+pub struct Next {
+    pub meta: Meta,
+    /// The highest epoch that was known; the base lies above it.
+    pub above: u64,
+}
+
+/// What the era after `era` would be. `seen`: what this machine remembers.
 ///
 /// # Errors
-/// Nothing was changed, but for a node that was made and removed.
-pub async fn highest(
+/// It cannot be told, or should not be begun. Nothing was changed, but for a node that was made and removed.
+pub async fn next(
     link: &impl Link,
     paths: &Paths,
     era: &Era,
-    seen: u64,
+    (seen, asked): (Option<&Record>, &Asked<'_>),
     randomness: &dyn Randomness,
-) -> Result<u64, NotBumped> {
-    let floor = era::floor(link, paths, era, randomness).await?;
-    Ok(floor.max(seen).max(era.meta.suspect.unwrap_or_default()))
+) -> Result<Next, NotBumped> {
+    let floor = era::floor(link, paths, era, randomness).await.map_err(|why| match why {
+        NoFloor::Make { source: Failed { step: Some(0), .. }, .. } => {
+            NotBumped::Changed { path: paths.meta() }
+        }
+        why => NotBumped::Floor(why),
+    })?;
+    let Meta { uuid, era: number, base, suspect, .. } = &era.meta;
+    let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
+    let known = floor.max(marked).max(seen.map_or(0, |record| record.highest));
+    let above = known.max(asked.at_least);
+    // The transactions so far are in the floor, and every token of the new era adds them once more.
+    let jump = STEP.saturating_add(floor.saturating_sub(*base));
+    if !asked.force && above - known > LARGEST_JUMP {
+        return Err(NotBumped::Far { at_least: above, known });
+    }
+    if !asked.force && jump > LARGEST_JUMP {
+        return Err(NotBumped::Jump { jump });
+    }
+    let last = (*number).max(marked_era).max(seen.map_or(0, |record| record.era));
+    let meta = Meta {
+        format: UNMARKED,
+        uuid: asked.name.unwrap_or(uuid).to_owned(),
+        era: last.saturating_add(1),
+        base: base_above(above)?,
+        suspect: None,
+    };
+    Ok(Next { meta, above })
 }
 
-/// Begins the era after `era`, with a base above `highest`, if no gateway is registered: in one transaction with a look
-/// that nobody is. Gateways that wait for it take it up by themselves. `name`: that of an installation that was wiped,
-/// which is to go on here.
+/// # Errors
+/// Nothing would fit above it.
+pub fn base_above(highest: u64) -> Result<u64, NotBumped> {
+    let base = highest.checked_add(STEP).filter(|base| *base <= HIGHEST_BASE);
+    base.ok_or(NotBumped::TooHigh(highest))
+}
+
+/// Begins the era after `era`, if no gateway is registered: in one transaction with a look that nobody is. Gateways
+/// that wait for it take it up by themselves.
 ///
 /// # Errors
 /// There is no new era, but where the error says that this is not known.
-pub async fn bump(
-    link: &impl Link,
-    paths: &Paths,
-    era: &Era,
-    highest: u64,
-    name: Option<&str>,
-) -> Result<Meta, NotBumped> {
-    let base = highest.checked_add(STEP).filter(|base| *base <= HIGHEST_BASE);
-    let base = base.ok_or(NotBumped::TooHigh(highest))?;
+pub async fn bump(link: &impl Link, paths: &Paths, era: &Era, next: Meta) -> Result<Meta, NotBumped> {
     let (meta, members) = (paths.meta(), paths.members());
-    let uuid = name.unwrap_or(&era.meta.uuid).to_owned();
-    let next = Meta { uuid, era: era.meta.era.saturating_add(1), base, suspect: None, ..era.meta.clone() };
     let data = serde_json::to_vec(&next).expect("plain fields serialise");
     let steps = [
         Step::Check { path: &meta, version: era.version },
@@ -85,7 +133,8 @@ pub async fn bump(
             Err(NotBumped::Changed { path: meta })
         }
         Err(Failed { fault: Fault::NotEmpty, .. }) => Err(registered(link, members).await),
-        Err(Failed { fault: Fault::Ambiguous(_), .. }) => settle(link, paths, next).await,
+        // Also of a session that has ended nobody knows what it did last.
+        Err(Failed { fault: Fault::Ambiguous(_) | Fault::Over, .. }) => settle(link, paths, next).await,
         Err(source) => Err(NotBumped::Write { path: meta, source }),
     }
 }

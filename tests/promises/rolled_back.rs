@@ -264,9 +264,11 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
 
     stops(gateway).await;
     let paths = tree.paths().await;
+    tree.restrict("/members").await;
     let (code, bumped, log) = era(&policy, &["bump"]).await;
     assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
     assert_eq!(tree.paths().await, paths, "it left something behind");
+    assert_eq!(tree.access("/members").await, ["ip:127.0.0.1"], "others were let in");
     let (code, _, log) = era(&policy, &["bump", "--at-least", "99999999999999"]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("--force"), "{log}");

@@ -82,7 +82,12 @@ pub async fn next(
         }
         why => NotBumped::Floor(why),
     })?;
-    let Meta { uuid, era: number, base, suspect, .. } = &era.meta;
+    after(&era.meta, floor, seen, asked)
+}
+
+/// The era after what `meta` says, where ZooKeeper has come to `floor`.
+fn after(meta: &Meta, floor: u64, seen: Option<&Record>, asked: &Asked<'_>) -> Result<Next, NotBumped> {
+    let Meta { uuid, era: number, base, suspect, .. } = meta;
     let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
     let known = floor.max(marked).max(seen.map_or(0, |record| record.highest));
     let above = known.max(asked.at_least);
@@ -119,6 +124,10 @@ pub fn base_above(highest: u64) -> Result<u64, NotBumped> {
 /// There is no new era, but where the error says that this is not known.
 pub async fn bump(link: &impl Link, paths: &Paths, era: &Era, next: Meta) -> Result<Meta, NotBumped> {
     let (meta, members) = (paths.meta(), paths.members());
+    link.keep_access(&members).await.map_err(|source| NotBumped::Write {
+        path: members.clone(),
+        source: Failed { step: None, fault: source },
+    })?;
     let data = serde_json::to_vec(&next).expect("plain fields serialise");
     let steps = [
         Step::Check { path: &meta, version: era.version },
@@ -153,4 +162,56 @@ async fn registered(link: &impl Link, folder: String) -> NotBumped {
     // For the eye only: the transaction has looked.
     let names = link.children(&folder).await.unwrap_or_default();
     NotBumped::Registered { folder, names: names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::era::Mark;
+
+    const NOTHING: Asked<'_> = Asked { at_least: 0, name: None, force: false };
+
+    fn meta(era: u64, base: u64, suspect: Option<Mark>) -> Meta {
+        Meta { format: 1, uuid: "ours".into(), era, base, suspect }
+    }
+
+    #[test]
+    fn the_next_era_is_above_every_number_that_anybody_knows() {
+        let seen = Record { installation: "ours".into(), era: 7, highest: 900 };
+        let mark = Mark { highest: 800, era: 9, by: "gw-1".into() };
+        let told = |suspect, seen, asked| {
+            let next = after(&meta(3, 10, suspect), 500, seen, asked).expect("an era");
+            (next.meta.era, next.meta.base - STEP, next.meta.format, next.meta.suspect)
+        };
+        assert_eq!(told(None, None, &NOTHING), (4, 500, 1, None));
+        assert_eq!(told(None, Some(&seen), &NOTHING), (8, 900, 1, None));
+        assert_eq!(told(Some(mark.clone()), None, &NOTHING), (10, 800, 1, None));
+        let asked = Asked { at_least: 1000, ..NOTHING };
+        assert_eq!(told(Some(mark), Some(&seen), &asked), (10, 1000, 1, None));
+    }
+
+    #[test]
+    fn an_epoch_far_above_all_that_are_known_has_to_be_meant() {
+        let asked = |at_least, force| Asked { at_least, force, ..NOTHING };
+        let told = |asked| after(&meta(0, 0, None), 500, None, &asked).map(|next| next.above);
+        assert!(told(asked(500 + LARGEST_JUMP, false)).is_ok());
+        assert!(matches!(told(asked(501 + LARGEST_JUMP, false)), Err(NotBumped::Far { known: 500, .. })));
+        assert!(told(asked(501 + LARGEST_JUMP, true)).is_ok());
+        assert!(matches!(told(asked(u64::MAX, true)), Err(NotBumped::TooHigh(_))));
+    }
+
+    /// Each token of the new era has the number of its own transaction on top of what the base has of it.
+    #[test]
+    fn an_era_that_guards_without_tickets_would_not_believe_is_not_begun_unasked() {
+        let base = 5 << 50;
+        let told = |czxid, force| {
+            let asked = Asked { force, ..NOTHING };
+            after(&meta(2, base, None), base + czxid, None, &asked)
+        };
+        let furthest = LARGEST_JUMP - STEP;
+        let next = told(furthest, false).expect("within what they believe");
+        assert!(next.meta.base + furthest <= base + furthest + LARGEST_JUMP);
+        assert!(matches!(told(furthest + 1, false), Err(NotBumped::Jump { .. })));
+        assert!(told(furthest + 1, true).is_ok());
+    }
 }

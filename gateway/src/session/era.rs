@@ -240,3 +240,20 @@ pub async fn register(
     .await
     .map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(base: u64, highest: Option<u64>) -> Meta {
+        let suspect = highest.map(|highest| Mark { highest, era: 1, by: "gw-1".into() });
+        Meta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
+    }
+
+    #[test]
+    fn numbers_that_no_token_can_have_are_not_believed() {
+        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).is_possible(), Ok(()));
+        assert!(meta(HIGHEST_BASE + 1, None).is_possible().is_err());
+        assert!(meta(0, Some(1 << 63)).is_possible().is_err());
+    }
+}

@@ -86,9 +86,11 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     let other = Launch::new(&site.policy("gw-2")).start().await;
     refuses(&site, &other).await;
     let meta: Value = serde_json::from_slice(&site.tree().await.data("/meta").await).expect("JSON");
-    assert!(meta["suspect"].as_u64() >= Some(last.number()), "{meta}");
+    assert!(meta["suspect"]["highest"].as_u64() >= Some(last.number()), "{meta}");
+    assert_eq!((&meta["suspect"]["by"], &meta["format"]), (&json!("gw-1"), &json!(2)), "{meta}");
     let (_, shown, _) = era(&site.policy("gw-1"), &["show"]).await;
-    assert_eq!(shown["suspect"], meta["suspect"]);
+    assert_eq!((&shown["suspect"], &shown["suspected_by"]), (&meta["suspect"]["highest"], &json!("gw-1")));
+    assert!(shown["floor"].as_u64() >= shown["suspect"].as_u64(), "{shown}");
 
     // The mark says how far tokens had come: nobody has to remember it.
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump"]).await;
@@ -145,6 +147,83 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
     assert!(shown["state"]["highest"].as_u64() >= answer.token().map(Token::number), "{shown}");
 }
 
+/// A gateway that has seen nothing cannot know it: those that have tell it.
+#[tokio::test]
+async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
+    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let policy = remembering(&site, state.path());
+    init(&policy).await;
+    let (zookeeper, backup) = zookeeper.backed_up().await;
+    let (code, _, log) = era(&policy, &["bump"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    let gateway = Launch::new(&policy).without_init().start().await;
+    gateway.becomes_ready().await;
+    let last = pays(&gateway).await;
+    stops(gateway).await;
+
+    let _zookeeper = zookeeper.restored(&backup).await;
+    let gateway = Launch::new(&policy).without_init().start().await;
+    refuses(&site, &gateway).await;
+    let other = Launch::new(&site.policy("gw-2")).without_init().start().await;
+    refuses(&site, &other).await;
+    let (code, bumped, log) = era(&site.policy("gw-3"), &["bump"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(bumped["era"], json!(2), "the number of an era that was is not used again");
+    other.becomes_ready().await;
+    let answer = other.send(&Ask::post("/pay/7")).await;
+    assert!(answer.token().is_some_and(|token| token.number() > last.number()), "{answer:?}");
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// A gateway without memory waits for `meta`, and takes it as soon as it is there.
+#[tokio::test]
+async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_the_first_moment() {
+    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let policy = remembering(&site, state.path());
+    let gateway = Gateway::start(&policy).await;
+    let last = pays(&gateway).await;
+    let (_, shown, _) = era(&policy, &["show"]).await;
+    let name = shown["ensemble"].as_str().expect("a name").to_owned();
+    stops(gateway).await;
+
+    let _zookeeper = zookeeper.wiped().await;
+    let new = Launch::new(&site.policy("gw-2")).without_init().start().await;
+    let home = folder();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let number = last.number().to_string();
+    operator(&["era", "init", "-c", &file, "--at-least", &number, "--installation", &name]).await;
+    new.becomes_ready().await;
+    let answer = new.send(&Ask::post("/pay/7")).await;
+    assert!(answer.token().is_some_and(|token| token.number() > last.number() + (1 << 32)), "{answer:?}");
+    let gateway = Launch::new(&policy).without_init().start().await;
+    gateway.becomes_ready().await;
+    let (_, shown, _) = era(&policy, &["show"]).await;
+    assert_eq!(shown["ensemble"].as_str(), Some(&*name));
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
+    let (site, state) = (Site::fresh().await, folder());
+    init(&site.policy("gw-1")).await;
+    let (missing, damaged) = (state.path().join("none"), state.path());
+    std::fs::write(damaged.join("seen-00000000000000000000000000000000.json"), "?").expect("our own");
+    let (code, _, log) = era(&remembering(&site, &missing), &["bump"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    let policy = remembering(&site, damaged);
+    let (code, shown, log) = era(&policy, &["show"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert!(shown["state_unreadable"].as_str().is_some_and(|why| why.contains("FG0519")), "{shown}");
+    let (code, _, log) = era(&policy, &["bump"]).await;
+    assert_eq!(code, Some(1));
+    assert!(log.contains("--at-least E"), "{log}");
+    let floor = shown["floor"].to_string();
+    let (code, bumped, log) = era(&policy, &["bump", "--at-least", &floor]).await;
+    assert_eq!((code, &bumped["era"]), (Some(0), &json!(2)), "{log}");
+}
+
 #[tokio::test]
 async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_installation_can_keep_its_name() {
     let (zookeeper, state) = (OwnZooKeeper::start(), folder());
@@ -185,12 +264,17 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
 
     stops(gateway).await;
     let paths = tree.paths().await;
+    tree.restrict("/members").await;
     let (code, bumped, log) = era(&policy, &["bump"]).await;
     assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
     assert_eq!(tree.paths().await, paths, "it left something behind");
-    let again = era(&policy, &["bump", "--at-least", "99999999999999"]).await;
+    assert_eq!(tree.access("/members").await, ["ip:127.0.0.1"], "others were let in");
+    let (code, _, log) = era(&policy, &["bump", "--at-least", "99999999999999"]).await;
+    assert_eq!(code, Some(1));
+    assert!(log.contains("--force"), "{log}");
+    let again = era(&policy, &["bump", "--at-least", "99999999999999", "--force"]).await;
     assert_eq!(again.1["base"].as_u64(), Some(99_999_999_999_999 + (1 << 32)), "{again:?}");
-    let (code, _, log) = era(&policy, &["bump", "--at-least", "9223372036854775807"]).await;
+    let (code, _, log) = era(&policy, &["bump", "--at-least", "9223372036854775807", "--force"]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("leaves no room"), "{log}");
     let gateway = Launch::new(&policy).without_init().start().await;

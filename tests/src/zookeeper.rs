@@ -19,7 +19,7 @@ use tokio::{
     net::TcpStream,
     task::spawn_blocking,
 };
-use zookeeper_client::{Acls, AddWatchMode, Client, CreateMode, Error};
+use zookeeper_client::{Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, Permission};
 
 use crate::{patience::patiently, scratch};
 
@@ -232,6 +232,25 @@ impl Tree {
         let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
         let made = self.client.create(&format!("{}{path}", self.root), data, &anyone).await;
         made.unwrap_or_else(|error| panic!("create `{}{path}`: {error}", self.root));
+    }
+
+    /// Lets only this machine change one node.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub async fn restrict(&self, path: &str) {
+        let local = [Acl::new(Permission::ALL, AuthId::new("ip", "127.0.0.1"))];
+        let set = self.client.set_acl(&format!("{}{path}", self.root), &local, None).await;
+        set.unwrap_or_else(|error| panic!("setAcl `{}{path}`: {error}", self.root));
+    }
+
+    /// Who may do anything with one node: `ip:127.0.0.1`.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub async fn access(&self, path: &str) -> Vec<String> {
+        let (acls, _) = self.client.get_acl(&format!("{}{path}", self.root)).await.expect("there");
+        acls.iter().map(|acl| format!("{}:{}", acl.scheme(), acl.id())).collect()
     }
 
     /// Removes one node below the root, as a stranger would.

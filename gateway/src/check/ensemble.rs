@@ -91,10 +91,20 @@ async fn ask(
 ) -> Option<Installation> {
     let paths = Paths::below(&gateway.zookeeper.root);
     let root = paths.root();
-    match link.writers(root).await {
-        Ok(writers) => who_writes(findings, root, &writers),
-        Err(Fault::NoNode) => {}
-        Err(fault) => findings.saw("root", format!("who may write {root} cannot be told: {fault}")),
+    let nodes = [root.to_owned(), paths.members(), paths.locks()];
+    let mut open = Vec::new();
+    for node in nodes {
+        match link.writers(&node).await {
+            Ok(writers) => open.extend(who_writes(findings, &node, &writers).then_some(node)),
+            Err(Fault::NoNode) => {}
+            Err(fault) => findings.saw("root", format!("who may write {node} cannot be told: {fault}")),
+        }
+    }
+    if !open.is_empty() {
+        let message =
+            format!("whoever reaches ZooKeeper may write {}, and take every lock away", open.join(", "));
+        let remedy = "let only the gateways' hosts in: `setAcl -R <root> ip:10.0.0.0/8:cdrwa`, and keep its port from others";
+        findings.wrong(&["zookeeper", "root"], Code::RootOpen, message, remedy);
     }
     let meta = match era::read(link, &paths).await {
         Ok(era) => era.meta,
@@ -123,15 +133,12 @@ async fn ask(
     Some(Installation { meta, members })
 }
 
-fn who_writes(findings: &Findings, root: &str, writers: &[Writer]) {
+/// Whether everybody may.
+fn who_writes(findings: &Findings, node: &str, writers: &[Writer]) -> bool {
     let named = writers.iter().map(|Writer { who, may }| format!("{who} ({may})"));
     let named = named.collect::<Vec<_>>().join(", ");
-    findings.saw("root", format!("{root} may be written by {named}"));
-    if writers.iter().any(Writer::is_everybody) {
-        let message = format!("whoever reaches ZooKeeper may write {root}, and take every lock away");
-        let remedy = "let only the gateways' hosts in: `setAcl -R <root> ip:10.0.0.0/8:cdrwa`, and keep its port from others";
-        findings.wrong(&["zookeeper", "root"], Code::RootOpen, message, remedy);
-    }
+    findings.saw("root", format!("{node} may be written by {named}"));
+    writers.iter().any(Writer::is_everybody)
 }
 
 /// By the name of the gateway. A node that goes meanwhile is one of a gateway that has gone.

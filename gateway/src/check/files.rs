@@ -77,17 +77,21 @@ pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until:
 }
 
 /// What a gateway would find in its `state_dir`.
-pub(super) fn state(findings: &Findings, folder: &Path) -> Option<Record> {
+pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Record> {
     writable(findings, &["state_dir"], folder);
     if !folder.is_dir() {
-        return None;
+        return Vec::new();
     }
     match state::read(folder) {
-        Ok(None) => findings.saw("state", "nothing was written down yet"),
-        Ok(Some(record)) => {
-            let Record { installation, era, highest } = &record;
-            findings.saw("state", format!("installation {installation} in era {era}, up to epoch {highest}"));
-            return Some(record);
+        Ok(records) => {
+            if records.is_empty() {
+                findings.saw("state", "nothing was written down yet");
+            }
+            for Record { installation, era, highest } in &records {
+                let what = format!("installation {installation} in era {era}, up to epoch {highest}");
+                findings.saw("state", what);
+            }
+            return records;
         }
         Err(why) => {
             let remedy =
@@ -95,7 +99,7 @@ pub(super) fn state(findings: &Findings, folder: &Path) -> Option<Record> {
             findings.wrong(&["state_dir"], Code::StateUnusable, told(&why), remedy);
         }
     }
-    None
+    Vec::new()
 }
 
 /// Asks the system, and writes nothing.

@@ -39,7 +39,7 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     {
         files::unusable(&findings, &["tickets"], &told(&bad));
     }
-    let before = gateway.state_dir.as_ref().and_then(|folder| files::state(&findings, folder));
+    let before = gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::state(&findings, folder));
     let memory = Memory::recalling(before);
     run(async {
         let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use fencegate_policies::plan;
 use serde::Serialize;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     ensemble::{self, Away},
@@ -15,11 +15,11 @@ use crate::{
     guard::register::LARGEST_JUMP,
     randomness::{Guid, SystemRandomness},
     session::{
-        bump::{self, NotBumped},
-        era::{self, Init, Meta, NoFloor, Unreadable},
+        bump::{self, Asked, NotBumped},
+        era::{self, Beginning, Init, Meta, NoFloor, Unreadable},
         link::Fault,
     },
-    state::{self, Record, Unusable},
+    state::{self, Memory, Record, Unusable},
 };
 
 #[derive(Debug, Subcommand)]
@@ -28,6 +28,12 @@ pub(super) enum Era {
     Init {
         #[arg(short = 'c', long = "config", value_name = "POLICY")]
         policy: PathBuf,
+        /// In the place of one that was wiped: every token is larger than this epoch (`Fencing-Number`).
+        #[arg(long, value_name = "E")]
+        at_least: Option<u64>,
+        /// Under the name of the installation that was wiped: its guards keep their stores.
+        #[arg(long, value_name = "UUID", requires = "at_least")]
+        installation: Option<String>,
     },
     /// Print the installation, its era, and what a new guard has to be started with.
     Show {
@@ -41,11 +47,14 @@ pub(super) enum Era {
         #[arg(short = 'c', long = "config", value_name = "POLICY")]
         policy: PathBuf,
         /// An epoch (`Fencing-Number`) that was seen, by a guard, a service, or the log line FG0503 of a gateway.
-        #[arg(long, value_name = "E", default_value_t = 0)]
-        at_least: u64,
+        #[arg(long, value_name = "E")]
+        at_least: Option<u64>,
         /// Go on under the name of this installation, which was wiped: its guards keep their stores.
         #[arg(long, value_name = "UUID")]
         installation: Option<String>,
+        /// Also with an epoch far above all that are known here, and where guards without tickets need new stores.
+        #[arg(long)]
+        force: bool,
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
@@ -62,8 +71,12 @@ pub(super) enum Trouble {
     Read(#[from] Unreadable),
     #[error(transparent)]
     Floor(#[from] NoFloor),
-    #[error(transparent)]
-    State(#[from] Unusable),
+    #[error(
+        "{0}\nTo go on without it: `--at-least E`, not below any token that guards and services have seen"
+    )]
+    State(Unusable),
+    #[error("{path} is there already: nothing was changed; for larger tokens: `fencegate era bump`")]
+    Found { path: String },
     #[error(
         "`{0}` is not the name of an installation: 32 hex digits, as `fencegate era show` or a guard prints it"
     )]
@@ -78,14 +91,23 @@ struct Shown {
     ensemble: String,
     era: u64,
     base: u64,
-    /// Not below any token granted so far, unless ZooKeeper went back.
+    /// Not below any token that is known.
     floor: u64,
+    /// More is known than ZooKeeper has given out.
+    #[serde(skip)]
+    went_back: bool,
     /// No gateway grants: one of them has seen this epoch, which this state of ZooKeeper has not given out.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspect: Option<u64>,
-    /// What `state_dir` of this machine says.
+    /// The one that has seen it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suspected_by: Option<String>,
+    /// What `state_dir` of this machine says of it, or else of the one that came furthest.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<Remembered>,
+    /// Why that cannot be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_unreadable: Option<String>,
 }
 
 /// What is in a `state_dir`.
@@ -109,7 +131,7 @@ struct Bumped {
 impl Era {
     pub(super) fn policy(&self) -> &Path {
         match self {
-            Self::Init { policy } | Self::Show { policy, .. } | Self::Bump { policy, .. } => policy,
+            Self::Init { policy, .. } | Self::Show { policy, .. } | Self::Bump { policy, .. } => policy,
         }
     }
 }
@@ -117,17 +139,47 @@ impl Era {
 /// What is to be printed.
 pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
     let policy = &plan.zookeeper;
-    let state = || plan.state_dir.as_deref().map(state::read).transpose().map(Option::flatten);
+    let state = || plan.state_dir.as_deref().map_or(Ok(Vec::new()), remembered);
     match verb {
-        Era::Init { .. } => init(policy),
+        Era::Init { at_least, installation, .. } => init(policy, *at_least, installation.as_deref()),
         Era::Show { format, .. } => {
-            let shown = show(policy, state()?)?;
+            let shown = show(policy, state())?;
             Ok(told(*format, &shown, Shown::text))
         }
-        Era::Bump { at_least, installation, format, .. } => {
-            let bumped = bump(policy, state()?, *at_least, installation.as_deref())?;
+        Era::Bump { at_least, installation, force, format, .. } => {
+            let state = match state() {
+                Ok(records) => records,
+                // What cannot be read must not stop what replaces it.
+                Err(why) if at_least.is_some() => {
+                    warn!(%why, "state_dir is not taken into account");
+                    Vec::new()
+                }
+                Err(why) => return Err(Trouble::State(why)),
+            };
+            let asked = Asked {
+                at_least: at_least.unwrap_or_default(),
+                name: a_name(installation.as_deref())?,
+                force: *force,
+            };
+            let bumped = bump(policy, state, &asked)?;
             Ok(told(*format, &bumped, Bumped::text))
         }
+    }
+}
+
+/// A machine of an operator has the policy, and not what its gateways have written.
+fn remembered(folder: &Path) -> Result<Vec<Record>, Unusable> {
+    if folder.try_exists().is_ok_and(|there| !there) {
+        warn!(folder = %folder.display(), "there is no state_dir on this machine: nothing is known from it");
+        return Ok(Vec::new());
+    }
+    state::read(folder)
+}
+
+fn a_name(installation: Option<&str>) -> Result<Option<&str>, Trouble> {
+    match installation {
+        Some(name) if Guid::parse(name).is_none() => Err(Trouble::NotAName(name.to_owned())),
+        name => Ok(name),
     }
 }
 
@@ -139,46 +191,75 @@ fn told<T: Serialize>(format: Format, said: &T, text: impl FnOnce(&T) -> String)
 }
 
 /// Makes the installation's nodes where missing, and says what is there then.
-fn init(policy: &plan::ZooKeeper) -> Result<String, Trouble> {
+fn init(
+    policy: &plan::ZooKeeper,
+    at_least: Option<u64>,
+    installation: Option<&str>,
+) -> Result<String, Trouble> {
+    let beginning = match at_least {
+        Some(highest) => Beginning {
+            uuid: a_name(installation)?.map(str::to_owned),
+            era: 1,
+            base: bump::base_above(highest)?,
+        },
+        None => Beginning::default(),
+    };
     ensemble::ask(policy, async |link, paths| {
-        let init = era::init(link, paths, &SystemRandomness)
+        let init = era::init(link, paths, beginning, &SystemRandomness)
             .await
             .map_err(|source| Trouble::Make { root: policy.root.clone(), source })?;
+        if init == Init::Found && at_least.is_some() {
+            return Err(Trouble::Found { path: paths.meta() });
+        }
         let era = era::read(link, paths).await?;
         let how = if init == Init::Made { "made" } else { "already there" };
         Ok(format!("{}: {how}, installation {}, era {}", paths.meta(), era.meta.uuid, era.meta.era))
     })
 }
 
-fn show(policy: &plan::ZooKeeper, state: Option<Record>) -> Result<Shown, Trouble> {
+fn show(policy: &plan::ZooKeeper, state: Result<Vec<Record>, Unusable>) -> Result<Shown, Trouble> {
     ensemble::ask(policy, async |link, paths| {
         let era = era::read(link, paths).await?;
         let floor = era::floor(link, paths, &era, &SystemRandomness).await?;
         let Meta { uuid: ensemble, era, base, suspect, .. } = era.meta;
-        Ok(Shown { ensemble, era, base, floor, suspect, state: state.map(Remembered::from) })
+        let (state, state_unreadable) = match state {
+            Ok(records) => (Memory::recalling(records).compared_with(&ensemble), None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        let ours = state.as_ref().filter(|record| record.installation == ensemble);
+        let marked = suspect.as_ref().map_or(0, |mark| mark.highest);
+        Ok(Shown {
+            era,
+            base,
+            went_back: marked.max(ours.map_or(0, |record| record.highest)) > floor,
+            floor: floor.max(marked).max(ours.map_or(0, |record| record.highest)),
+            suspect: suspect.as_ref().map(|mark| mark.highest),
+            suspected_by: suspect.map(|mark| mark.by),
+            state: state.map(Remembered::from),
+            state_unreadable,
+            ensemble,
+        })
     })
 }
 
 /// How often a bump begins anew because a gateway has marked `meta` meanwhile.
 const ROUNDS: usize = 4;
 
-fn bump(
-    policy: &plan::ZooKeeper,
-    state: Option<Record>,
-    at_least: u64,
-    installation: Option<&str>,
-) -> Result<Bumped, Trouble> {
-    if let Some(name) = installation.filter(|name| Guid::parse(name).is_none()) {
-        return Err(Trouble::NotAName(name.to_owned()));
-    }
-    let seen = state.map_or(0, |record| record.highest).max(at_least);
+fn bump(policy: &plan::ZooKeeper, state: Vec<Record>, asked: &Asked<'_>) -> Result<Bumped, Trouble> {
+    let state = Memory::recalling(state);
     ensemble::ask(policy, async |link, paths| {
         let mut round = 0;
         loop {
             round += 1;
             let era = era::read(link, paths).await?;
-            let above = bump::highest(link, paths, &era, seen, &SystemRandomness).await?;
-            match bump::bump(link, paths, &era, above, installation).await {
+            let seen = state.compared_with(asked.name.unwrap_or(&era.meta.uuid));
+            let next = bump::next(link, paths, &era, (seen.as_ref(), asked), &SystemRandomness).await;
+            let above = next.as_ref().map_or(0, |next| next.above);
+            let bumped = match next {
+                Ok(next) => bump::bump(link, paths, &era, next.meta).await,
+                Err(why) => Err(why),
+            };
+            match bumped {
                 Err(NotBumped::Changed { .. }) if round < ROUNDS => {}
                 bumped => {
                     let Meta { uuid: ensemble, era, base, .. } = bumped?;
@@ -204,18 +285,24 @@ impl Shown {
             "installation  {ensemble}\n\
              era           {era}\n\
              base          {base}\n\
-             floor         {floor}   (no token granted so far is above it)\n"
+             floor         {floor}   (no token that is known is above it)\n"
         );
         if let Some(Remembered { installation, era, highest }) = &self.state {
             text.push_str(&format!("state_dir     {highest}, in era {era} of {installation}\n"));
         }
-        if let Some(suspect) = self.suspect {
+        if let Some(why) = &self.state_unreadable {
+            text.push_str(&format!("state_dir     unreadable: {why}\n"));
+        }
+        if let (Some(suspect), Some(by)) = (self.suspect, &self.suspected_by) {
+            text.push_str(&format!(
+                "suspect       {suspect}   (seen by {by}: ZooKeeper went back, and no gateway grants)\n"
+            ));
+        }
+        if self.went_back || self.suspect.is_some() {
             return text
                 + &format!(
-                    "suspect       {suspect}   (seen by a gateway: ZooKeeper went back, and no gateway grants)\n\
-                     \n\
-                     To make larger tokens, once no gateway is registered:\n  \
-                     fencegate era bump -c <policy> --at-least {suspect}"
+                    "\nTo make larger tokens, once no gateway is registered:\n  \
+                     fencegate era bump -c <policy> --at-least {floor}"
                 );
         }
         text + &format!(
@@ -234,6 +321,8 @@ impl Bumped {
              base          {base}   (every token from now on is above it; {above} was the highest known)\n\
              \n\
              Gateways that wait for it take it up by themselves; start the others.\n\
+             Operations that ZooKeeper remembers for `once` are as old as its backup, if it was restored: ask the service\n\
+             what was done since, before clients repeat it.\n\
              Guards of this installation go on as they are. Without tickets a guard takes a token for forged that is more\n\
              than {LARGEST_JUMP} above all it has seen (`token-future`): then it needs a new store, made with\n  \
              fencegate guard -c guard.yaml --init --floor {base} --ensemble {ensemble}"

@@ -166,6 +166,10 @@ impl Slot {
         if waits == Waits::AtHolder && !self.keeps(&entry, now) {
             return Entered::NotHere;
         }
+        if matches!(patience, Patience::Behind(most) if entry.queue.waiting() >= most) {
+            // Those who have gone and were not taken out yet take nobody's place.
+            entry.queue.forget(|caller| caller.answer.is_closed());
+        }
         let arrival = entry.queue.arrive(
             mode,
             patience,

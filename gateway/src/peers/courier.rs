@@ -5,10 +5,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::{
-    key::ResourceKey,
-    plan::{Caching, Hold, Plan},
-};
+use fencegate_policies::{key::ResourceKey, plan::Plan};
 use hyper::{
     HeaderMap, Request, Response, Version,
     body::Incoming,
@@ -161,17 +158,12 @@ impl<N: Network> Courier<N> {
     }
 
     /// What the other gateway may take beside the wait: its client's body, two attempts at the upstream, and an answer that
-    /// it takes in full before it says a word of it, however slowly that comes. A client that goes away and a connection
-    /// that breaks end it sooner.
+    /// it takes in full before it says a word of it. One that trickles for longer is an unknown outcome: a gateway that is
+    /// frozen says as little, and nobody should wait for that as long as a tenure may last.
     fn patience(&self, request: &Keyed) -> Duration {
         let upstream = self.plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
-        let fence = request.notes.route.get().and_then(|route| self.plan.routes.get(route).fence.as_ref());
-        let tenure = fence.map_or(Caching::default().max_tenure, |fence| match fence.hold {
-            Hold::Cached(caching) => caching.max_tenure,
-            Hold::Strict => Caching::default().max_tenure,
-        });
-        attempt * 2 + tenure + self.plan.listener.timeouts.request_body + MARGIN
+        attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
     }
 
     /// The client's own request, with a word of ours beside it.

@@ -24,14 +24,30 @@ pub struct Meta {
     pub era: u64,
     /// Added to a node's czxid: tokens of a later era are larger than all before.
     pub base: u64,
-    /// A gateway has seen this epoch, which this state of ZooKeeper has not given out yet: it went back, and nobody
-    /// grants before the next era.
+    /// Nobody grants before the next era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect: Option<u64>,
+    pub suspect: Option<Mark>,
 }
 
-/// The newest written form that this build understands.
-pub const FORMAT: u32 = 1;
+/// A gateway has seen more than this state of ZooKeeper has given out: it went back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The largest epoch that is known.
+    pub highest: u64,
+    /// The latest era that is known.
+    pub era: u64,
+    /// The gateway that knew it.
+    pub by: String,
+}
+
+/// The newest written form that this build understands: with a mark, which a build that does not know it would ignore.
+pub const FORMAT: u32 = 2;
+
+/// Of a `meta` without a mark.
+pub const UNMARKED: u32 = 1;
+
+/// No base beyond it: czxids have to fit above.
+pub const HIGHEST_BASE: u64 = 1 << 62;
 
 /// `meta` as read, with the version that a session binds itself to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +94,34 @@ pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, Unreadable> {
     if meta.format > FORMAT {
         return Err(Unreadable::Newer { path, found: meta.format });
     }
+    if let Err(why) = meta.is_possible() {
+        return Err(Unreadable::Foreign { path, why });
+    }
     Ok(Era { meta, version: seen.version })
+}
+
+impl Meta {
+    /// A number that nobody can have written is a mistake, and must not become the base of all tokens.
+    fn is_possible(&self) -> Result<(), String> {
+        if self.base > HIGHEST_BASE {
+            return Err(format!("its base {} leaves no room for tokens", self.base));
+        }
+        match &self.suspect {
+            Some(mark) if i64::try_from(mark.highest).is_err() => {
+                Err(format!("no token can have the epoch {} that it is marked with", mark.highest))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where the tokens of a new installation begin.
+#[derive(Debug, Clone, Default)]
+pub struct Beginning {
+    /// That of an installation that was wiped, and is to go on; else a new one.
+    pub uuid: Option<String>,
+    pub era: u64,
+    pub base: u64,
 }
 
 /// Whether [`init`] made `meta` or found it.
@@ -89,11 +132,16 @@ pub enum Init {
 }
 
 /// Makes the root, its folders and `meta`, where missing. Never changes an existing `meta`. Safe to repeat, also by
-/// several at once.
+/// several at once. What it begins with is there from the first moment: a gateway may wait for it.
 ///
 /// # Errors
 /// [`Fault::Ambiguous`] where an answer was lost: repeat.
-pub async fn init(link: &impl Link, paths: &Paths, randomness: &dyn Randomness) -> Result<Init, Fault> {
+pub async fn init(
+    link: &impl Link,
+    paths: &Paths,
+    beginning: Beginning,
+    randomness: &dyn Randomness,
+) -> Result<Init, Fault> {
     let root = paths.root();
     let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
     for end in ends {
@@ -101,8 +149,9 @@ pub async fn init(link: &impl Link, paths: &Paths, randomness: &dyn Randomness) 
     }
     present(link, &paths.members()).await?;
     present(link, &paths.locks()).await?;
-    let meta =
-        Meta { format: FORMAT, uuid: Guid::new(randomness).to_string(), era: 0, base: 0, suspect: None };
+    let Beginning { uuid, era, base } = beginning;
+    let uuid = uuid.unwrap_or_else(|| Guid::new(randomness).to_string());
+    let meta = Meta { format: UNMARKED, uuid, era, base, suspect: None };
     let data = serde_json::to_vec(&meta).expect("plain fields serialise");
     match link.create(&paths.meta(), &data, Kind::Persistent).await {
         Ok(_) => Ok(Init::Made),
@@ -140,14 +189,30 @@ pub async fn floor(
     grant::epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
 }
 
-/// Marks this state of ZooKeeper as one that went back behind `highest`: every session ends at its next heartbeat, and
+/// Marks this state of ZooKeeper as one that went back behind what `mark` says: every session ends at its next heartbeat, and
 /// no gateway begins another one before the next era.
-pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, highest: u64) -> Result<(), Failed> {
+pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, mark: Mark) -> Result<(), Failed> {
     let meta = paths.meta();
-    let marked = Meta { suspect: era.meta.suspect.max(Some(highest)), ..era.meta.clone() };
+    let before = era.meta.suspect.as_ref();
+    let mark = Mark {
+        highest: before.map_or(0, |before| before.highest).max(mark.highest),
+        era: before.map_or(0, |before| before.era).max(mark.era),
+        by: mark.by,
+    };
+    let marked = Meta { format: FORMAT, suspect: Some(mark), ..era.meta.clone() };
     let data = serde_json::to_vec(&marked).expect("plain fields serialise");
     let steps = [Step::Check { path: &meta, version: era.version }, Step::Set { path: &meta, data: &data }];
     link.commit(&steps).await.map(drop)
+}
+
+/// Whether `meta` is still what was read: a follower or an observer may be behind.
+pub async fn is_still(link: &impl Link, paths: &Paths, era: &Era) -> Result<bool, Failed> {
+    let meta = paths.meta();
+    match link.commit(&[Step::Check { path: &meta, version: era.version }]).await {
+        Ok(_) => Ok(true),
+        Err(Failed { step: Some(0), fault: Fault::BadVersion | Fault::NoNode }) => Ok(false),
+        Err(failed) => Err(failed),
+    }
 }
 
 /// E of a node that is there. `None`: it is gone, or its transaction gives no token.
@@ -174,4 +239,21 @@ pub async fn register(
     ])
     .await
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(base: u64, highest: Option<u64>) -> Meta {
+        let suspect = highest.map(|highest| Mark { highest, era: 1, by: "gw-1".into() });
+        Meta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
+    }
+
+    #[test]
+    fn numbers_that_no_token_can_have_are_not_believed() {
+        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).is_possible(), Ok(()));
+        assert!(meta(HIGHEST_BASE + 1, None).is_possible().is_err());
+        assert!(meta(0, Some(1 << 63)).is_possible().is_err());
+    }
 }

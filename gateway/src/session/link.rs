@@ -133,6 +133,11 @@ pub trait Link: 'static {
     fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
     /// All steps or none. Per step the path of what it created: the server completes sequential names.
     fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>>;
+    /// A persistent node that this session makes at `path` from now on, in a transaction, may be changed by whom this
+    /// one may be: it is about to be replaced.
+    fn keep_access(&self, _path: &str) -> impl Future<Output = Result<(), Fault>> {
+        std::future::ready(Ok(()))
+    }
     /// Paths of all ephemeral nodes of this session at or below `path`.
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
 

@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::{
     clock::SharedClock,
-    era::{self, Era, Init, Unreadable},
+    era::{self, Beginning, Era, Init, Mark, Unreadable},
     heartbeat::{Beats, Rhythm},
     keep::{Ended, Registration, keep},
     link::{Connect, Failed, Fault, Link},
@@ -58,6 +58,10 @@ enum NotEstablished {
     Era(#[from] Unreadable),
     #[error(transparent)]
     WentBack(#[from] WentBack),
+    #[error("{path} changed each time that it was read, or the server is behind")]
+    Behind { path: String },
+    #[error("look whether that is what the ensemble says: {0}")]
+    Confirm(Fault),
     #[error("register: {0}")]
     Register(#[from] Failed),
     #[error("read the registration just made: {0}")]
@@ -156,7 +160,14 @@ fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings)
 
 /// Tells the other gateways, through `meta`: those that were not there cannot see it by themselves.
 async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
-    let marked = era::suspect(link, paths, era, settings.memory.highest());
+    let uuid = &era.meta.uuid;
+    // What was seen of another installation says nothing of this one, and would stop every gateway of it.
+    let highest = settings.memory.highest_of(uuid);
+    if highest == 0 {
+        return;
+    }
+    let mark = Mark { highest, era: settings.memory.era_of(uuid), by: settings.gateway.clone() };
+    let marked = era::suspect(link, paths, era, mark);
     match timeout(link.timeout(), marked).await {
         Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
         // Somebody else was faster, or the next session tries again.
@@ -176,7 +187,9 @@ async fn establish<C: Connect>(
     let rhythm = rhythm(settings, &link)?;
     let paths = Paths::below(&settings.policy.root);
     if settings.init && settings.memory.known().is_none() {
-        let init = era::init(&link, &paths, &*settings.randomness).await.map_err(NotEstablished::Init)?;
+        let init = era::init(&link, &paths, Beginning::default(), &*settings.randomness)
+            .await
+            .map_err(NotEstablished::Init)?;
         if init == Init::Made {
             info!(path = %paths.meta(), "installation made");
         }
@@ -218,22 +231,42 @@ async fn establish<C: Connect>(
 
 /// What `meta` says, if its tokens would be above all that were seen.
 async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result<Era, NotEstablished> {
-    let era = match era::read(link, paths).await {
-        Err(Unreadable::Missing { path }) => {
-            let gone = settings.memory.missed(&path).map(NotEstablished::from);
-            return Err(gone.unwrap_or_else(|| Unreadable::Missing { path }.into()));
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let era = match era::read(link, paths).await {
+            Err(Unreadable::Missing { path }) => {
+                let gone = settings.memory.missed(&path).map(NotEstablished::from);
+                return Err(gone.unwrap_or_else(|| Unreadable::Missing { path }.into()));
+            }
+            read => read?,
+        };
+        let Err(went_back) = settings.memory.fits(&era.meta) else { return Ok(era) };
+        // A server that is behind still shows what was before an era, and that is nobody's alarm.
+        if era::is_still(link, paths, &era).await.map_err(|failed| NotEstablished::Confirm(failed.fault))? {
+            if is_news(&went_back, &era) {
+                mark(link, paths, &era, settings).await;
+            }
+            return Err(went_back.into());
         }
-        read => read?,
-    };
-    let fits = settings.memory.fits(&era.meta);
-    if let (Err(WentBack::Suspect { highest }), Some(marked)) = (&fits, era.meta.suspect)
-        && *highest > marked
-    {
-        // Whoever bumps the era is to know of the highest that anybody has seen.
-        mark(link, paths, &era, settings).await;
+        if looks == LOOKS {
+            return Err(NotEstablished::Behind { path: paths.meta() });
+        }
+        link.sync(&paths.meta()).await.map_err(NotEstablished::Confirm)?;
     }
-    fits?;
-    Ok(era)
+}
+
+/// How often `meta` is read of a server that is behind.
+const LOOKS: usize = 3;
+
+/// Whether others have to be told: those without memory cannot see it, and whoever bumps the era is to know of the
+/// highest that anybody has seen. Another installation is left unmarked, as it may be a sound one.
+fn is_news(went_back: &WentBack, era: &Era) -> bool {
+    match (went_back, &era.meta.suspect) {
+        (WentBack::OlderEra { .. }, _) => true,
+        (WentBack::Suspect { highest }, Some(marked)) => *highest > marked.highest,
+        _ => false,
+    }
 }
 
 /// Makes the member node. Its own epoch tells whether ZooKeeper went back, before anything is granted.
@@ -245,7 +278,7 @@ async fn register(
     settings: &Settings,
 ) -> Result<(), NotEstablished> {
     settings.member.others().is_ours(member);
-    let before = settings.memory.highest();
+    let before = settings.memory.compared_with(&era.meta.uuid).map_or(0, |known| known.highest);
     era::register(link, paths, era, member, &settings.member.data()).await?;
     let epoch = era::epoch_of(link, member, era.meta.base).await.map_err(NotEstablished::Registration)?;
     let epoch = epoch.ok_or(NotEstablished::NoEpoch)?;

@@ -12,7 +12,7 @@ use fencegate_policies::plan;
 use futures_util::FutureExt;
 use tokio::time::timeout;
 use zookeeper_client::{
-    Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, OneshotWatcher, Permission,
+    Acl, Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, OneshotWatcher, Permission,
     SessionState, Stat, StateWatcher,
 };
 
@@ -50,12 +50,14 @@ pub struct Session {
     watcher: RefCell<StateWatcher>,
     changes: Cell<u64>,
     watches: Rc<Watches>,
+    /// Of a node that is about to be replaced.
+    access: RefCell<Option<(String, Vec<Acl>)>>,
 }
 
 impl Session {
     fn new(client: Client) -> Self {
         let watcher = RefCell::new(client.state_watcher());
-        Self { client, watcher, changes: Cell::new(0), watches: Rc::default() }
+        Self { client, watcher, changes: Cell::new(0), watches: Rc::default(), access: RefCell::default() }
     }
 
     fn fault(&self, error: Error) -> Fault {
@@ -258,7 +260,10 @@ impl Link for Session {
         let added = steps.iter().try_for_each(|step| match step {
             Step::Check { path, version } => writer.add_check_version(path, *version),
             Step::Create { path, data, kind } => {
-                writer.add_create(path, data, &CreateMode::from(*kind).with_acls(Acls::anyone_all()))
+                let kept = self.access.borrow();
+                let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == Kind::Persistent);
+                let acls = kept.map_or(Acls::anyone_all(), |(_, acls)| Acls::new(acls));
+                writer.add_create(path, data, &CreateMode::from(*kind).with_acls(acls))
             }
             Step::Set { path, data } => writer.add_set_data(path, data, None),
             Step::Delete { path, version } => writer.add_delete(path, *version),
@@ -280,6 +285,12 @@ impl Link for Session {
                 MultiWriteError::RequestFailed { source } => Failed { step: None, fault: self.fault(source) },
             })
         }
+    }
+
+    async fn keep_access(&self, path: &str) -> Result<(), Fault> {
+        let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.fault(error))?;
+        self.access.replace(Some((path.to_owned(), acls)));
+        Ok(())
     }
 
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {

@@ -1,12 +1,12 @@
 //! The folder that outlives the process: a record per process, so that no process ever writes over another one's.
 //!
 //! In a rolling restart two processes have one folder for a while, and one of them may be frozen. Each locks a file of
-//! its own for as long as it lives and writes its own record; what is remembered is the highest of all. Who starts
-//! takes over what it finds, and then removes the records of those that have ended.
+//! its own for as long as it lives and writes its own record; what is remembered is the highest of each installation.
+//! Who serves one takes over what it finds of that, and then removes the records of those that have ended.
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -59,30 +59,58 @@ const DRAFT: &str = ".draft";
 /// How often the folder is looked through anew because a file went that was just seen.
 const ROUNDS: usize = 16;
 
-/// What all processes together have written down. `None`: nothing yet.
-pub fn read(folder: &Path) -> Result<Option<Record>, Unusable> {
+/// What all processes together have written down: of each installation the furthest. None: nothing yet.
+pub fn read(folder: &Path) -> Result<Vec<Record>, Unusable> {
     for _ in 0..ROUNDS {
         if let Some(records) = read_once(folder)? {
-            return Ok(records.into_iter().map(|(_, record)| record).max_by_key(|record| record.highest));
+            return Ok(furthest(records));
         }
     }
     let source = io::Error::other("files came and went too often");
     Err(Unusable::Read { path: folder.to_owned(), source })
 }
 
+/// Numbers of one installation say nothing of another's.
+fn furthest(records: Vec<Record>) -> Vec<Record> {
+    let mut furthest: Vec<Record> = Vec::new();
+    for record in records {
+        match furthest.iter_mut().find(|known| known.installation == record.installation) {
+            Some(known) => {
+                known.era = known.era.max(record.era);
+                known.highest = known.highest.max(record.highest);
+            }
+            None => furthest.push(record),
+        }
+    }
+    furthest
+}
+
 /// `None`: a file went meanwhile. Then another one holds what it said.
-fn read_once(folder: &Path) -> Result<Option<Vec<(Guid, Record)>>, Unusable> {
+fn read_once(folder: &Path) -> Result<Option<Vec<Record>>, Unusable> {
     let mut records = Vec::new();
     for name in names(folder, RECORD)? {
         let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
-        match fs::read(&path) {
-            Ok(bytes) => records.push((name, parse(path, &bytes)?)),
+        match content(&path) {
+            Ok(bytes) => records.push(parse(path, &bytes)?),
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Unusable::Read { path, source }),
         }
     }
     Ok(Some(records))
 }
+
+/// A record is one short line: anything else there is not ours, and might never end.
+fn content(path: &Path) -> io::Result<Vec<u8>> {
+    let found = fs::metadata(path)?;
+    if !found.is_file() || found.len() > LONGEST {
+        return Ok(Vec::new());
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+const LONGEST: u64 = 4096;
 
 fn parse(path: PathBuf, bytes: &[u8]) -> Result<Record, Unusable> {
     Record::parse(bytes).map_err(|why| match why {
@@ -104,23 +132,22 @@ fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, Unusable> {
 }
 
 impl Folder {
-    /// Takes a place, and what was written down by whoever was here before. It is written down again under our name
-    /// before anything else is removed.
+    /// Takes a place, and reads what was written down by whoever was here before. Where that is of one installation it
+    /// is written down again under our name, before anything else is removed; of several each stays where it is, until
+    /// it shows which one is served.
     ///
     /// # Errors
     /// Something there is not understood, or nothing can be written: what is not remembered cannot be compared with.
-    pub(super) fn claim(
-        path: &Path,
-        randomness: &dyn Randomness,
-    ) -> Result<(Self, Option<Record>), Unusable> {
+    pub(super) fn claim(path: &Path, randomness: &dyn Randomness) -> Result<(Self, Vec<Record>), Unusable> {
         let folder = Self::enter(path, randomness)?;
-        let record = read(path)?;
-        if let Some(record) = &record {
+        let records = read(path)?;
+        let only = if let [only] = &records[..] { Some(only) } else { None };
+        if let Some(record) = only {
             let written = folder.write(record);
             written.map_err(|source| Unusable::Write { path: path.to_owned(), source })?;
         }
-        folder.tidy(record.as_ref());
-        Ok((folder, record))
+        folder.tidy(only);
+        Ok((folder, records))
     }
 
     fn enter(path: &Path, randomness: &dyn Randomness) -> Result<Self, Unusable> {
@@ -179,8 +206,10 @@ fn remove(folder: &Path, name: Guid, ours: Option<&Record>) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     // It may have written between our look and its end.
-    let says_no_more = |record: Record| ours.is_some_and(|ours| record.highest <= ours.highest);
-    match fs::read(file(RECORD)) {
+    let says_no_more = |record: Record| {
+        ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
+    };
+    match content(&file(RECORD)) {
         Ok(bytes) if Record::parse(&bytes).is_ok_and(says_no_more) => fs::remove_file(file(RECORD))?,
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => {}
         Ok(_) => return Ok(()),
@@ -190,6 +219,17 @@ fn remove(folder: &Path, name: Guid, ours: Option<&Record>) -> io::Result<()> {
     drop(fs::remove_file(file(LOCK)));
     drop(lock);
     Ok(())
+}
+
+/// Whether another record that stays says no less. Of equals the largest name stays: two who tidy up at once agree.
+fn is_left_behind(folder: &Path, name: Guid, record: &Record) -> bool {
+    let others = names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
+    others.into_iter().any(|other| {
+        let bytes = content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
+        Record::parse(&bytes).is_ok_and(|theirs| {
+            record.is_covered_by(&theirs) && (theirs != *record || other.to_string() > name.to_string())
+        })
+    })
 }
 
 /// Whether we have the lock now; nobody is waited for.
@@ -207,123 +247,4 @@ fn is_there(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::randomness::SystemRandomness;
-
-    fn record(highest: u64) -> Record {
-        Record { installation: "ours".into(), era: 0, highest }
-    }
-
-    fn claim(home: &TempDir) -> (Folder, Option<Record>) {
-        Folder::claim(home.path(), &SystemRandomness).expect("a folder of our own")
-    }
-
-    fn files(home: &TempDir, kind: &str) -> usize {
-        let all = fs::read_dir(home.path()).expect("readable");
-        all.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().to_string_lossy().ends_with(kind)))
-            .count()
-    }
-
-    #[test]
-    fn what_one_process_writes_the_next_one_finds() {
-        let home = TempDir::new().expect("a folder");
-        let (first, found) = claim(&home);
-        assert_eq!(found, None);
-        first.write(&record(7)).expect("written");
-        first.write(&record(9)).expect("written");
-        drop(first);
-        let (_second, found) = claim(&home);
-        assert_eq!(found, Some(record(9)));
-        assert_eq!(
-            (files(&home, RECORD), files(&home, LOCK), files(&home, DRAFT)),
-            (1, 1, 0),
-            "the first one's"
-        );
-    }
-
-    #[test]
-    fn an_older_process_that_still_writes_takes_nothing_from_the_newer_one() {
-        let home = TempDir::new().expect("a folder");
-        let (older, _) = claim(&home);
-        older.write(&record(10)).expect("written");
-        let (newer, found) = claim(&home);
-        assert_eq!(found, Some(record(10)));
-        newer.write(&record(50)).expect("written");
-        // It was frozen, and goes on.
-        older.write(&record(12)).expect("written");
-        assert_eq!(read(home.path()).expect("readable"), Some(record(50)));
-        assert_eq!(files(&home, RECORD), 2);
-        drop((newer, older));
-        let (_last, found) = claim(&home);
-        assert_eq!(found, Some(record(50)));
-        assert_eq!(files(&home, RECORD), 1, "both have ended");
-    }
-
-    #[test]
-    fn a_newer_process_that_has_ended_leaves_what_it_saw_to_the_older_one_s_successor() {
-        let home = TempDir::new().expect("a folder");
-        let (older, _) = claim(&home);
-        older.write(&record(10)).expect("written");
-        let (newer, _) = claim(&home);
-        older.write(&record(70)).expect("written");
-        drop(newer);
-        drop(older);
-        assert_eq!(claim(&home).1, Some(record(70)));
-    }
-
-    #[test]
-    fn those_that_ended_before_they_saw_anything_leave_nothing() {
-        let home = TempDir::new().expect("a folder");
-        for _ in 0..3 {
-            drop(claim(&home));
-        }
-        let alive = claim(&home);
-        assert_eq!((files(&home, LOCK), files(&home, RECORD)), (1, 0));
-        drop(claim(&home));
-        assert_eq!(files(&home, LOCK), 2, "who lives keeps its place");
-        drop(alive);
-    }
-
-    #[test]
-    fn what_is_not_understood_is_said_with_its_place_and_left_alone() {
-        let home = TempDir::new().expect("a folder");
-        let path = home.path().join(format!("{PREFIX}{}{RECORD}", Guid::new(&SystemRandomness)));
-        for (bytes, word) in [(&b"{\"form"[..], "damaged"), (b"{\"format\":9}", "format 9"), (b"", "damaged")]
-        {
-            fs::write(&path, bytes).expect("written");
-            let why = Folder::claim(home.path(), &SystemRandomness).expect_err("not understood").to_string();
-            assert!(why.starts_with("FG0519: ") && why.contains(word), "{why}");
-            assert!(why.contains(&path.display().to_string()) && why.contains("era bump"), "{why}");
-            assert_eq!(fs::read(&path).expect("still there"), bytes);
-        }
-    }
-
-    #[test]
-    fn a_folder_that_is_not_there_or_no_folder_is_said() {
-        let home = TempDir::new().expect("a folder");
-        let file = home.path().join("file");
-        fs::write(&file, "").expect("written");
-        for folder in [home.path().join("none"), file] {
-            let why = Folder::claim(&folder, &SystemRandomness).expect_err("no folder").to_string();
-            assert!(why.starts_with("FG0514: ") && why.contains(&folder.display().to_string()), "{why}");
-        }
-    }
-
-    #[test]
-    fn files_of_others_are_neither_read_nor_removed() {
-        let home = TempDir::new().expect("a folder");
-        for name in ["seen-.json", "seen-x.json", "guard.redb", "seen.json"] {
-            fs::write(home.path().join(name), "not ours").expect("written");
-        }
-        let (folder, found) = claim(&home);
-        folder.write(&record(1)).expect("written");
-        drop(folder);
-        assert_eq!((found, claim(&home).1), (None, Some(record(1))));
-        assert!(
-            ["seen-.json", "seen-x.json", "guard.redb"].iter().all(|name| home.path().join(name).exists())
-        );
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ use std::{
 };
 
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
 use self::{folder::Folder, writer::Bell};
 pub use self::{
@@ -31,12 +31,13 @@ use crate::{randomness::Randomness, session::era::Meta};
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The highest epoch that was seen: of lock nodes, whoever held them then, and of our own registrations.
+    /// The highest epoch of what is served: of lock nodes that we made, granted or not, and of our own registrations;
+    /// from the beginning what was written down of it.
     highest: AtomicU64,
     /// Once a session has seen it.
     installation: Mutex<Option<Arc<Installation>>>,
-    /// What a process before us has written down.
-    before: Option<Record>,
+    /// What processes before us have written down, of each installation one.
+    before: Vec<Record>,
     /// Rung when something is to be written down.
     bell: Option<Arc<Bell>>,
     /// Counts how often somebody found that ZooKeeper went back.
@@ -76,16 +77,15 @@ impl Memory {
         let (folder, before) = Folder::claim(path, randomness)?;
         let bell = Arc::<Bell>::default();
         let memory = Arc::new(Self { bell: Some(bell.clone()), ..Self::recalling(before) });
-        info!(folder = %path.display(), highest = memory.highest(), "state.read");
+        info!(folder = %path.display(), highest = memory.known().map_or(0, |known| known.highest), "state.read");
         let seen = memory.clone();
         writer::start(folder, bell, move || seen.record(), failed)?;
         Ok(memory)
     }
 
-    /// With what a process before us has written down.
-    pub fn recalling(before: Option<Record>) -> Self {
-        let highest = before.as_ref().map_or(0, |record| record.highest);
-        Self { highest: AtomicU64::new(highest), before, ..Self::default() }
+    /// With what processes before us have written down.
+    pub fn recalling(before: Vec<Record>) -> Self {
+        Self { before, ..Self::default() }
     }
 
     /// Has the last of it written down. At most a few seconds.
@@ -135,48 +135,75 @@ impl Memory {
     /// # Errors
     /// It went back, or is another one.
     pub fn fits(&self, meta: &Meta) -> Result<(), WentBack> {
-        let highest = self.highest();
-        if meta.suspect.is_some() {
-            return Err(WentBack::Suspect { highest: meta.suspect.max(Some(highest)).unwrap_or(highest) });
+        let known = self.compared_with(&meta.uuid);
+        if let (Some(served), Some(known)) = (self.installation(), &known)
+            && served.uuid != meta.uuid
+        {
+            let (known, highest) = (served.uuid.clone(), known.highest);
+            return Err(WentBack::Exchanged { known, found: meta.uuid.clone(), highest });
         }
-        // Whoever it is: nothing that it gives out is below its base.
-        if meta.base >= highest {
-            return Ok(());
+        if let Some(mark) = &meta.suspect {
+            return Err(WentBack::Suspect { highest: mark.highest.max(self.highest_of(&meta.uuid)) });
         }
-        match self.known() {
-            Some(known) if known.uuid != meta.uuid => {
-                Err(WentBack::Another { known: known.uuid, found: meta.uuid.clone(), highest })
+        match known {
+            // Whoever it is: nothing that it gives out is below its base.
+            Some(known) if meta.base >= known.highest => Ok(()),
+            Some(Record { installation, highest, .. }) if installation != meta.uuid => {
+                Err(WentBack::Another { known: installation, found: meta.uuid.clone(), highest })
             }
             Some(known) if known.era > meta.era => {
-                Err(WentBack::OlderEra { known: known.era, found: meta.era, highest })
+                Err(WentBack::OlderEra { known: known.era, found: meta.era, highest: known.highest })
             }
             _ => Ok(()),
         }
     }
 
-    /// The installation that is served, or was by the process before us. Where there is one, none is made.
-    pub fn known(&self) -> Option<Installation> {
-        let before = || {
-            let record = self.before.as_ref()?;
-            Some(Installation { uuid: record.installation.clone(), era: record.era })
-        };
-        self.installation().map(|served| (*served).clone()).or_else(before)
+    /// How far the tokens of this very installation have come; 0 where nothing is known of it.
+    pub fn highest_of(&self, uuid: &str) -> u64 {
+        self.of(uuid).map_or(0, |record| record.highest)
+    }
+
+    /// The latest era that is known of this very installation.
+    pub fn era_of(&self, uuid: &str) -> u64 {
+        self.of(uuid).map_or(0, |record| record.era)
+    }
+
+    fn of(&self, uuid: &str) -> Option<Record> {
+        self.compared_with(uuid).filter(|known| known.installation == uuid)
+    }
+
+    /// What tokens of an installation are compared with: its own ones where it is known, else those of the one that
+    /// came furthest, which may have been wiped.
+    pub fn compared_with(&self, uuid: &str) -> Option<Record> {
+        let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
+        let served = self.record();
+        if served.is_some() { served } else { same().or_else(|| self.known()) }
+    }
+
+    /// The installation that is served, or else the one that came furthest before us. Where there is one, none is made.
+    pub fn known(&self) -> Option<Record> {
+        self.record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
     /// From now on this one is served.
     pub fn serves(&self, meta: &Meta) {
         let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
-        let mut served = self.lock();
-        if served.as_deref() != Some(&installation) {
-            *served = Some(Arc::new(installation));
-            drop(served);
-            self.ring();
+        if self.installation().as_deref() == Some(&installation) {
+            return;
         }
+        if let Some(Record { installation: known, highest, .. }) = self.compared_with(&meta.uuid) {
+            if known != meta.uuid {
+                warn!(%known, serves = meta.uuid, "another installation than before: its tokens begin above");
+            }
+            self.highest.fetch_max(highest, Ordering::AcqRel);
+        }
+        *self.lock() = Some(Arc::new(installation));
+        self.ring();
     }
 
     /// Is the loss of `meta` one of what was there before?
     pub fn missed(&self, path: &str) -> Option<WentBack> {
-        self.known().map(|_| WentBack::Gone { path: path.to_owned(), highest: self.highest() })
+        self.known().map(|known| WentBack::Gone { path: path.to_owned(), highest: known.highest })
     }
 
     /// Every session of the process is to be given up: what one of them found out holds for all.
@@ -208,6 +235,7 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::era::Mark;
 
     fn meta(uuid: &str, era: u64, base: u64) -> Meta {
         Meta { format: 1, uuid: uuid.into(), era, base, suspect: None }
@@ -232,24 +260,55 @@ mod tests {
         assert_eq!(memory.highest(), 120);
     }
 
+    fn recalling(records: &[(&str, u64, u64)]) -> Memory {
+        let record =
+            |&(uuid, era, highest): &(&str, _, _)| Record { installation: uuid.into(), era, highest };
+        Memory::recalling(records.iter().map(record).collect())
+    }
+
     #[test]
-    fn only_what_gives_out_larger_tokens_is_another_installation_that_may_be_served() {
+    fn only_what_gives_out_larger_tokens_is_served() {
         let memory = having_seen(100);
         assert_eq!(memory.fits(&meta("ours", 1, 10)), Ok(()));
         assert_eq!(memory.fits(&meta("ours", 2, 500)), Ok(()));
         assert!(matches!(memory.fits(&meta("ours", 0, 0)), Err(WentBack::OlderEra { .. })));
-        assert!(matches!(memory.fits(&meta("theirs", 1, 99)), Err(WentBack::Another { .. })));
-        assert_eq!(memory.fits(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
         assert_eq!(Memory::default().fits(&meta("theirs", 0, 0)), Ok(()), "nothing was seen");
     }
 
     #[test]
+    fn another_installation_is_served_after_a_start_only_and_above_all_that_were_seen() {
+        let memory = recalling(&[("ours", 1, 100)]);
+        assert!(matches!(memory.fits(&meta("theirs", 1, 99)), Err(WentBack::Another { .. })));
+        assert_eq!(memory.fits(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
+        memory.serves(&meta("theirs", 1, 100));
+        assert_eq!(memory.highest(), 100);
+        for base in [0, 1 << 40] {
+            let told = having_seen(100).fits(&meta("theirs", 1, base));
+            assert!(matches!(told, Err(WentBack::Exchanged { .. })), "{base}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn an_installation_is_compared_with_its_own_record() {
+        let memory = recalling(&[("ours", 1, 100), ("theirs", 3, 9000)]);
+        assert_eq!(memory.fits(&meta("ours", 1, 10)), Ok(()));
+        assert!(matches!(memory.fits(&meta("ours", 0, 0)), Err(WentBack::OlderEra { highest: 100, .. })));
+        assert!(matches!(memory.fits(&meta("third", 0, 100)), Err(WentBack::Another { highest: 9000, .. })));
+        memory.serves(&meta("ours", 1, 10));
+        assert_eq!(memory.highest(), 100);
+        assert_eq!(memory.saw(101, memory.highest()), Ok(()));
+        assert!(memory.saw(99, memory.highest()).is_err());
+    }
+
+    #[test]
     fn what_somebody_else_has_seen_counts_as_well() {
-        let marked = Meta { suspect: Some(70), ..meta("ours", 1, 10) };
+        let mark = Mark { highest: 70, era: 1, by: "gw-2".into() };
+        let marked = Meta { suspect: Some(mark), ..meta("ours", 1, 10) };
         let told = |memory: Memory| memory.fits(&marked).map_err(|why| why.highest());
         assert_eq!(told(Memory::default()), Err(70));
         assert_eq!(told(having_seen(60)), Err(70));
         assert_eq!(told(having_seen(100)), Err(100));
+        assert_eq!(told(recalling(&[("theirs", 1, 100)])), Err(70), "of another installation");
     }
 
     #[tokio::test]

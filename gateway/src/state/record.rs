@@ -41,6 +41,11 @@ struct Form {
 }
 
 impl Record {
+    /// Whether `other` says of the same installation no less.
+    pub(super) fn is_covered_by(&self, other: &Self) -> bool {
+        self.installation == other.installation && self.era <= other.era && self.highest <= other.highest
+    }
+
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let written = Written {
             format: FORMAT,

@@ -10,6 +10,8 @@ pub enum WentBack {
     OlderEra { known: u64, found: u64, highest: u64 },
     /// Another installation, whose tokens begin below those that were seen.
     Another { known: String, found: String, highest: u64 },
+    /// Another installation than this very process has served, whatever its tokens are.
+    Exchanged { known: String, found: String, highest: u64 },
     /// `meta` was there, and is not any more.
     Gone { path: String, highest: u64 },
     /// Some gateway has found it out, and marked `meta`.
@@ -23,6 +25,7 @@ impl WentBack {
             Self::Epoch { highest, .. }
             | Self::OlderEra { highest, .. }
             | Self::Another { highest, .. }
+            | Self::Exchanged { highest, .. }
             | Self::Gone { highest, .. }
             | Self::Suspect { highest } => *highest,
         }
@@ -39,6 +42,9 @@ impl WentBack {
             Self::Another { known, found, highest } => format!(
                 "ZooKeeper was wiped or is another one: it has installation {found}, and this gateway has served {known}, up to epoch {highest}"
             ),
+            Self::Exchanged { known, found, highest } => format!(
+                "ZooKeeper was wiped or is another one: it has installation {found}, and this process serves {known}, up to epoch {highest}"
+            ),
             Self::Gone { path, highest } => format!(
                 "ZooKeeper was wiped or is another one: {path} is gone, and epochs up to {highest} were seen"
             ),
@@ -51,7 +57,13 @@ impl WentBack {
     fn remedy(&self) -> String {
         let bump = format!("`fencegate era bump -c <policy> --at-least {}`", self.highest());
         match self {
-            Self::Gone { .. } => format!("if that is meant: `fencegate era init -c <policy>`, then {bump}"),
+            Self::Gone { .. } => format!(
+                "if that is meant: `fencegate era init -c <policy> --at-least {}`; else correct `zookeeper.servers` and `root`",
+                self.highest()
+            ),
+            Self::Exchanged { .. } => format!(
+                "if that is meant: {bump}, and restart the gateway; else correct `zookeeper.servers` and `root`"
+            ),
             Self::Another { .. } => {
                 format!("if that is meant: {bump}; else correct `zookeeper.servers` and `root`")
             }
@@ -70,13 +82,14 @@ mod tests {
             WentBack::Epoch { epoch: 7, highest: 4711 },
             WentBack::OlderEra { known: 3, found: 2, highest: 4711 },
             WentBack::Another { known: "one".into(), found: "other".into(), highest: 4711 },
+            WentBack::Exchanged { known: "one".into(), found: "other".into(), highest: 4711 },
             WentBack::Gone { path: "/fencegate/meta".into(), highest: 4711 },
             WentBack::Suspect { highest: 4711 },
         ];
         for form in forms {
             let said = form.to_string();
             assert!(said.starts_with("FG0503: ZooKeeper was "), "{said}");
-            assert!(said.contains("era bump") && said.contains("--at-least 4711"), "{said}");
+            assert!(said.contains("`fencegate era ") && said.contains("--at-least 4711"), "{said}");
         }
     }
 }

@@ -25,6 +25,7 @@ mod explain;
 mod fields;
 mod forwarded;
 mod forwarding;
+mod forwarding_trouble;
 mod guard_admission;
 mod guard_answers;
 mod guard_journal;

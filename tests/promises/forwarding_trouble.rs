@@ -1,0 +1,86 @@
+//! A holder that is in trouble gives back what was sent on to it, or is not asked, and a gateway that stops waits for none.
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    history::History,
+    link::FaultyLink,
+    site::Site,
+};
+use serde_json::json;
+
+use super::forwarding::{keeps, sending};
+
+#[tokio::test]
+async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
+    let site = Site::fresh().await;
+    let link = FaultyLink::to(site.zookeeper).await;
+    let first = sending(&site, "gw-1")
+        .with("/zookeeper/servers", json!([link.address().to_string()]))
+        .with("/zookeeper/sessions", 1);
+    let second = sending(&site, "gw-2").with("/routes/0/fence/wait", "60s");
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    keeps(&one).await;
+    let latch = site.origin.holds("/pay/7");
+    let working = one.begin(Ask::post("/pay/7"));
+    let executing = site.origin.request("/pay/7", 2).await.stamped();
+    let waiting = two.begin(Ask::post("/pay/7"));
+    one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
+
+    link.end_sessions();
+
+    // While the request before is still at work there.
+    let given_back = site.origin.request("/pay/7", 3).await;
+    assert_eq!(given_back.gateway, "gw-2");
+    assert!(given_back.stamped() > executing);
+    latch.let_go();
+    assert_eq!(waiting.answer().await.status, 200);
+    drop(working.result().await);
+    History::of(&site.origin.log()).assert_holds();
+}
+
+#[tokio::test]
+async fn a_holder_that_cannot_be_reached_is_not_asked_again_soon() {
+    let site = Site::fresh().await;
+    // Nobody listens there.
+    let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.2:1"});
+    let first = sending(&site, "gw-1").with("/peer", peer).with("/routes/0/fence/forward", "never");
+    let second = sending(&site, "gw-2");
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+
+    for _ in 0..3 {
+        keeps(&one).await;
+        keeps(&two).await;
+    }
+
+    let executed_by: Vec<_> = site.origin.log().on("/pay/7").map(|record| record.gateway.clone()).collect();
+    assert_eq!(executed_by, ["gw-1", "gw-2"].repeat(3));
+    let back = two.metrics().await.sum("fencegate_forwarded_total", &["result=\"back\""]);
+    assert!((back - 1.0).abs() < 0.1, "asked {back} times");
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_does_not_wait_for_an_answer_from_another_one() {
+    let site = Site::fresh().await;
+    let second = sending(&site, "gw-2").with("/listeners/public/timeouts/drain", "2s");
+    let first = sending(&site, "gw-1");
+    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    tokio::join!(one.becomes_ready(), two.becomes_ready());
+    keeps(&one).await;
+    let latch = site.origin.holds("/pay/7");
+    let asked = two.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 2).await;
+
+    two.signal(Signal::TERM);
+
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
+    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert_eq!(two.exit().await.code(), Some(0), "a clean end");
+    latch.let_go();
+    one.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
+    assert_eq!(site.origin.count("/pay/7"), 2, "executed once");
+}

@@ -213,3 +213,48 @@ async fn it_stands_in_only_for_a_key_that_it_keeps_and_that_both_derive() {
     assert_eq!(request.field("fencing-forwarded"), None, "{request:?}");
     assert_eq!(request.field("x-forwarded-for"), Some("198.51.100.7, 127.0.0.1"), "{request:?}");
 }
+
+fn question(line: &str) -> String {
+    format!("OPTIONS * HTTP/1.1\r\nHost: gw-1:9910\r\nFencing-Forwarded: {line}\r\n\r\n")
+}
+
+#[tokio::test]
+async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&listening(&site, "gw-1")).await;
+    let door = door(&gateway).await;
+    let (_, pass) = told(&site.tree().await, "gw-1").await;
+    let asks = async |address, line: &str| {
+        let mut raw = Raw::connect(address).await.expect("listens");
+        raw.say(question(line)).await.expect("sent");
+        let answer = patiently(line, raw.answer(), || gateway.log()).await.expect("an answer");
+        answer.field("fencing-forwarded").map(str::to_owned)
+    };
+    let [one, two] = ["1", "2"].map(|digit| format!("nonce={}", digit.repeat(64)));
+    let proof = asks(door, &one).await.expect("a proof");
+    assert!(proof.starts_with("proof=") && proof.len() == 70 && !proof.contains(&pass), "{proof}");
+    assert_eq!(asks(door, &one).await.as_ref(), Some(&proof));
+    assert_ne!(asks(door, &two).await.as_ref(), Some(&proof));
+    for wrong in ["", "nonce=", &one[..69], &format!("pass={pass}")] {
+        assert_eq!(asks(door, wrong).await, None, "{wrong}");
+    }
+    assert_eq!(asks(gateway.public, &one).await, None, "it could be a gateway of another installation");
+}
+
+#[tokio::test]
+async fn who_finds_no_place_is_turned_away_before_anything_is_sent_on() {
+    let site = Site::fresh().await;
+    let policy = listening(&site, "gw-1").with("/listeners/public/limits", json!({"connections": 1}));
+    let gateway = Launch::new(&policy).workers(1).start().await;
+    let door = door(&gateway).await;
+    let one = format!("nonce={}", "1".repeat(64));
+    let mut first = Raw::connect(door).await.expect("listens");
+    first.say(question(&one)).await.expect("sent");
+    first.answer().await.expect("a place");
+    let mut second = tokio::net::TcpStream::connect(door).await.expect("listens");
+    let mut said = Vec::new();
+    let ended = patiently("the end", second.read_to_end(&mut said), || gateway.log()).await;
+    assert!(ended.is_err() || said.is_empty(), "{said:?}");
+    first.say(question(&one)).await.expect("sent");
+    first.answer().await.expect("whoever has a place keeps it");
+}

@@ -227,7 +227,7 @@ async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
     let asks = async |address, line: &str| {
         let mut raw = Raw::connect(address).await.expect("listens");
         raw.say(question(line)).await.expect("sent");
-        let answer = patiently(line, raw.answer(), || gateway.log()).await.expect("an answer");
+        let answer = patiently(line, raw.head(), || gateway.log()).await.expect("an answer");
         answer.field("fencing-forwarded").map(str::to_owned)
     };
     let [one, two] = ["1", "2"].map(|digit| format!("nonce={}", digit.repeat(64)));
@@ -250,11 +250,11 @@ async fn who_finds_no_place_is_turned_away_before_anything_is_sent_on() {
     let one = format!("nonce={}", "1".repeat(64));
     let mut first = Raw::connect(door).await.expect("listens");
     first.say(question(&one)).await.expect("sent");
-    first.answer().await.expect("a place");
+    first.head().await.expect("a place");
     let mut second = tokio::net::TcpStream::connect(door).await.expect("listens");
     let mut said = Vec::new();
     let ended = patiently("the end", second.read_to_end(&mut said), || gateway.log()).await;
     assert!(ended.is_err() || said.is_empty(), "{said:?}");
     first.say(question(&one)).await.expect("sent");
-    first.answer().await.expect("whoever has a place keeps it");
+    first.head().await.expect("whoever has a place keeps it");
 }

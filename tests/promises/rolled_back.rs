@@ -43,7 +43,7 @@ async fn refuses(site: &Site, gateway: &Gateway) {
     let ready = gateway.admin("/ready").await;
     let said = String::from_utf8_lossy(&ready.body).into_owned();
     assert_eq!(ready.status, 503);
-    assert!(said.starts_with("FG0503") && said.contains("era bump"), "{said}");
+    assert!(said.starts_with("FG0503") && said.contains("fencegate era "), "{said}");
     let page = String::from_utf8_lossy(&gateway.admin("/").await.body).into_owned();
     assert!(page.contains("FG0503"), "{page}");
     assert_eq!(site.origin.log().records.len(), before, "something was sent");

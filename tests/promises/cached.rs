@@ -33,7 +33,7 @@ pub(super) async fn keeping(site: &Site, name: &str) -> Gateway {
     Gateway::start(&cached(site.policy(name), json!({"linger": KEPT}))).await
 }
 
-fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Plan {
+pub(super) fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Plan {
     Plan {
         gateways: gateways.iter().map(|gateway| gateway.public).collect(),
         paths: vec!["/pay/7".to_owned()],
@@ -43,7 +43,7 @@ fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Plan {
     }
 }
 
-fn all_done(told: &[Told]) {
+pub(super) fn all_done(told: &[Told]) {
     for told in told {
         let status = told.answer.as_ref().map(|answer| answer.status);
         assert_eq!(status, Ok(200), "{}: {:?}", told.id, told.answer);

@@ -9,7 +9,7 @@ use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
     history::History,
-    load::{Load, Plan, Told},
+    load::Load,
     origin::{Act, Reply},
     patience::{QUIET, patiently},
     policy::Policy,
@@ -17,6 +17,8 @@ use fencegate_tests::{
     zookeeper::Tree,
 };
 use serde_json::json;
+
+use super::cached::{all_done, plan};
 
 /// Long enough that a key stays where it is.
 const KEPT: &str = "60s";
@@ -42,23 +44,6 @@ pub(super) async fn two(site: &Site) -> (Gateway, Gateway) {
 /// The key is kept by this gateway from here on.
 pub(super) async fn keeps(gateway: &Gateway) {
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-}
-
-fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Plan {
-    Plan {
-        gateways: gateways.iter().map(|gateway| gateway.public).collect(),
-        paths: vec!["/pay/7".to_owned()],
-        clients,
-        requests,
-        pause: Duration::ZERO,
-    }
-}
-
-fn all_done(told: &[Told]) {
-    for told in told {
-        let status = told.answer.as_ref().map(|answer| answer.status);
-        assert_eq!(status, Ok(200), "{}: {:?}", told.id, told.answer);
-    }
 }
 
 /// How many lock nodes the key has had: the server counts them.

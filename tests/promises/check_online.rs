@@ -17,6 +17,7 @@ use fencegate_tests::{
     scratch,
     site::Site,
     terminator::{Authority, Clients, Signed, Terminator},
+    zookeeper::OwnZooKeeper,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -63,6 +64,22 @@ impl Told {
             fact["about"] == about && fact["says"].as_str().is_some_and(|says| says.contains(part))
         })
     }
+}
+
+/// A session goes from one to the other, and is kept for less there.
+#[tokio::test]
+async fn servers_that_keep_a_session_for_unlike_times_are_told() {
+    let site = Site::fresh().await;
+    let other = OwnZooKeeper::start().keeping_sessions_for(Duration::from_secs(1)).await;
+    let servers = [site.zookeeper, other.server.address()].map(|server| server.to_string());
+    let told = Told::of(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
+    let message = told.message("FG0520");
+    assert!(message.contains(&format!("{} 2s", servers[0])), "{message}");
+    assert!(message.contains(&format!("{} 1s", servers[1])), "{message}");
+    let alike =
+        Told::of(&site.policy("gw-1").with("/zookeeper/servers", json!([servers[0], servers[0]]))).await;
+    assert!(!alike.codes().contains("FG0520"), "{:#}", alike.said);
+    assert!(alike.saw("zookeeper", "2 of 2 servers give a session"), "{:#}", alike.said);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use fencegate_tests::{
     client::{Answer, Ask, Outcome},
     gateway::{Gateway, Pending},
     history::History,
+    link::FaultyLink,
     load::{Load, Plan},
     origin::{Latch, Log, Record},
     policy::Policy,
@@ -195,6 +196,27 @@ async fn stopping_a_gateway_under_load_breaks_no_promise() {
 #[tokio::test]
 async fn stopping_a_gateway_that_keeps_tenures_under_load_breaks_no_promise() {
     stopping_under_load(Policy::cached).await;
+}
+
+/// A cut network and a pause are told apart by this line.
+#[tokio::test]
+async fn a_zookeeper_that_does_not_answer_is_no_pause_of_the_process() {
+    let site = Site::fresh().await;
+    let link = FaultyLink::to(site.zookeeper).await;
+    let policy = site
+        .policy("victim")
+        .with("/zookeeper/session_timeout", "6s")
+        .with("/zookeeper/servers", json!([link.address().to_string()]));
+    let victim = Gateway::start(&policy).await;
+    link.lose_all();
+    victim.says("that heartbeats are lost", |line| line.message() == "heartbeat not acknowledged").await;
+    link.cut();
+    link.mend();
+    victim.becomes_ready().await;
+    // A busy machine pauses everybody a little.
+    let log = victim.log();
+    let long = log.lines().find(|line| line.contains("process.paused") && !line.contains("ms\""));
+    assert_eq!(long, None, "a second and longer");
 }
 
 /// Waits until a gateway has had so many further requests at the origin.

@@ -2,7 +2,10 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate::session::link::{Connect, Fault, Kind, Link, State, Step};
+use fencegate::session::{
+    link::{Connect, Fault, Kind, Link, State, Step},
+    probe::speaks_for_us,
+};
 use fencegate_tests::memory::{Direction, Ensemble, Session, Settings, Underway, Wire};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -151,6 +154,22 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
         sleep(T + TICK).await;
         assert_eq!(ensemble.seen("/old"), None);
         assert!(ensemble.seen("/new").is_some());
+    });
+}
+
+/// A node that an earlier probe left behind is its owner's, whoever asks now.
+#[test]
+fn a_probe_that_was_left_behind_does_not_vouch_for_a_swapped_session() {
+    scene(async |Scene { wire, hurt, .. }| {
+        assert_eq!(speaks_for_us(&hurt, "/m").await, Some(true));
+        hurt.create("/m-probe", b"", Kind::Ephemeral).await.expect("made");
+        wire.blink(Underway::Lost);
+        assert_eq!(speaks_for_us(&hurt, "/m").await, Some(true), "one that we have left ourselves");
+        // Made, and its removal lost with the connection that comes back as another session.
+        hurt.create("/m-probe", b"", Kind::Ephemeral).await.expect("made");
+        wire.swap_on_reconnect();
+        wire.blink(Underway::Lost);
+        assert_eq!(speaks_for_us(&hurt, "/m").await, Some(false));
     });
 }
 

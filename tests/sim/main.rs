@@ -1,7 +1,7 @@
 //! Simulation: the gateway's locks on a ZooKeeper in memory, under thousands of schedules of accidents.
 //!
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
-//! that each accident is what its name says. [`gateways`] uses both against the lock.
+//! that each accident is what its name says. [`gateways`] uses both against the lock, [`wedged`] a library that is gone.
 
 mod accidents;
 mod answers;
@@ -9,3 +9,4 @@ mod gateways;
 mod plan;
 mod run;
 mod simulated;
+mod wedged;

@@ -108,6 +108,19 @@ impl OwnZooKeeper {
         self.stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
     }
 
+    /// Started again on the same data, and from now on it keeps no session for longer than this.
+    pub async fn keeping_sessions_for(self, most: Duration) -> Self {
+        let change = move |data: PathBuf| {
+            let file = data.parent().expect("below the server's folder").join("zoo.cfg");
+            let text = fs::read_to_string(&file).expect("our own");
+            let others = text.lines().filter(|line| !line.starts_with("maxSessionTimeout="));
+            let text = others.map(|line| format!("{line}\n")).collect::<String>();
+            let most = most.as_millis();
+            fs::write(&file, format!("{text}maxSessionTimeout={most}\n")).expect("our own");
+        };
+        self.stopped(change).await.0
+    }
+
     /// Does something to the data of the stopped server, and starts it again.
     async fn stopped<R: Send + 'static>(
         mut self,

@@ -6,6 +6,7 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{Gateway, ZooKeeper},
 };
+use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::findings::{Findings, told};
@@ -45,6 +46,7 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory
         }
     };
     session(findings, zookeeper, &servers, link.timeout());
+    each(findings, zookeeper).await;
     let asked = timeout(PATIENCE, ask(findings, gateway, memory, &link)).await;
     link.close().await;
     asked.unwrap_or_else(|_| {
@@ -82,6 +84,35 @@ fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: D
     let remedy = "ask for what it grants, or change its minSessionTimeout, maxSessionTimeout and tickTime";
     findings.found(&["zookeeper", "session_timeout"], diagnostic.remedy(remedy));
 }
+
+/// A session goes from server to server, and each may keep it for another time.
+async fn each(findings: &Findings, zookeeper: &ZooKeeper) {
+    if zookeeper.servers.len() < 2 {
+        return;
+    }
+    let asked = zookeeper.servers.iter().map(async |server| {
+        let connected = timeout(EACH, Servers::of(zookeeper).only(server).connect()).await;
+        let link = connected.ok()?.ok()?;
+        let granted = link.timeout();
+        link.close().await;
+        Some((server, granted))
+    });
+    let granted: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+    let told = granted.iter().map(|(server, granted)| format!("{server} {granted:?}"));
+    let told = told.collect::<Vec<_>>().join(", ");
+    let (count, all) = (granted.len(), zookeeper.servers.len());
+    findings.saw("zookeeper", format!("{count} of {all} servers give a session: {told}"));
+    let mut times = granted.iter().map(|(_, granted)| granted);
+    let first = times.next();
+    if times.any(|other| Some(other) != first) {
+        let message = format!("the servers keep a session for unlike times: {told}");
+        let remedy = "give all servers one tickTime, minSessionTimeout and maxSessionTimeout, and restart them one by one";
+        findings.wrong(&["zookeeper", "servers"], Code::UnlikeServers, message, remedy);
+    }
+}
+
+/// For a session with one server.
+const EACH: Duration = Duration::from_secs(4);
 
 async fn ask(
     findings: &Findings,

@@ -3,7 +3,9 @@
 use std::io::{IsTerminal, stderr};
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt, prelude::*};
+
+use crate::session::granted;
 
 /// How something is written: the lines of the log, or what a verb prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,12 +23,10 @@ const DEFAULT: &str = "info,zookeeper_client=error";
 
 pub(super) fn start(format: Format) {
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(DEFAULT));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(stderr)
-        .with_ansi(stderr().is_terminal());
-    match format {
-        Format::Text => log.init(),
-        Format::Json => log.json().init(),
-    }
+    let lines = fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal());
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => lines.json().boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(granted::layer()).init();
 }

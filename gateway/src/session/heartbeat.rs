@@ -17,17 +17,29 @@ pub struct Rhythm {
     pub margin: Duration,
     /// Longer than this between two sends is a gap: what the server knew of us in between is not known.
     pub gap: Duration,
+    /// How long a follower may keep to itself that it has heard of us.
+    pub relay: Duration,
 }
 
 impl Rhythm {
     pub fn of(policy: &ZooKeeper, negotiated: Duration) -> Self {
-        let period = ZooKeeper::heartbeat(negotiated);
-        Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + policy.tick / 2 }
+        let (period, relay) = (ZooKeeper::heartbeat(negotiated), policy.tick / 2);
+        Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + relay, relay }
+    }
+
+    /// How long a session is proven by something that was acknowledged, from when it was sent.
+    pub fn proves(&self) -> Duration {
+        self.timeout.saturating_sub(self.margin)
     }
 
     /// Until when a session is proven by something sent at `sent` that was acknowledged.
     pub fn deadline(&self, sent: Boot) -> Boot {
-        sent + self.timeout - self.margin
+        sent + self.proves()
+    }
+
+    /// Two heartbeats fit before the margin, and the margin is what it has to be.
+    pub fn is_sound(&self, policy: &ZooKeeper) -> bool {
+        self.proves() >= self.period * 2 && self.margin >= ZooKeeper::least_margin(self.timeout, policy.tick)
     }
 }
 
@@ -35,31 +47,45 @@ impl Rhythm {
 ///
 /// A server counts the session's time from a message it *got*, not from one we sent, and a follower passes that
 /// knowledge on to the leader only every half tick. So a beat proves life from its send time on, and only while the
-/// beats before it came in rhythm: after a pause the first acknowledged beat may have been taken by a follower that
-/// dies before it tells the leader. It moves nothing; the next one does.
+/// beats before it came in rhythm: after a pause an acknowledged beat may have been taken by a follower that dies before
+/// it tells the leader. It moves nothing; the first one does that is sent when the leader has been told of it.
 #[derive(Debug)]
 pub struct Beats {
     rhythm: Rhythm,
     previous: Boot,
-    /// The last send came after a gap.
-    after_gap: bool,
+    /// The first send of the rhythm that still goes on; `None` while that is the asking for the session, of which the
+    /// leader itself knows.
+    began: Option<Boot>,
 }
 
 impl Beats {
     /// `connecting`: the instant before the session was asked for; the session cannot be older.
     pub fn new(rhythm: Rhythm, connecting: Boot) -> Self {
-        Self { rhythm, previous: connecting, after_gap: false }
+        Self { rhythm, previous: connecting, began: None }
     }
 
-    /// Call when a beat is handed to the client, before it is awaited.
-    pub fn sending(&mut self, now: Boot) {
-        self.after_gap = now.since(self.previous) > self.rhythm.gap;
+    /// Call when a beat is handed to the client, before it is awaited. `rhythm`: of the session as it is now.
+    pub fn sending(&mut self, now: Boot, rhythm: Rhythm) {
+        self.rhythm = rhythm;
+        if now.since(self.previous) > self.rhythm.gap {
+            self.began = Some(now);
+        }
         self.previous = now;
     }
 
-    /// The beat sent last was committed: the new deadline, unless it came after a gap.
+    /// The beat sent last was committed: the new deadline, unless it came too soon after a gap.
     pub fn acknowledged(&self) -> Option<Boot> {
-        (!self.after_gap).then(|| self.rhythm.deadline(self.previous))
+        self.is_told().then(|| self.rhythm.deadline(self.previous))
+    }
+
+    /// When the next beat is due, after the one sent last. Where that one moved nothing, as soon as the next one does.
+    pub fn period(&self) -> Duration {
+        if self.is_told() { self.rhythm.period } else { self.rhythm.period.min(self.rhythm.relay) }
+    }
+
+    /// The leader knew of the rhythm when the last beat was sent.
+    fn is_told(&self) -> bool {
+        self.began.is_none_or(|began| self.previous.since(began) >= self.rhythm.relay)
     }
 }
 
@@ -72,6 +98,7 @@ mod tests {
         period: Duration::from_secs(1),
         margin: Duration::from_secs(3),
         gap: Duration::from_secs(2),
+        relay: Duration::from_secs(1),
     };
 
     fn second(n: u64) -> Boot {
@@ -81,16 +108,39 @@ mod tests {
     #[test]
     fn a_beat_proves_from_its_send_time() {
         let mut beats = Beats::new(RHYTHM, second(100));
-        beats.sending(second(101));
+        beats.sending(second(101), RHYTHM);
         assert_eq!(beats.acknowledged(), Some(second(101 + 12 - 3)));
     }
 
     #[test]
     fn the_first_beat_after_a_gap_moves_nothing_and_the_next_one_does() {
         let mut beats = Beats::new(RHYTHM, second(100));
-        beats.sending(second(103));
+        beats.sending(second(103), RHYTHM);
         assert_eq!(beats.acknowledged(), None);
-        beats.sending(second(104));
+        beats.sending(second(104), RHYTHM);
         assert_eq!(beats.acknowledged(), Some(second(104 + 9)));
+    }
+
+    /// A follower that takes a beat after a gap tells its leader within half a tick; until then a second one proves no
+    /// more than the first.
+    #[test]
+    fn a_beat_that_moved_nothing_is_followed_as_soon_as_the_next_one_can_move_something() {
+        let rhythm = Rhythm { relay: Duration::from_millis(100), ..RHYTHM };
+        let ms = |n| second(200) + Duration::from_millis(n);
+        let mut beats = Beats::new(rhythm, second(100));
+        beats.sending(ms(0), rhythm);
+        assert_eq!((beats.acknowledged(), beats.period()), (None, rhythm.relay));
+        beats.sending(ms(99), rhythm);
+        assert_eq!((beats.acknowledged(), beats.period()), (None, rhythm.relay));
+        beats.sending(ms(199), rhythm);
+        assert_eq!((beats.acknowledged(), beats.period()), (Some(rhythm.deadline(ms(199))), rhythm.period));
+        // A long tick, and a short session: a heartbeat comes sooner than the follower's word.
+        let rhythm = Rhythm { relay: Duration::from_secs(2), ..RHYTHM };
+        let mut beats = Beats::new(rhythm, second(100));
+        for (at, moves) in [(200, false), (201, false), (202, true), (203, true)] {
+            assert_eq!(beats.period(), RHYTHM.period, "never slower than the rhythm");
+            beats.sending(second(at), rhythm);
+            assert_eq!(beats.acknowledged().is_some(), moves, "{at}");
+        }
     }
 }

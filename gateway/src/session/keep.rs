@@ -1,8 +1,10 @@
 //! Keeps one session proven, until it is over.
 
+use std::{convert::Infallible, time::Duration};
+
 use tokio::{
     sync::watch,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -10,9 +12,10 @@ use tracing::{debug, warn};
 use super::{
     era::Era,
     heartbeat::{Beats, Rhythm},
-    link::{Failed, Fault, Kind, Link, State, Step},
+    link::{Failed, Fault, Link, State, Step},
     live::{Live, View},
     others,
+    probe::speaks_for_us,
     supervise::Settings,
 };
 use crate::{lock::janitor, once::sweep, state::Alarm};
@@ -21,8 +24,9 @@ use crate::{lock::janitor, once::sweep, state::Alarm};
 pub(super) struct Registration {
     pub(super) member: String,
     pub(super) era: Era,
-    pub(super) rhythm: Rhythm,
     pub(super) beats: Beats,
+    /// The connection over which the session was made.
+    pub(super) connection: u64,
     pub(super) alarm: Alarm,
 }
 
@@ -39,6 +43,17 @@ pub(super) enum Ended {
     MetaChanged,
     #[error("the connection came back with another session id")]
     Swapped,
+    #[error("the connection came back, and it is not known for how long the server keeps the session now")]
+    Unheard,
+    #[error(
+        "FG0501: the connection came back to a server that keeps the session for {granted:?} only, which leaves less than \
+         two heartbeats before the safety margin; give all servers one `maxSessionTimeout` and `tickTime`"
+    )]
+    Cut { granted: Duration },
+    #[error(
+        "connected, as it is said, and nothing was acknowledged for twice the session timeout and longer"
+    )]
+    Silent,
     #[error(
         "FG0503: ZooKeeper went back, and nothing is granted: `fencegate era show -c <policy>` says how far, and \
          `fencegate era bump` makes larger tokens"
@@ -54,12 +69,14 @@ pub(super) async fn keep<L: Link>(
     view: &watch::Sender<View>,
     stop: &CancellationToken,
 ) -> Ended {
-    let every = registration.rhythm.timeout;
+    let every = live.rhythm.get().timeout;
     let janitor = janitor::sweep_every(live, every);
     let mut alarm = registration.alarm.clone();
     tokio::select! {
         ended = beat(live, &mut registration, settings) => ended,
         ended = report(live, settings, view) => ended,
+        ended = silence(live) => ended,
+        never = pauses(live, settings) => match never {},
         never = janitor => match never {},
         never = sweep::sweep_every(live) => match never {},
         never = others::watch(live, settings, every) => match never {},
@@ -79,6 +96,10 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
         if state == State::Over {
             return Ended::Expired;
         }
+        // At once, and not with the next beat: what was proven for the longer time is not any more.
+        if let Err(ended) = follow_grant(live, settings) {
+            return ended;
+        }
         let connected = state == State::Connected;
         debug!(connected, "session.state");
         view.send_replace(View::Live { connected, proof: live.proof.clone() });
@@ -92,30 +113,26 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
 /// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
 async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> Ended {
     let meta = live.paths.meta();
-    let Registration { member, era, rhythm, beats, .. } = registration;
     // The connection that is known to speak for our session.
-    let mut ours = live.link.reconnects();
+    let Registration { member, era, beats, connection: ours, .. } = registration;
     let mut next = Instant::now();
-    let mut scheduled = live.clock.now();
     loop {
         sleep_until(next).await;
-        let late = live.clock.now().since(scheduled);
-        if late > settings.policy.tick / 2 {
-            warn!(?late, "process.paused");
-            settings.metrics.paused(late, rhythm.timeout);
-        }
         let connection = live.link.reconnects();
-        if connection != ours {
-            match is_still_ours(live, member).await {
-                Some(true) => ours = connection,
+        if connection != *ours {
+            match speaks_for_us(&live.link, member).await {
+                Some(true) if live.link.granted().is_none() => return Ended::Unheard,
+                Some(true) => *ours = connection,
                 Some(false) => return Ended::Swapped,
                 None => {}
             }
         }
-        beats.sending(live.clock.now());
+        if let Err(ended) = follow_grant(live, settings) {
+            return ended;
+        }
+        beats.sending(live.clock.now(), live.rhythm.get());
         // From now, not from the last one: after a pause there is nothing to catch up.
-        next = Instant::now() + rhythm.period;
-        scheduled = live.clock.now() + rhythm.period;
+        next = Instant::now() + beats.period();
         let (sent, says) = (live.clock.now(), settings.member.data());
         let steps =
             [Step::Check { path: &meta, version: era.version }, Step::Set { path: member, data: &says }];
@@ -125,7 +142,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
             Ok(_) => {
                 // Only over a connection that was known to be ours before and still is: the write may have waited and
                 // gone out over another one.
-                if let (Some(deadline), true) = (beats.acknowledged(), live.link.reconnects() == ours) {
+                if let (Some(deadline), true) = (beats.acknowledged(), live.link.reconnects() == *ours) {
                     live.proof.extend(deadline);
                     live.beaten.notify_waiters();
                 }
@@ -140,20 +157,45 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
     }
 }
 
-/// After a reconnect: does this connection still speak for the session we think it does? A write to the member node
-/// would succeed from any session, and so "prove" one that nobody keeps alive. The owner of a node made now tells.
-/// `None`: it could not be told.
-async fn is_still_ours<L: Link>(live: &Live<L>, member: &str) -> Option<bool> {
-    let probe = format!("{member}-probe");
-    let made = live.link.create(&probe, b"", Kind::Ephemeral).await;
-    let owner = match made {
-        Ok(created) => Some(created.seen.owner),
-        // Ours from a probe before, whose delete was lost.
-        Err(Fault::NodeExists) => live.link.seen(&probe).await.ok().flatten().map(|seen| seen.owner),
-        Err(_) => None,
+/// A server that grants less than the session was made with ends it sooner; all that was proven is cut by as much.
+fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Ended> {
+    let before = live.rhythm.get();
+    let Some(granted) = live.link.granted().filter(|granted| *granted < before.timeout) else {
+        return Ok(());
     };
-    if let Err(fault) = live.link.delete(&probe).await {
-        debug!(%fault, "probe left behind until the session ends");
+    let rhythm = Rhythm::of(&settings.policy, granted);
+    live.proof.shorten(before.proves().saturating_sub(rhythm.proves()));
+    live.rhythm.set(rhythm);
+    if !rhythm.is_sound(&settings.policy) {
+        return Err(Ended::Cut { granted });
     }
-    owner.map(|owner| owner == live.link.id())
+    warn!(code = "FG0501", before = ?before.timeout, ?granted, "a server keeps the session for less than the one before");
+    settings.metrics.established(granted);
+    Ok(())
+}
+
+/// Returns when the client library says that it is connected, and nothing has been acknowledged for so long that it cannot
+/// be: its task may be gone, and then no word of an end ever comes.
+async fn silence<L: Link>(live: &Live<L>) -> Ended {
+    loop {
+        let timeout = live.rhythm.get().timeout;
+        sleep(timeout / 2).await;
+        let silent = live.clock.now().since(live.proof.deadline()) > timeout * 2;
+        if silent && live.link.state() == State::Connected {
+            return Ended::Silent;
+        }
+    }
+}
+
+/// Tells when the process stood still. ZooKeeper is asked nothing here: how long it takes to answer is not our pause.
+async fn pauses<L: Link>(live: &Live<L>, settings: &Settings) -> Infallible {
+    loop {
+        let (asleep, rest) = (live.clock.now(), live.rhythm.get().period);
+        sleep(rest).await;
+        let late = live.clock.now().since(asleep).saturating_sub(rest);
+        if late > settings.policy.tick / 2 {
+            warn!(?late, "process.paused");
+            settings.metrics.paused(late, live.rhythm.get().timeout);
+        }
+    }
 }

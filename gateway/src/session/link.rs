@@ -106,8 +106,11 @@ pub trait Link: 'static {
 
     /// The session's id as it was at connect; see [`Link::reconnects`].
     fn id(&self) -> i64;
-    /// Negotiated.
+    /// Negotiated at the first connection.
     fn timeout(&self) -> Duration;
+    /// The shortest that a server has granted at any connection so far: each may grant another one. `None`: it is not
+    /// known of connections after the first.
+    fn granted(&self) -> Option<Duration>;
     fn state(&self) -> State;
     /// How often the connection was made anew. After each the id may be another (a server that does not know the
     /// session may silently give a new one), which only the owner of a node made now can tell.

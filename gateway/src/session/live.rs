@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{clock::SharedClock, link::Link, paths::Paths, proof::Proof};
+use super::{clock::SharedClock, heartbeat::Rhythm, link::Link, paths::Paths, proof::Proof};
 use crate::{
     admin::metrics::SessionMetrics,
     lock::{
@@ -41,6 +41,8 @@ pub struct Live<L> {
     pub randomness: Arc<dyn Randomness>,
     pub sequence_limit: u32,
     pub metrics: SessionMetrics,
+    /// The arithmetic of its timeout, which a reconnect may shorten.
+    pub(super) rhythm: Cell<Rhythm>,
     pub(super) beaten: Notify,
     /// A node of this session was not above what had been seen before.
     pub(super) went_back: Cell<bool>,

@@ -77,6 +77,10 @@ impl<L: Link> Link for Metered<L> {
         self.inner.timeout()
     }
 
+    fn granted(&self) -> Option<Duration> {
+        self.inner.granted()
+    }
+
     fn state(&self) -> State {
         self.inner.state()
     }

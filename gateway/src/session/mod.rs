@@ -1,7 +1,7 @@
 //! The ZooKeeper session: kept alive by one thread, and never believed without proof.
 //!
 //! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, [`metered`] times either. [`heartbeat`] turns
-//! committed writes into the deadline of a [`proof`], [`evidence`] is that of one tenure; [`supervise`] makes a session,
+//! committed writes into the deadline of a [`proof`], [`granted`] hears for how long a server keeps the session, [`evidence`] is that of one tenure; [`supervise`] makes a session,
 //! has it kept, and begins anew when it is over; [`bump`] begins the next era; `others` sees what the other gateways do; [`live`] is the one of the
 //! moment.
 
@@ -9,6 +9,7 @@ pub mod bump;
 pub mod clock;
 pub mod era;
 pub mod evidence;
+pub mod granted;
 pub mod heartbeat;
 mod keep;
 pub mod link;
@@ -17,6 +18,7 @@ pub mod metered;
 pub mod nameplate;
 mod others;
 pub mod paths;
+pub mod probe;
 pub mod proof;
 pub mod supervise;
 pub mod zookeeper;

@@ -1,6 +1,6 @@
 //! Evidence, with a deadline, that one ZooKeeper session is alive; checked where bytes leave for an upstream.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use super::clock::Boot;
 use crate::sync::AtomicU64;
@@ -44,6 +44,13 @@ impl Proof {
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward).ok();
     }
 
+    /// Less was proven than was thought: moves the deadline back by as much.
+    pub(crate) fn shorten(&self, by: Duration) {
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let back = |current: u64| (current != REVOKED).then(|| current.saturating_sub(by).max(1));
+        self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, back).ok();
+    }
+
     /// The session is over. For ever.
     pub(crate) fn revoke(&self) {
         self.deadline.store(REVOKED, Ordering::Release);
@@ -75,6 +82,20 @@ mod tests {
         proof.extend(at(200));
         proof.extend(at(150));
         assert_eq!(proof.deadline(), at(200));
+    }
+
+    #[test]
+    fn a_proof_that_was_too_long_is_cut_and_goes_on() {
+        let proof = Proof::until(1, at(100));
+        proof.shorten(Duration::from_nanos(30));
+        assert_eq!(proof.deadline(), at(70));
+        proof.extend(at(90));
+        assert_eq!(proof.deadline(), at(90));
+        proof.shorten(Duration::MAX);
+        assert!(!proof.holds(at(1)) && !proof.is_revoked());
+        proof.revoke();
+        proof.shorten(Duration::ZERO);
+        assert!(proof.is_revoked());
     }
 
     #[test]

@@ -184,6 +184,7 @@ async fn establish<C: Connect>(
     // Before the session exists: it cannot be older than this.
     let connecting = settings.clock.now();
     let link = connect.connect().await.map_err(NotEstablished::Connect)?;
+    let connection = link.reconnects();
     let rhythm = rhythm(settings, &link)?;
     let paths = Paths::below(&settings.policy.root);
     if settings.init && settings.memory.known().is_none() {
@@ -208,7 +209,9 @@ async fn establish<C: Connect>(
         "session.established"
     );
     settings.metrics.established(rhythm.timeout);
-    let proof = Arc::new(Proof::until(link.id(), rhythm.deadline(connecting)));
+    // It holds from the first beat that moves it: a session that took long to make has not much of its time left, and
+    // what was granted under that would be given up at once.
+    let proof = Arc::new(Proof::until(link.id(), connecting));
     let live = Live {
         link,
         member: Paths::member_name(&settings.gateway, proof.session()),
@@ -223,10 +226,11 @@ async fn establish<C: Connect>(
         randomness: settings.randomness.clone(),
         sequence_limit: settings.sequence_limit,
         metrics: settings.metrics.clone(),
+        rhythm: Cell::new(rhythm),
         beaten: Notify::new(),
         went_back: Cell::new(false),
     };
-    Ok((live, Registration { member, era, rhythm, beats: Beats::new(rhythm, connecting), alarm }))
+    Ok((live, Registration { member, era, beats: Beats::new(rhythm, connecting), connection, alarm }))
 }
 
 /// What `meta` says, if its tokens would be above all that were seen.
@@ -298,9 +302,7 @@ fn rhythm(settings: &Settings, link: &impl Link) -> Result<Rhythm, NotEstablishe
     if negotiated != asked {
         warn!(code = "FG0501", ?asked, ?negotiated, "negotiated session timeout differs");
     }
-    let too_short = rhythm.margin + rhythm.period * 2 > negotiated
-        || rhythm.margin < plan::ZooKeeper::least_margin(negotiated, settings.policy.tick);
-    if too_short {
+    if !rhythm.is_sound(&settings.policy) {
         return Err(NotEstablished::Timeout { asked, negotiated, margin: rhythm.margin });
     }
     Ok(rhythm)

@@ -16,7 +16,10 @@ use zookeeper_client::{
     SessionState, Stat, StateWatcher,
 };
 
-use super::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
+use super::{
+    granted,
+    link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
+};
 
 /// Connects to the servers of a policy.
 #[derive(Debug, Clone)]
@@ -28,6 +31,13 @@ pub struct Servers {
 impl Servers {
     pub fn of(policy: &plan::ZooKeeper) -> Self {
         Self { cluster: policy.servers.join(","), session_timeout: policy.session_timeout }
+    }
+}
+
+impl Servers {
+    /// The same, of one server.
+    pub fn only(self, server: &str) -> Self {
+        Self { cluster: server.to_owned(), ..self }
     }
 }
 
@@ -155,6 +165,10 @@ impl Link for Session {
 
     fn timeout(&self) -> Duration {
         self.client.session_timeout()
+    }
+
+    fn granted(&self) -> Option<Duration> {
+        granted::least(self.id())
     }
 
     fn state(&self) -> State {

@@ -141,6 +141,7 @@ codes! {
     NoTraces          "FG0516" Error "this build sends no traces"
     PeerSilent        "FG0517" Warning "another gateway cannot be reached where it says that it can"
     StateUnusable     "FG0519" Error "what is in `state_dir` cannot be used"
+    UnlikeServers     "FG0520" Warning "the servers of ZooKeeper keep a session for unlike times"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

@@ -97,6 +97,10 @@ impl Link for Session {
         self.conversation.timeout()
     }
 
+    fn granted(&self) -> Option<Duration> {
+        Some(self.conversation.timeout())
+    }
+
     fn state(&self) -> State {
         self.conversation.state()
     }

@@ -1,0 +1,179 @@
+//! Hears which session timeout a server granted at each connection; the client library tells it in its log only.
+//!
+//! A server cuts the timeout that a session asks for to its own bounds, each time that the session comes to it. So a
+//! reconnect may leave a session with less time than it was made with: where `maxSessionTimeout` or `tickTime` is changed
+//! one server after the other, or differs between them. The library acts on it and keeps it to itself
+//! (`zookeeper-client` 0.11.2: `Client::session_timeout` is what the first connection got), but for one line that it
+//! writes before anything else comes over a new connection. This layer reads that line, whatever the log is set to
+//! show. Where it is not heard, nothing is taken for granted: a session that comes back is given up, see
+//! [`super::keep`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::{self, Write},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    Layer,
+    filter::{FilterFn, LevelFilter},
+    layer::Context,
+    registry::LookupSpan,
+};
+
+/// The shortest that each session was ever granted.
+#[derive(Debug)]
+struct Granted {
+    least: BTreeMap<i64, Duration>,
+    /// In order of their first connection.
+    sessions: VecDeque<i64>,
+}
+
+static GRANTED: Mutex<Granted> = Mutex::new(Granted { least: BTreeMap::new(), sessions: VecDeque::new() });
+
+/// Several times what a process has at once.
+const MOST: usize = 1024;
+
+/// The shortest timeout that a server has granted to a session so far; `None` where it was not heard.
+pub(super) fn least(session: i64) -> Option<Duration> {
+    GRANTED.lock().unwrap_or_else(PoisonError::into_inner).of(session)
+}
+
+impl Granted {
+    fn of(&self, session: i64) -> Option<Duration> {
+        self.least.get(&session).copied()
+    }
+
+    fn heard(&mut self, session: i64, timeout: Duration) {
+        if let Some(known) = self.least.get_mut(&session) {
+            *known = timeout.min(*known);
+            return;
+        }
+        self.least.insert(session, timeout);
+        self.sessions.push_back(session);
+        if self.sessions.len() > MOST
+            && let Some(oldest) = self.sessions.pop_front()
+        {
+            self.least.remove(&oldest);
+        }
+    }
+}
+
+/// The layer, for the log of a process that has sessions.
+pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+    let told = |metadata: &Metadata<'_>| {
+        metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == TELLER
+    };
+    Ear.with_filter(FilterFn::new(told).with_max_level_hint(LevelFilter::DEBUG))
+}
+
+const TELLER: &str = "zookeeper_client::session";
+
+struct Ear;
+
+impl<S: Subscriber> Layer<S> for Ear {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        if let Some((session, timeout)) = grant(&line.said) {
+            GRANTED.lock().unwrap_or_else(PoisonError::into_inner).heard(session, timeout);
+        }
+    }
+}
+
+/// What a line says, as long as it may be the one. Others come with every answer, and are not written out.
+#[derive(Default)]
+struct Line {
+    said: String,
+}
+
+const BEGINS: &str = "received connect response: ConnectResponse { ";
+/// Longer than the line can be.
+const LONGEST: usize = 512;
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" && write!(self, "{value:?}").is_err() {
+            self.said.clear();
+        }
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.said.push_str(text);
+        let (said, begins) = (self.said.as_bytes(), BEGINS.as_bytes());
+        let common = said.len().min(begins.len());
+        if said[..common] == begins[..common] && said.len() <= LONGEST { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// Session and timeout out of the line.
+fn grant(said: &str) -> Option<(i64, Duration)> {
+    let mut fields = said.strip_prefix(BEGINS)?.split(", ").filter_map(|field| field.split_once(": "));
+    let (mut session, mut timeout) = (None, None);
+    for (name, value) in &mut fields {
+        match name {
+            "session_id" => session = value.parse().ok(),
+            "session_timeout" => timeout = value.parse().ok().map(Duration::from_millis),
+            _ => {}
+        }
+    }
+    session.zip(timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::prelude::*;
+
+    use super::*;
+
+    const LINE: &str = "received connect response: ConnectResponse { protocol_version: 0, session_timeout: 4000, \
+                        session_id: 72057594037927937, readonly: false, .. }";
+
+    #[test]
+    fn the_line_is_understood_and_no_other_is_taken_for_it() {
+        assert_eq!(grant(LINE), Some((72_057_594_037_927_937, Duration::from_secs(4))));
+        for other in [
+            "",
+            "sending connect request: ConnectRequest { timeout: 4000, session_id: 1 }",
+            "received connect response: ConnectResponse { session_timeout: x, session_id: 1 }",
+            "received connect response: ConnectResponse { session_timeout: 4000 }",
+        ] {
+            assert_eq!(grant(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_session_has_the_shortest_that_it_was_granted() {
+        let mut granted = Granted { least: BTreeMap::new(), sessions: VecDeque::new() };
+        assert_eq!(granted.of(1), None);
+        for (session, seconds) in [(1, 12), (2, 8), (1, 4), (1, 12)] {
+            granted.heard(session, Duration::from_secs(seconds));
+        }
+        let seconds = |granted: &Granted, session| granted.of(session).map(|least| least.as_secs());
+        assert_eq!((seconds(&granted, 1), seconds(&granted, 2)), (Some(4), Some(8)));
+        for session in 0..MOST as i64 {
+            granted.heard(session + 10, Duration::from_secs(1));
+        }
+        assert_eq!((granted.of(1), granted.sessions.len()), (None, MOST), "kept for ever");
+    }
+
+    #[test]
+    fn it_is_heard_also_where_the_log_shows_nothing() {
+        let quiet = tracing_subscriber::fmt::layer().with_filter(LevelFilter::OFF);
+        let log = tracing_subscriber::registry().with(quiet).with(layer());
+        tracing::subscriber::with_default(log, || {
+            tracing::debug!(target: TELLER, "received ping response");
+            tracing::debug!(target: "zookeeper_client", "{LINE}");
+            assert_eq!(least(72_057_594_037_927_937), None);
+            tracing::debug!(target: TELLER, "{LINE}");
+        });
+        assert_eq!(least(72_057_594_037_927_937), Some(Duration::from_secs(4)));
+    }
+}

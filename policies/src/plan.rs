@@ -218,7 +218,8 @@ pub struct Upstream {
     pub fields: TokenFields,
     /// Default 3 s.
     pub connect_timeout: Duration,
-    /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`].
+    /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`], 9 s with
+    /// [`Level::None`].
     pub response_timeout: Duration,
     /// Between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,

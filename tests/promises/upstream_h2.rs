@@ -62,6 +62,27 @@ async fn a_connection_carries_one_exchange_at_a_time() {
     assert_eq!(got.iter().map(|got| got.connection).collect::<BTreeSet<_>>().len(), 8);
 }
 
+/// Its answer is the truth. More than the windows hold comes only if the gateway says that there is room.
+#[tokio::test]
+async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_ended() {
+    const LARGE: usize = 1 << 20;
+    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let policy = over_h2(site.policy("gw-1"), origin.address)
+        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .with("/routes/0/match/path", "/pay/{account}/{rest...}");
+    let gateway = Gateway::start(&policy).await;
+    let asked = gateway.begin(Ask::post("/pay/7/late").body(vec![7; LARGE]));
+    while !origin.on("/pay/7/late").first().is_some_and(|got| got.whole) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(relay);
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.body.len()), (200, LARGE), "{:?}", answer.field("fencing-outcome"));
+    let outcome = answer.field("fencing-outcome").unwrap_or_default();
+    assert!(outcome.starts_with("done") && outcome.contains("proof=lost"), "{outcome}");
+}
+
 /// The rest must not follow in the time of the next holder.
 #[tokio::test]
 async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {

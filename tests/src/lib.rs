@@ -6,7 +6,7 @@
 //! and [`hop`] what may stand between, [`hosts`] the names that
 //! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
 //! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
-//! shows what happens, and [`browser`] who looks at it. [`memory`] is a ZooKeeper for simulated time.
+//! shows what happens, and [`browser`] who looks at it. [`lapse`] lets a proof end before its session. [`memory`] is a ZooKeeper for simulated time.
 
 pub mod browser;
 pub mod case;
@@ -18,6 +18,7 @@ pub mod guarded;
 pub mod history;
 pub mod hop;
 pub mod hosts;
+pub mod lapse;
 pub mod ledger;
 pub mod link;
 pub mod live;

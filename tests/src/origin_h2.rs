@@ -28,7 +28,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while,
+/// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while, `/late` takes [`LATE`],
 /// `/last` is the last one of its connection; all others are answered with their body, and a trailer.
 pub struct OriginH2 {
     pub address: SocketAddr,
@@ -101,6 +101,9 @@ impl Drop for OriginH2 {
         self.listening.abort();
     }
 }
+
+/// Longer than a session of these tests.
+pub const LATE: Duration = Duration::from_secs(3);
 
 /// The windows are small: what is not read is not taken.
 const WINDOW: u32 = 64 << 10;
@@ -177,6 +180,9 @@ impl Talk {
         self.shared.records.lock().unwrap_or_else(PoisonError::into_inner)[number].whole = true;
         if path.ends_with("/slow") {
             tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        if path.ends_with("/late") {
+            tokio::time::sleep(LATE).await;
         }
         if path.ends_with("/reset") {
             // An error of the service is told as a reset of the stream.

@@ -1,6 +1,7 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
 mod elsewhere;
+mod given_up;
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
-use self::elsewhere::Waited;
+use self::{elsewhere::Waited, given_up::Terms};
 use crate::{
     admin::{
         hot::Hot,
@@ -224,8 +225,12 @@ impl<N: Network> Fencing<N> {
         };
         let bounds = Bounds { most: fence.max_response, idle: upstream.response_body_idle, tunnel: longest };
         let notes = request.notes.clone();
-        let (level, clock) = (upstream.fencing, self.clock.clone());
-        let kept = Kept { level, clock, hold: hold.clone(), once, notes: notes.clone() };
+        let terms = Terms {
+            level: upstream.fencing,
+            response_timeout: upstream.response_timeout,
+            running: self.running.clone(),
+        };
+        let kept = Kept { terms, clock: self.clock.clone(), hold: hold.clone(), once, notes: notes.clone() };
         let taken = match next.serve(held(request, Some(hold.clone()))).await {
             Ok(reply) => answer::take(reply, kept, bounds, &self.running).await,
             Err(refusal) => {
@@ -313,7 +318,7 @@ impl<N: Network> Fencing<N> {
 
 /// What is kept until the answer is complete.
 struct Kept {
-    level: Level,
+    terms: Terms,
     clock: SharedClock,
     hold: Hold,
     /// Where ZooKeeper remembers what happens at most once.
@@ -323,6 +328,7 @@ struct Kept {
 
 impl Kept {
     async fn refused(self, refusal: &Refusal) {
+        self.terms.rests(self.hold, &self.notes);
         if let (Some(once), Outcome::NotDispatched) = (self.once, refusal.outcome()) {
             once.came(Came::Nothing).await;
         }
@@ -331,7 +337,8 @@ impl Kept {
 
 impl Keep for Kept {
     async fn lapsed(&self) {
-        evidence_needed(Some(self.hold.tenure.evidence()), self.level, &self.clock).await;
+        evidence_needed(Some(self.hold.tenure.evidence()), self.terms.level, &self.clock).await;
+        Terms::gives_up(&self.hold, &self.notes);
     }
 
     async fn complete(self, head: &Parts, _: Option<&Bytes>) {
@@ -345,7 +352,9 @@ impl Keep for Kept {
     }
 
     /// Without the word that all is known, the tenure retires.
-    fn broken(self) {}
+    fn broken(self) {
+        self.terms.rests(self.hold, &self.notes);
+    }
 
     fn keys(&self) -> String {
         listed(&self.hold.keys)

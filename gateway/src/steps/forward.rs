@@ -44,7 +44,7 @@ use crate::{
     session::clock::SharedClock,
     stage::{Held, Notes, Planned, Right},
     step::Serve,
-    upstream::{fleet::Fleets, guards::Guards, link::Lend, pool::Pool, verdict::Account},
+    upstream::{fleet::Fleets, gate::Why, guards::Guards, link::Lend, pool::Pool, verdict::Account},
 };
 
 /// Sends requests to the upstreams of a plan.
@@ -131,6 +131,9 @@ impl<N: Network> Forward<N> {
         notes.gate.replace(Some(lend.gate().clone()));
         let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
         lend.gate().arm(evidence.clone());
+        if lend.upstream().fencing != Level::None {
+            lend.gate().awaits_answer();
+        }
         let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
         let patience = Patience::with(http.body(), evidence.is_some());
         let answer = lend.link().send(*http);
@@ -140,6 +143,7 @@ impl<N: Network> Forward<N> {
             answered = answer => answered,
             late = patience.over(progress, limit) => return Err(self.too_late(&lend, late, limit)),
             () = patience.unproven(evidence.as_deref(), level, &self.clock) => {
+                lend.gate().shut(Why::ProofLost);
                 let why = "the session could not be proven any more".to_owned();
                 return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
             }

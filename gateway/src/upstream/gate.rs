@@ -6,7 +6,7 @@
 //! buffers: only who compares tokens on the other side closes that.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     io::{self, IoSlice},
     pin::Pin,
     rc::Rc,
@@ -19,6 +19,7 @@ use tokio::{
     time::Instant,
 };
 
+use super::frames::Seen;
 use crate::{
     failpoint,
     network::Reset,
@@ -44,6 +45,10 @@ pub struct Gate {
     /// flushed may have more behind it.
     unflushed: Cell<bool>,
     last_write: Cell<Instant>,
+    /// What tells, over HTTP/2, that a request has left in full.
+    frames: OnceCell<Rc<Seen>>,
+    /// What was written in full is waited for, whatever becomes of the proof.
+    awaited: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -52,6 +57,8 @@ enum State {
     Open,
     /// Only while this holds.
     Armed(Arc<Evidence>),
+    /// The request has left in full, and its answer is waited for: nothing that passes is of a request.
+    Listens,
     /// Never again.
     Shut(Why),
 }
@@ -78,12 +85,32 @@ impl Gate {
             written: Cell::new(0),
             unflushed: Cell::new(false),
             last_write: Cell::new(Instant::now()),
+            frames: OnceCell::new(),
+            awaited: Cell::new(false),
         }
+    }
+
+    /// The connection speaks HTTP/2, in which bytes go out also when nothing of a request is left.
+    pub fn follows(&self, frames: &Rc<Seen>) {
+        self.frames.get_or_init(|| frames.clone());
+    }
+
+    /// The answer to what is armed now is waited for once it was written in full. Over HTTP/2 it may need words of ours:
+    /// that there is room for more of it, and that we are still there.
+    pub fn awaits_answer(&self) {
+        self.awaited.set(true);
+    }
+
+    /// What is written now can be nothing of a request: that has left, and the kernel has it.
+    fn only_listens(&self) -> bool {
+        let waits = self.awaited.get() && matches!(*self.state.borrow(), State::Armed(_));
+        waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.request_has_left())
     }
 
     /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `evidence`.
     pub fn arm(&self, evidence: Option<Arc<Evidence>>) {
         self.written.set(0);
+        self.awaited.set(false);
         let mut state = self.state.borrow_mut();
         if !matches!(*state, State::Shut(_)) {
             *state = evidence.map_or(State::Open, State::Armed);
@@ -100,7 +127,7 @@ impl Gate {
         let held = match &*self.state.borrow() {
             State::Open => true,
             State::Armed(evidence) => evidence.holds(self.clock.now()),
-            State::Shut(_) => false,
+            State::Listens | State::Shut(_) => false,
         };
         if held {
             self.disarm();
@@ -119,6 +146,14 @@ impl Gate {
         let mut state = self.state.borrow_mut();
         if !matches!(*state, State::Shut(_)) {
             *state = State::Shut(why);
+        }
+    }
+
+    /// What was armed with this is given up, because it holds no more. Another exchange may have the connection by now.
+    pub fn lapse(&self, evidence: &Evidence) {
+        let ours = matches!(&*self.state.borrow(), State::Armed(armed) if std::ptr::eq(Arc::as_ptr(armed), evidence));
+        if ours {
+            self.shut(Why::ProofLost);
         }
     }
 
@@ -153,8 +188,11 @@ impl Gate {
 
     /// One comparison per write; the failpoints are the two pauses that matter, before it and after it.
     fn check(&self) -> io::Result<()> {
+        if self.only_listens() {
+            self.state.replace(State::Listens);
+        }
         match &*self.state.borrow() {
-            State::Open => return Ok(()),
+            State::Open | State::Listens => return Ok(()),
             State::Shut(_) => return Err(io::Error::other(GateShut)),
             State::Armed(evidence) => {
                 failpoint::pass("before_upstream_write");
@@ -244,58 +282,4 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-
-    use super::*;
-    use crate::session::{clock::fake::FakeClock, proof::Proof};
-
-    impl Reset for DuplexStream {
-        fn reset_on_close(&self) {}
-    }
-
-    fn gated(clock: Arc<FakeClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream) {
-        let gate = Rc::new(Gate::new(clock));
-        let (near, far) = duplex(1024);
-        (Gated::new(near, gate.clone()), gate, far)
-    }
-
-    fn proof(seconds: u64) -> Arc<Evidence> {
-        Arc::new(Evidence::of(Arc::new(Proof::until(1, Boot::from_nanos(0) + Duration::from_secs(seconds)))))
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn no_byte_passes_after_the_deadline_not_even_the_rest_of_a_request() {
-        let clock = Arc::new(FakeClock::default());
-        let (mut io, gate, mut far) = gated(clock.clone());
-        gate.arm(Some(proof(5)));
-        io.write_all(b"first half").await.expect("within the proof");
-        clock.go(Duration::from_secs(5));
-        io.write_all(b"second half").await.expect_err("the proof is over");
-        assert_eq!((gate.written(), gate.lost_its_proof()), (10, true));
-        drop(io);
-        let mut seen = Vec::new();
-        far.read_to_end(&mut seen).await.expect("read");
-        assert_eq!(seen, b"first half");
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn a_gate_that_shut_is_not_armed_again() {
-        let (mut io, gate, _far) = gated(Arc::default());
-        gate.arm(Some(proof(5)));
-        gate.shut(Why::Abandoned);
-        gate.arm(Some(proof(50)));
-        gate.disarm();
-        io.write_all(b"x").await.expect_err("shut for ever");
-        assert_eq!(gate.written(), 0);
-    }
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn an_open_gate_asks_nothing() {
-        let (mut io, gate, _far) = gated(Arc::default());
-        io.write_all(b"health").await.expect("open");
-        assert_eq!(gate.written(), 6);
-    }
-}
+mod tests;

@@ -28,7 +28,7 @@ use super::{
     idle::Idle,
     link::{Lend, Link},
     names::dial,
-    speak::{self, HTTP1, HTTP2},
+    speak::{self, HTTP1, HTTP2, Sender},
 };
 use crate::{
     admin::metrics::Waited,
@@ -285,6 +285,9 @@ impl<N: Network> Pool<N> {
                 (speaks, Some(generation))
             }
         };
+        if let Sender::Http2(_, frames, _) = &sender {
+            gate.follows(frames);
+        }
         let endpoint = endpoint.clone();
         let (store, reused, handed_on, _place) = (None, false, 0, place);
         Ok(Link { sender, gate, running, generation, endpoint, address, store, reused, handed_on, _place })

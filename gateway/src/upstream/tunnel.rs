@@ -20,7 +20,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::link::Lend;
+use super::{
+    gate::{Gate, Why},
+    link::Lend,
+};
 use crate::{
     admin::metrics::Counted,
     session::{clock::SharedClock, evidence::Evidence},
@@ -96,8 +99,9 @@ impl Tunnel {
     /// Dropping the future resets the upstream's connection.
     pub async fn run(self, longest: Duration) -> Ended {
         let began = Instant::now();
-        let cut = cut(self.evidence, &self.clock, &self.drain, self.bounds.drain, longest);
         let (lend, _counts) = (self.lend, self.counts);
+        let lapsed = lapsed(self.evidence, self.clock, lend.gate().clone());
+        let cut = cut(lapsed, &self.drain, self.bounds.drain, longest);
         let ends = async { (self.client.await, self.upstream.await) };
         let ended = match timeout(self.bounds.farewell, ends).await {
             Ok((Ok(client), Ok(switched))) => {
@@ -113,21 +117,23 @@ impl Tunnel {
     }
 }
 
+/// Returns when the key that it is held under cannot be proven any more; the gate then says so.
+async fn lapsed(evidence: Option<Arc<Evidence>>, clock: SharedClock, gate: Rc<Gate>) {
+    match evidence {
+        Some(evidence) => evidence.lapsed(&clock).await,
+        None => pending().await,
+    }
+    gate.shut(Why::ProofLost);
+}
+
 /// Returns when the tunnel may not go on, and why.
-fn cut(
-    evidence: Option<Arc<Evidence>>,
-    clock: &SharedClock,
+fn cut<L: Future<Output = ()>>(
+    lapsed: L,
     drain: &CancellationToken,
     patience: Duration,
     longest: Duration,
-) -> impl Future<Output = &'static str> + use<> {
-    let (clock, drain) = (clock.clone(), drain.clone());
-    let lapsed = async move {
-        match evidence {
-            Some(evidence) => evidence.lapsed(&clock).await,
-            None => pending().await,
-        }
-    };
+) -> impl Future<Output = &'static str> + use<L> {
+    let drain = drain.clone();
     let stopped = async move {
         drain.cancelled().await;
         sleep(patience).await;

@@ -88,31 +88,50 @@ fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams
     }
 }
 
-/// Where nobody compares tokens, the lock is all there is: it should not end before the answer is given up.
+/// Where nobody compares tokens, the lock is all there is. What is sent while heartbeats come is sent at most a margin
+/// after the last of them; it is over before the session can be if it takes no longer than the session less its margin.
 fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Faults) {
+    let (session, margin) = (zookeeper.session_timeout, zookeeper.margin(zookeeper.session_timeout));
+    let most = session.saturating_sub(margin);
     for (upstream, place) in upstreams.read_well() {
-        let outlives = upstream.response_timeout >= zookeeper.session_timeout;
+        let outlives = upstream.response_timeout > most;
         if outlives && upstream.has_fenced_routes && upstream.fencing == Level::None {
             let message = format!(
-                "the lock can be lost while a request to `{}` is still allowed to run: it may take {}, the session {}",
+                "the lock can be lost while a request to `{}` is still allowed to run: it may take {}, and a session of \
+                 {} less its margin of {} is {}",
                 upstream.name,
                 scalar::written(upstream.response_timeout),
-                scalar::written(zookeeper.session_timeout),
+                scalar::written(session),
+                scalar::written(margin),
+                scalar::written(most),
             );
-            let remedy = "make `response_timeout` shorter than `zookeeper.session_timeout`";
+            let remedy = format!(
+                "make `response_timeout` at most `{}`, or `zookeeper.session_timeout` longer",
+                scalar::written(most)
+            );
             faults.push(Diagnostic::new(Code::LockCanBeLost, message).at(place).remedy(remedy));
         }
     }
 }
 
-/// Over all that decides which lock a request takes, and nothing else: timeouts may differ between gateways.
+/// Over all that decides which lock a request takes, and nothing else: timeouts may differ between gateways, and so may
+/// routes without a lock that take no method which any lock is about.
 fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
+    let fenced = || routes.iter().filter(|route| route.fence.is_some());
+    let counts =
+        |route: &&Route| route.fence.is_some() || fenced().any(|fenced| share_a_method(fenced, route));
     let mut text = format!("1\n{}\n", zookeeper.root);
-    for route in routes {
+    for route in routes.iter().filter(counts) {
         let fence = route.fence.as_ref().map_or("none".to_owned(), locks);
         text.push_str(&format!("{} {}{} {fence}\n", route.methods.join(","), route.path, route.conditions));
     }
     fnv1a(text.as_bytes())
+}
+
+/// No methods written means every method.
+fn share_a_method(one: &Route, other: &Route) -> bool {
+    let every = one.methods.is_empty() || other.methods.is_empty();
+    every || one.methods.iter().any(|method| other.methods.contains(method))
 }
 
 /// Written the same for all sets of the same keys.

@@ -136,14 +136,21 @@ fn a_fence_inherits_what_it_does_not_say_about_its_hold() {
 fn the_fingerprint_is_that_of_the_locks() {
     let fingerprint = |from: &str, to: &str| gateway(&PAYMENTS.replace(from, to)).fingerprint;
     let before = gateway(PAYMENTS).fingerprint;
-    for (from, to) in [("name: gw-1", "name: gw-2"), ("wait: 2s", "wait: 3s")] {
+    // Also what passes without a lock, where no method of it is one that is locked.
+    for (from, to) in [
+        ("name: gw-1", "name: gw-2"),
+        ("wait: 2s", "wait: 3s"),
+        ("[GET, HEAD]", "[GET]"),
+        ("/v1/{rest...}", "/v2/{rest...}"),
+    ] {
         assert_eq!(fingerprint(from, to), before, "{to}");
     }
     for (from, to) in [
         ("\"order/{", "\"orders/{"),
         ("root: /fencegate/payments", "root: /fencegate/other"),
         ("/v1/payouts", "/v2/payouts"),
-        ("[GET, HEAD]", "[GET]"),
+        ("[GET, HEAD]", "[GET, POST]"),
+        ("methods: [GET, HEAD], ", ""),
         ("| trim | lower}", "| trim}"),
     ] {
         assert_ne!(fingerprint(from, to), before, "{to}");

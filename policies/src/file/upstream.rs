@@ -137,8 +137,13 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     block.require("fencing", "fencing: none");
     let fencing = block.word("fencing", &LEVELS);
     let direct = direct(block, fencing);
-    // A guard lets a request wait for older ones before it passes it on.
-    let patience = if fencing == Some(Level::Guard) { 45 } else { 15 };
+    let patience = match fencing {
+        // It lets a request wait for older ones before it passes it on.
+        Some(Level::Guard) => 45,
+        // What the session leaves, where that is as usual too: the lock is all there is.
+        Some(Level::None) => 9,
+        Some(Level::Upstream) | None => 15,
+    };
     let terms = Terms::read(block, patience);
     written?;
     Some(terms?.upstream(name?.into(), reached?, fencing?, direct))

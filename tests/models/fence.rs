@@ -25,6 +25,14 @@ enum Rule {
     Detach,
     /// After an unclean stop admit nothing until everything that was sent before is over.
     Quarantine,
+    /// Send nothing before it is on the disk that something may be at work.
+    WriteFirst,
+    /// Write that nothing is at work only when nothing is in flight.
+    RestAfterEnd,
+    /// And only when nothing is in doubt.
+    RestAfterDoubt,
+    /// And not while what was sent before a restart may go on.
+    RestAfterQuarantine,
     /// Marks that were recovered refuse also their own tenure.
     StrictRecovery,
     /// A dispatch whose end was not seen closes the key.
@@ -49,6 +57,9 @@ struct Bounds {
 const TENURES: Bounds = Bounds { tenures: 3, dispatches: 1, copies: 0, restarts: 1, losses: 1 };
 /// Two tenures of two dispatches through a hop: what has to do with copies and with the same tenure.
 const COPIES: Bounds = Bounds { tenures: 2, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
+
+/// Two tenures and a guard that is killed twice: what has to do with what it finds written.
+const RESTARTS: Bounds = Bounds { tenures: 2, dispatches: 1, copies: 0, restarts: 2, losses: 1 };
 
 /// All of it at once.
 const TOGETHER: Bounds = Bounds { tenures: 3, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
@@ -99,6 +110,9 @@ impl Model for Fence {
             Property::sometimes("refused as stale", |_, state: &State| state.event == Some(Event::Stale)),
             Property::sometimes("handed over", |_, state: &State| state.event == Some(Event::HandedOver)),
             Property::sometimes("in quarantine", |_, state: &State| state.event == Some(Event::Quarantined)),
+            Property::sometimes("nothing at work at a restart", |_, state: &State| {
+                state.event == Some(Event::AtRest)
+            }),
             Property::sometimes("closed by doubt", |_, state: &State| state.event == Some(Event::InDoubt)),
             Property::sometimes("admitted after a wait", |_, state: &State| {
                 state.event == Some(Event::Waited)
@@ -128,6 +142,11 @@ fn violates(rule: Rule, bounds: Bounds, property: &'static str) {
 #[test]
 fn nothing_overlaps_is_stale_or_runs_twice_over_three_tenures() {
     holds(TENURES);
+}
+
+#[test]
+fn nothing_overlaps_is_stale_or_runs_twice_over_two_restarts() {
+    holds(RESTARTS);
 }
 
 #[test]
@@ -163,6 +182,18 @@ fn an_exchange_that_ends_with_the_gateway_frees_a_key_that_is_in_use() {
 #[test]
 fn without_quarantine_a_restart_forgets_who_executes() {
     violates(Rule::Quarantine, TENURES, "no overlap");
+}
+
+#[test]
+fn what_is_sent_before_it_is_written_is_overlapped_after_a_restart() {
+    violates(Rule::WriteFirst, TENURES, "no overlap");
+}
+
+#[test]
+fn what_is_written_to_be_at_rest_too_early_is_overlapped_after_a_restart() {
+    violates(Rule::RestAfterEnd, TENURES, "no overlap");
+    violates(Rule::RestAfterDoubt, TENURES, "no overlap");
+    violates(Rule::RestAfterQuarantine, RESTARTS, "no overlap");
 }
 
 #[test]

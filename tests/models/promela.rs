@@ -17,7 +17,16 @@ mod fence {
 
     #[test]
     fn a_hop_that_copies_requests_changes_nothing() {
-        holds("fence", "ES=2 GS=2 HOP");
+        // Whether it is written that a key has come to rest is no matter of copies, and would double the states.
+        holds("fence", "ES=2 GS=2 HOP NEVER_REST");
+    }
+
+    #[test]
+    fn a_guard_that_is_killed_twice_quarantines_what_may_be_at_work_and_nothing_overlaps() {
+        holds("fence", "ES=2 RESTARTS=2");
+        // Nothing was at work: let in at once.
+        happens("fence", "ES=2 RESTARTS=2", 9);
+        happens("fence", "ES=2 RESTARTS=2", 10);
     }
 
     #[test]
@@ -80,6 +89,18 @@ mod fence {
     #[test]
     fn without_quarantine_a_restart_forgets_who_executes() {
         violates("fence", "NO_QUARANTINE", "overlap");
+    }
+
+    #[test]
+    fn what_is_sent_before_it_is_written_that_it_is_at_work_is_overlapped_after_a_restart() {
+        violates("fence", "SENT_UNWRITTEN", "overlap");
+    }
+
+    #[test]
+    fn a_key_that_is_written_to_be_at_rest_before_all_is_over_is_in_use_after_a_restart() {
+        for switches in ["REST_IN_FLIGHT", "REST_IN_DOUBT", "ES=2 RESTARTS=2 REST_IN_QUARANTINE"] {
+            violates("fence", switches, "overlap");
+        }
     }
 
     #[test]

@@ -44,6 +44,12 @@ pub(super) struct Guard {
     /// Announced, not admitted; whether something was in the way when it arrived.
     pub(super) announced: BTreeMap<Token, bool>,
     pub(super) in_flight: BTreeSet<Token>,
+    /// Of those in flight, what waits for the disk before it is sent.
+    pub(super) unsent: BTreeSet<Token>,
+    /// On the disk: something may be at work.
+    pub(super) at_work: bool,
+    /// What is handed in to be written of it, in this order.
+    pub(super) line: Vec<bool>,
     pub(super) in_doubt: BTreeSet<Token>,
     pub(super) quarantine: bool,
     /// The mark was read from disk, which knows tenures only.
@@ -72,6 +78,7 @@ pub(super) enum Event {
     Stale,
     HandedOver,
     Quarantined,
+    AtRest,
     InDoubt,
     Duplicate,
     Waited,
@@ -88,6 +95,9 @@ impl State {
                 newest: Token { e: 0, g: 0 },
                 announced: BTreeMap::new(),
                 in_flight: BTreeSet::new(),
+                unsent: BTreeSet::new(),
+                at_work: false,
+                line: Vec::new(),
                 in_doubt: BTreeSet::new(),
                 quarantine: false,
                 recovered: false,
@@ -107,10 +117,17 @@ impl Guard {
         self.in_doubt.is_empty() && self.in_flight.iter().all(|other| other.e == token.e)
     }
 
-    /// An unclean stop: only the mark survives, and of it only the tenure.
+    /// What will be on the disk when all that was handed in has been written.
+    pub(super) fn told(&self) -> bool {
+        self.line.last().copied().unwrap_or(self.at_work)
+    }
+
+    /// An unclean stop: what is on the disk survives, and of the mark only the tenure.
     pub(super) fn restart(&mut self) {
         self.announced.clear();
         self.in_flight.clear();
+        self.unsent.clear();
+        self.line.clear();
         self.in_doubt.clear();
         self.recovered = true;
         self.newest.g = 0;

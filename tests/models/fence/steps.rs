@@ -23,6 +23,12 @@ pub(super) enum Step {
     Admit(Token),
     /// It waited for too long.
     Busy(Token),
+    /// What was admitted goes out.
+    Send(Token),
+    /// The guard hands in that nothing is at work.
+    Rest,
+    /// The disk has the next thing that was handed in.
+    Write,
     /// The upstream's connection breaks.
     Lose(Token),
     /// The guard lets go of what no gateway waits for: only without [`Rule::Detach`].
@@ -72,8 +78,17 @@ pub(super) fn possible(model: &Fence, state: &State, steps: &mut Vec<Step>) {
         let clear = !model.follows(Rule::Settle) || state.guard.is_clear_for(*token);
         steps.push(if clear { Step::Admit(*token) } else { Step::Busy(*token) });
     }
+    if state.guard.told() && may_rest(model, state) {
+        steps.push(Step::Rest);
+    }
+    if !state.guard.line.is_empty() {
+        steps.push(Step::Write);
+    }
+    if state.guard.line.is_empty() || !model.follows(Rule::WriteFirst) {
+        steps.extend(state.guard.unsent.iter().map(|token| Step::Send(*token)));
+    }
     for token in &state.guard.in_flight {
-        if state.left.losses > 0 {
+        if state.left.losses > 0 && !state.guard.unsent.contains(token) {
             steps.push(Step::Lose(*token));
         }
         if !model.follows(Rule::Detach) && asker(state, *token).is_none() {
@@ -110,6 +125,12 @@ pub(super) fn take(model: &Fence, state: &mut State, step: Step) {
             state.event = (!state.guard.in_doubt.is_empty()).then_some(Event::InDoubt);
             answer(model, state, token, Answer::NotNow);
         }
+        Step::Send(token) => {
+            state.guard.unsent.remove(&token);
+            state.upstream.received.insert(token);
+        }
+        Step::Rest => state.guard.line.push(false),
+        Step::Write => state.guard.at_work = state.guard.line.remove(0),
         Step::Lose(token) => {
             state.left.losses -= 1;
             state.guard.in_flight.remove(&token);
@@ -122,7 +143,9 @@ pub(super) fn take(model: &Fence, state: &mut State, step: Step) {
         Step::Restart => {
             state.left.restarts -= 1;
             state.guard.restart();
-            state.guard.quarantine = model.follows(Rule::Quarantine);
+            state.guard.quarantine = model.follows(Rule::Quarantine) && state.guard.at_work;
+            let idle = !state.guard.at_work && !state.upstream.begun.is_empty();
+            state.event = idle.then_some(Event::AtRest);
         }
         Step::EndQuarantine => state.guard.quarantine = false,
         Step::EndDoubt(token) => drop(state.guard.in_doubt.remove(&token)),
@@ -184,8 +207,20 @@ fn admit(model: &Fence, state: &mut State, token: Token) {
         return answer(model, state, token, Answer::Stale);
     }
     state.event = waited.then_some(Event::Waited);
-    state.guard.in_flight.insert(token);
-    state.upstream.received.insert(token);
+    let guard = &mut state.guard;
+    if !guard.told() {
+        guard.line.push(true);
+    }
+    guard.in_flight.insert(token);
+    guard.unsent.insert(token);
+}
+
+/// Whether the guard may hand in that nothing is at work.
+fn may_rest(model: &Fence, state: &State) -> bool {
+    let guard = &state.guard;
+    (guard.in_flight.is_empty() || !model.follows(Rule::RestAfterEnd))
+        && (guard.in_doubt.is_empty() || !model.follows(Rule::RestAfterDoubt))
+        && (!guard.quarantine || !model.follows(Rule::RestAfterQuarantine))
 }
 
 fn begin(state: &mut State, token: Token) {

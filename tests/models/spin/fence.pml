@@ -6,9 +6,11 @@
 
    HOP          a hop between gateway and guard copies requests; the gateway takes every refusal for unknown
    SHARED       every tenure is exclusive or shared
+   NEVER_REST   what was at work once stays so in the store: fewer states
    Each of the following takes one rule away:
    NO_GUARD LEASE TWO_STEPS NO_SETTLE NO_SECOND_CHECK SECOND_CHECK_GREATER NO_DETACH NO_QUARANTINE LAX_RECOVERY
-   NO_DOUBT EARLY_NO KEEP_UNKNOWN BELIEVE_HOP NUMBER_ONLY ONE_MARK NO_SECOND_READ_CHECK */
+   NO_DOUBT EARLY_NO KEEP_UNKNOWN BELIEVE_HOP NUMBER_ONLY ONE_MARK NO_SECOND_READ_CHECK
+   SENT_UNWRITTEN REST_IN_FLIGHT REST_IN_DOUBT REST_IN_QUARANTINE */
 
 #ifndef ES
 #define ES 3 /* tenures */
@@ -61,6 +63,11 @@ byte W = 0, R = 0;
 byte flying[3], doubts[3];
 byte life = 0;
 bool quarantine = false, recovered = false;
+/* That something may be at work is written down before a byte is sent, that nothing is some time after it is so. The
+   disk takes such words in their order: it is `behind` by so many, each the opposite of the one before. */
+bool at_work = false;
+byte behind = 0;
+#define WRITTEN_AT_WORK (at_work ^ (behind & 1))
 byte may_lose = LOSSES;
 bool idle[3] = true;
 
@@ -71,6 +78,7 @@ byte newest = 0, newest_write = 0;
 bool started[TOKENS], denied[TOKENS];
 bool overlap = false, stale = false, twice = false, lied = false;
 bool newest_refused = false, closed_for_ever = false, seen = false;
+bool waited_out = false; /* the last restart began with a quarantine */
 
 /* Vacuity: -DSEE=n asserts that n never happens, and must find that it does. */
 #define WAITED 1
@@ -81,6 +89,8 @@ bool newest_refused = false, closed_for_ever = false, seen = false;
 #define RESTARTED_MARK 6
 #define OLDER_READER 7
 #define READERS_TOGETHER 8
+#define AT_ONCE 9          /* let in after a restart that knew of nobody at work */
+#define REST_OVERTAKEN 10  /* at work again before it was written that nothing is */
 inline see(what) {
 #ifdef SEE
   if :: what == SEE -> seen = true; assert(!seen) :: else fi
@@ -191,6 +201,39 @@ inline check_again(t, refusal) {
   fi
 }
 
+/* In the step that registers: nothing is written where it stands there already. */
+inline take_up() {
+  if
+  :: !at_work ->
+     if :: behind > 0 -> see(REST_OVERTAKEN) :: else fi;
+     at_work = true; behind++
+  :: else
+  fi;
+  if :: life > 0 && !waited_out -> see(AT_ONCE) :: else fi
+}
+
+#if defined(SENT_UNWRITTEN) || defined(NO_GUARD) || defined(LEASE)
+#define ON_DISK true
+#else
+#define ON_DISK (behind == 0)
+#endif
+
+#ifdef REST_IN_FLIGHT
+#define NOTHING_FLIES true
+#else
+#define NOTHING_FLIES (flying[0] + flying[1] + flying[2] == 0)
+#endif
+#ifdef REST_IN_DOUBT
+#define NOTHING_DOUBTED true
+#else
+#define NOTHING_DOUBTED (doubts[0] + doubts[1] + doubts[2] == 0)
+#endif
+#ifdef REST_IN_QUARANTINE
+#define NOTHING_INHERITED true
+#else
+#define NOTHING_INHERITED (!quarantine)
+#endif
+
 #define ATTACHED 0
 #define DOUBT 1
 #define FREED 2
@@ -220,9 +263,9 @@ wait:
           if :: waited -> see(WAITED) :: else fi
 #ifdef TWO_STEPS
         }
-        if :: atomic { mine == life -> flying[E(t)]++ } :: atomic { mine != life -> goto next } fi
+        if :: atomic { mine == life -> flying[E(t)]++; take_up() } :: atomic { mine != life -> goto next } fi
 #else
-          ; flying[E(t)]++ }
+          ; flying[E(t)]++; take_up() }
 #endif
      :: atomic { mine == life && !CLEAR(E(t)) ->    /* waited for too long */
           if :: IN_DOUBT(E(t)) -> see(CLOSED_BY_DOUBT) :: else fi;
@@ -235,7 +278,7 @@ wait:
 #endif
 forward:
      if
-     :: atomic { mine == life -> pending++ }
+     :: atomic { mine == life && ON_DISK -> pending++ }
      :: atomic { mine != life -> goto next }
      fi;
      do
@@ -268,7 +311,17 @@ next: atomic { t = 0; refusal = 0; mine = 0; entry = 0; runs = false; waited = f
   od
 }
 
-/* An unclean stop: of the marks, E is on disk. */
+/* What the guard writes by itself, and when the disk has it. */
+proctype Disk() {
+end: do
+#ifndef NEVER_REST
+  :: atomic { at_work && NOTHING_FLIES && NOTHING_DOUBTED && NOTHING_INHERITED -> at_work = false; behind++ }
+#endif
+  :: atomic { behind > 0 -> behind-- }
+  od
+}
+
+/* An unclean stop: of the marks, E is on disk; and whether something may be at work. */
 proctype Killer() {
   byte restarts = RESTARTS;
 end: do
@@ -280,8 +333,9 @@ end: do
 #else
        W = (W > 0 -> LAST(W) : 0); R = (R > 0 -> LAST(R) : 0);
 #endif
+       at_work = WRITTEN_AT_WORK; behind = 0;
 #ifndef NO_QUARANTINE
-       quarantine = true
+       quarantine = at_work; waited_out = at_work
 #endif
      }
   :: atomic { quarantine && pending == 0 -> quarantine = false }
@@ -343,7 +397,7 @@ proctype Gateway() {
 init {
   atomic {
     run Killer(); run Gateway(); run Gateway();
-    run Exchange(0); run Exchange(1); run Exchange(2)
+    run Exchange(0); run Exchange(1); run Exchange(2); run Disk()
   }
   /* When nothing more can happen, the key is open to the next one. */
   timeout;

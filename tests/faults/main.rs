@@ -1,3 +1,4 @@
 //! Promises that take minutes to show: long loads, floods, growth. `tests/run --faults` runs them; each is bounded and ends by itself.
 
 mod given_up;
+mod guard_memory;

@@ -95,7 +95,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
 #[tokio::test]
 async fn a_guard_that_was_killed_lets_nothing_in_for_a_while_and_then_goes_on() {
     let guarded = Guarded::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = quick(guarded.launch().await).without_rest().start().await;
     let gateway = keeping(&guarded, &guard).await;
     let first = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!(first.status, 200);

@@ -106,7 +106,7 @@ async fn a_hop_that_shows_itself_is_noted_once_and_from_then_on_no_refusal_is_be
 #[tokio::test]
 async fn proxies_before_the_gateway_do_not_make_the_way_to_the_guard_longer() {
     let guarded = Guarded::fresh().await;
-    let guard = quick(guarded.launch().await).start().await;
+    let guard = quick(guarded.launch().await).without_rest().start().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
     let ask = Ask::post("/pay/7").field("Via", "1.1 edge, 1.1 mesh").field("Fencing-Hops", "0");
     assert_eq!(gateway.send(&ask).await.status, 200);

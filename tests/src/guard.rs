@@ -150,6 +150,12 @@ impl Launch {
         self
     }
 
+    /// Once a key has been used, its store holds for ever that something may be at work on it. Ends by a kill only.
+    #[must_use]
+    pub fn without_rest(self) -> Self {
+        self.failpoint("guard_rests", "sleep(600000)")
+    }
+
     /// Makes the store at the next start.
     #[must_use]
     pub fn init(mut self, floor: u64) -> Self {
@@ -238,6 +244,12 @@ impl Guard {
         self.signal(Signal::KILL);
         self.exit().await;
         self.launch.clone()
+    }
+
+    /// Polls until something could be admitted on every key: that is told to whoever asks, there is no event.
+    pub async fn becomes_ready(&self) {
+        self.process.becomes_ready().await;
+        self.gauge_becomes("fencegate_guard_keys_in_quarantine", 0.0).await;
     }
 
     pub fn launch(&self) -> &Launch {

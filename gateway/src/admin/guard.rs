@@ -1,6 +1,9 @@
 //! What a guard shows and lets an operator decide: operations and executions whose outcome nobody saw.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use axum::{
     Extension, Json, Router,
@@ -23,10 +26,15 @@ use super::{
     names::Names,
     page::{self, Csrf},
 };
-use crate::guard::{
-    Guard, Refusals,
-    operation::{Entry, Resolution},
-    refused::Refused,
+use crate::{
+    guard::{
+        Guard, Refusals,
+        journal::Taken,
+        operation::{Entry, Resolution},
+        refused::Refused,
+        register::{Quarantined, Scope, Why},
+    },
+    session::clock::Boot,
 };
 
 /// What the admin listener of a guard shows.
@@ -103,17 +111,43 @@ pub fn routes(seen: Seen) -> Router {
         .merge(expose(metrics, move || counted.count()))
 }
 
-/// 200 when something could be admitted now.
+/// 200 when something could be admitted now: on some keys, that is.
 async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
     match seen.guard.quarantine() {
         None => (StatusCode::OK, "ready\n".into()),
-        Some(until) => {
-            let left = until.since(seen.guard.now());
-            (StatusCode::SERVICE_UNAVAILABLE, format!("in quarantine for {left:.1?} after an unclean stop\n"))
+        Some(closed) => {
+            let status = match closed.scope {
+                Scope::Keys(_) => StatusCode::OK,
+                Scope::EveryKey(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, format!("{}\n", quarantine(closed, seen.guard.now())))
         }
+    }
+}
+
+/// What is closed, why, and for how long, in one sentence.
+pub(super) fn quarantine(closed: Quarantined, now: Boot) -> String {
+    let left = closed.until.since(now);
+    match closed.scope {
+        Scope::Keys(1) => {
+            format!("ready; 1 key was at work at an unclean stop, and is in quarantine for {left:.1?}")
+        }
+        Scope::Keys(keys) => {
+            format!(
+                "ready; {keys} keys were at work at an unclean stop, and are in quarantine for {left:.1?}"
+            )
+        }
+        Scope::EveryKey(Why::NewStore) => {
+            format!(
+                "in quarantine for {left:.1?}: the store is new, and another guard may have sent what still runs"
+            )
+        }
+        Scope::EveryKey(Why::OlderBuild) => format!(
+            "in quarantine for {left:.1?}: an older build kept the store, which did not note which keys are at work"
+        ),
     }
 }
 
@@ -134,10 +168,8 @@ impl Seen {
         let guard = &self.guard;
         let unfinished = guard.unfinished(MOST)?;
         let doubts = guard.doubts();
-        let closes = |token: Token| {
-            let doubt = doubts.iter().find(|doubt| doubt.token == token)?;
-            u64::try_from(doubt.until.since(guard.now()).as_millis()).ok()
-        };
+        let until: HashMap<Token, Boot> = doubts.iter().map(|doubt| (doubt.token, doubt.until)).collect();
+        let closes = |token: Token| u64::try_from(until.get(&token)?.since(guard.now()).as_millis()).ok();
         let names = self.names;
         let operation = |reference: String, entry: Entry| Open {
             reference,
@@ -152,7 +184,7 @@ impl Seen {
         };
         let mut open: Vec<Open> =
             unfinished.into_iter().map(|(id, entry)| operation(id.reference(), entry)).collect();
-        let known: Vec<Token> = open.iter().map(|open| open.token).collect();
+        let known: HashSet<Token> = open.iter().map(|open| open.token).collect();
         open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
             reference: doubt.token.to_string(),
             kind: Kind::Execution,
@@ -172,15 +204,16 @@ impl Seen {
         let guard = &self.guard;
         let done = outcome == Outcome::Done;
         let did = |what: &str| Did(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
-        let taken = guard.take_unfinished(reference).map_err(|refused| away(&refused))?;
-        let Some((reserved, entry)) = taken else {
-            let token = Token::parse(reference).ok().filter(|token| guard.over(*token, "operator"));
-            return match token {
-                Some(token) => Ok(did(&format!("execution {token}"))),
-                None => Err(unknown(reference)),
-            };
-        };
-        guard.over(entry.token, "operator");
+        if let Ok(token) = Token::parse(reference) {
+            let doubt = guard.doubts().into_iter().find(|doubt| doubt.token == token);
+            let over = doubt.is_some_and(|doubt| guard.over(&doubt.keys, token, "operator"));
+            return if over { Ok(did(&format!("execution {token}"))) } else { Err(unknown(reference)) };
+        }
+        let found = guard.by_reference(reference).map_err(|refused| away(&refused))?;
+        let (id, _) = found.ok_or_else(|| unknown(reference))?;
+        let taken = guard.take_unfinished(id).map_err(|refused| away(&refused))?;
+        let Taken::Yours(reserved, entry) = taken else { return Err(unknown(reference)) };
+        guard.over(&entry.keys, entry.token, "operator");
         let written = if done {
             reserved.resolve_done(&entry, Resolution::Operator).await
         } else {

@@ -94,27 +94,32 @@ impl Guard {
         let (id, written, now) = {
             let mut state = self.lock();
             let now = self.now();
-            let changes = state.register.raise(&claim, now);
-            let written = self.hand_in(&mut state, &claim, changes, None);
-            (state.register.register(&claim, now), written, now)
+            let mut changes = state.register.raise(&claim, now);
+            let (id, at_work) = state.register.register(&claim, now);
+            changes.extend(at_work);
+            (id, self.hand_in(&mut state, &claim, changes, None), now)
         };
         let running = Running::new(self.clone(), claim, id, None, now);
         self.durable(written).await.inspect_err(|_| running.never_sent())?;
         Ok(running)
     }
 
-    /// Compare and raise; and where nothing is in the way, register in the same step, so that mark, registration and
+    /// Compare and raise; and where nothing is in the way, register in the same step, so that mark, what is at work and
     /// journal entry are one transaction.
     fn announce(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<(Step, bool), Refused> {
         let mut state = self.lock();
         let now = self.now();
-        let changes = state.register.announce(claim, now)?;
+        let mut changes = state.register.announce(claim, now)?;
         let new_tenure = !changes.is_empty();
         let settled = state.register.settle(claim, now);
-        let entry = reserved.filter(|_| matches!(settled, Ok(Settled::Running(_)))).map(Reserved::admitted);
+        let mut entry = None;
+        if let Ok(Settled::Running { at_work, .. }) = &settled {
+            changes.extend_from_slice(at_work);
+            entry = reserved.map(Reserved::admitted);
+        }
         let written = self.hand_in(&mut state, claim, changes, entry);
         let step = match settled? {
-            Settled::Running(id) => Step::Registered { id, written, since: now },
+            Settled::Running { id, .. } => Step::Registered { id, written, since: now },
             wait @ Settled::Wait { .. } => Step::Behind(wait, written),
         };
         Ok((step, new_tenure))
@@ -124,23 +129,24 @@ impl Guard {
         let mut state = self.lock();
         let now = self.now();
         Ok(match state.register.settle(claim, now)? {
-            Settled::Running(id) => {
+            Settled::Running { id, at_work } => {
                 let entry = reserved.map(Reserved::admitted);
-                Step::Registered {
-                    id,
-                    written: self.hand_in(&mut state, claim, Vec::new(), entry),
-                    since: now,
-                }
+                let written = self.hand_in(&mut state, claim, at_work, entry);
+                Step::Registered { id, written, since: now }
             }
             wait @ Settled::Wait { .. } => Step::Behind(wait, state.register.written(claim)),
         })
     }
 
-    /// One transaction. Nothing may be sent under the claim before the returned moment.
+    /// One transaction: marks and what is at work, and the entry. Nothing may be sent under the claim before the returned
+    /// moment.
     fn hand_in(&self, state: &mut State, claim: &Claim, marks: Vec<Change>, entry: Option<Change>) -> Moment {
         let mut changes = marks.clone();
         let entered = entry.is_some();
-        changes.extend(entry);
+        if let Some(entry) = entry {
+            // Whoever asks how long ago it was asks by this time, also after an unclean stop.
+            changes.extend([entry, Change::Time(self.time())]);
+        }
         if changes.is_empty() {
             return state.register.written(claim);
         }

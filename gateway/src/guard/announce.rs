@@ -5,12 +5,15 @@ use std::time::Duration;
 use fencegate_policies::plan::Enforce;
 use serde::{Deserialize, Serialize};
 
-use super::{Guard, store::FORMAT};
+use super::Guard;
 
 /// Where a guard says it: a path that no service has.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
 /// Where a token is raised that is not a dispatch.
 pub const RAISE: &str = "/.fencegate/v1/raise";
+
+/// Of what is announced.
+const FORMAT: u32 = 1;
 
 /// The answer to [`ANNOUNCEMENT`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use super::{
     Guard,
     journal::{Answered, Reserved},
+    operation::OperationId,
     refused::Refused,
     register::{Claim, DispatchId, Ended},
 };
@@ -24,7 +25,7 @@ pub struct Running {
     claim: Claim,
     id: DispatchId,
     reserved: RefCell<Option<Reserved>>,
-    operation: Option<String>,
+    operation: Option<OperationId>,
     since: Boot,
     ended: Cell<bool>,
 }
@@ -48,7 +49,7 @@ impl Running {
         since: Boot,
     ) -> Self {
         guard.metrics.in_flight(1);
-        let operation = reserved.as_ref().map(Reserved::reference);
+        let operation = reserved.as_ref().map(Reserved::id);
         Self { guard, claim, id, reserved: RefCell::new(reserved), operation, since, ended: Cell::new(false) }
     }
 
@@ -56,9 +57,9 @@ impl Running {
         &self.claim
     }
 
-    /// The reference of the operation that it is.
-    pub fn operation(&self) -> Option<String> {
-        self.operation.clone()
+    /// The operation that it is.
+    pub fn operation(&self) -> Option<OperationId> {
+        self.operation
     }
 
     /// Bytes may leave until so long after the registration began: a guard that was stopped meanwhile sends nothing of
@@ -125,9 +126,10 @@ impl Drop for Running {
 }
 
 impl Guard {
-    /// Nothing goes on of what ran under this token: the upstream or an operator says so. Whether it was in doubt.
-    pub fn over(&self, token: Token, how: &'static str) -> bool {
-        let resolved = self.lock().register.resolve(token);
+    /// Nothing goes on of what ran on these keys under this token: the upstream or an operator says so. Whether it was in
+    /// doubt.
+    pub fn over(&self, keys: &[ResourceKey], token: Token, how: &'static str) -> bool {
+        let resolved = self.lock().register.resolve(keys, token, self.now());
         if resolved {
             self.metrics.doubt_resolved(how);
         }

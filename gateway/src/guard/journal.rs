@@ -63,6 +63,15 @@ pub enum Found {
     Unknown(Reserved, Box<Entry>),
 }
 
+/// What comes of taking an operation in hand.
+pub enum Taken {
+    Yours(Reserved, Box<Entry>),
+    /// Somebody else has it.
+    InHand,
+    /// There is none, or it is known what came of it.
+    Settled,
+}
+
 /// A complete answer of the upstream.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered<'a> {
@@ -108,6 +117,11 @@ impl Guard {
         };
         let known = self.store.operation(&reserved.wanted.operation.id);
         let Some(entry) = known.map_err(|error| self.unreadable(&error))? else {
+            let journal = self.store.journal();
+            let most = self.rules.journal.most;
+            if journal.bytes >= most {
+                return Err(Refused::JournalFull { bytes: journal.bytes, most });
+            }
             return Ok(Found::New(reserved));
         };
         if !entry.is_of(&reserved.wanted.operation) || *entry.keys != *reserved.wanted.keys {
@@ -139,11 +153,15 @@ impl Guard {
     /// Could an execution of the operation still be at work, or begin? Then a "no" of the upstream means nothing yet.
     pub fn may_still_run(&self, entry: &Entry) -> bool {
         // An upstream may answer with an error and go on working: nothing is in doubt then, and its "no" comes too
-        // early all the same. The wall clock can only make this later than the register would.
-        let longest = self.rules.send_within + self.rules.max_execution;
-        wall_clock() <= entry.admitted.saturating_add(longest.as_secs())
-            || self.quarantine().is_some()
-            || self.lock().register.may_run(&entry.keys, entry.token, self.now())
+        // early all the same. So the time that this store has seen pass has to be long enough as well.
+        let longest = self.rules.send_within + self.longest_execution();
+        let began = entry.began.unwrap_or(entry.admitted);
+        let now = self.now();
+        self.time() <= began.saturating_add(longest.as_secs()) || {
+            let register = &self.lock().register;
+            register.quarantine_of(&entry.keys, now).is_some()
+                || register.may_run(&entry.keys, entry.token, now)
+        }
     }
 
     /// What an operator can look at: operations without a known outcome that nobody works on now.
@@ -154,28 +172,35 @@ impl Guard {
         Ok(found)
     }
 
-    /// Takes the operation with this reference in hand, for an operator's decision. `None` if there is none, or it is
-    /// running.
-    pub fn take_unfinished(self: &Arc<Self>, reference: &str) -> Result<Option<(Reserved, Entry)>, Refused> {
-        let found = self.unfinished(usize::MAX)?.into_iter().find(|(id, _)| id.reference() == reference);
-        let Some((id, entry)) = found else { return Ok(None) };
+    /// What is known under this reference.
+    pub fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, Refused> {
+        self.store.by_reference(reference).map_err(|error| self.unreadable(&error))
+    }
+
+    /// Takes the operation in hand, for the decision of somebody who knows what came of it.
+    pub fn take_unfinished(self: &Arc<Self>, id: OperationId) -> Result<Taken, Refused> {
+        let unknown = || {
+            let entry = self.store.operation(&id).map_err(|error| self.unreadable(&error))?;
+            Ok(entry.filter(|entry| entry.state == State::Admitted))
+        };
+        let Some(entry) = unknown()? else { return Ok(Taken::Settled) };
         if self.reserve(id).is_err() {
-            return Ok(None);
+            return Ok(Taken::InHand);
         }
         let reserved = Reserved::of(self.clone(), id, &entry);
         // Whoever had reserved it meanwhile may have brought it to its end.
-        let now = self.store.operation(&id).map_err(|error| self.unreadable(&error))?;
-        Ok(now.filter(|entry| entry.state == State::Admitted).map(|entry| (reserved, entry)))
+        Ok(unknown()?.map_or(Taken::Settled, |entry| Taken::Yours(reserved, Box::new(entry))))
     }
 }
 
 impl Guard {
     /// Forgets what is kept of a finished operation. False if there is none with this reference.
     pub async fn forget(&self, reference: &str) -> Result<bool, Refused> {
-        let found = self.store.finished(reference).map_err(|error| self.unreadable(&error))?;
+        let found = self.by_reference(reference)?.filter(|(_, entry)| entry.state != State::Admitted);
         let moment = {
             let state = self.lock();
-            let Some(id) = found.filter(|id| !state.underway.is_reserved(id)) else { return Ok(false) };
+            let free = found.map(|(id, _)| id).filter(|id| !state.underway.is_reserved(id));
+            let Some(id) = free else { return Ok(false) };
             self.committer.submit(vec![Change::ForgetFinished { id, before: u64::MAX }])
         };
         self.durable(moment).await.map(|()| true)
@@ -200,8 +225,12 @@ impl Reserved {
         Self { guard, wanted }
     }
 
+    pub fn id(&self) -> OperationId {
+        self.wanted.operation.id
+    }
+
     pub fn reference(&self) -> String {
-        self.wanted.operation.id.reference()
+        self.id().reference()
     }
 
     fn entry(&self, state: State) -> Entry {
@@ -215,6 +244,7 @@ impl Reserved {
             target: wanted.target.clone(),
             name: wanted.name.clone(),
             admitted: wall_clock(),
+            began: Some(self.guard.time()),
             keep: wanted.operation.keep,
             state,
         }
@@ -222,7 +252,7 @@ impl Reserved {
 
     pub(super) fn admitted(&self) -> Change {
         self.guard.metrics.operation("admitted");
-        Change::Operation { id: self.wanted.operation.id, entry: self.entry(State::Admitted) }
+        Change::Operation { id: self.wanted.operation.id, entry: Box::new(self.entry(State::Admitted)) }
     }
 
     /// `None` where the answer does not say for certain what happened: what was written at admission stays.
@@ -240,8 +270,8 @@ impl Reserved {
         let fields =
             values.filter_map(|(name, value)| Some((name.to_owned(), value.to_str().ok()?.to_owned())));
         let answer = Kept { status, fields: fields.collect(), body };
-        let state = State::Done { at: wall_clock(), answer: Some(answer) };
-        Some(Change::Operation { id: self.wanted.operation.id, entry: self.entry(state) })
+        let state = State::Done { at: self.guard.time(), answer: Some(answer) };
+        Some(Change::Operation { id: self.wanted.operation.id, entry: Box::new(self.entry(state)) })
     }
 
     pub(super) fn forgotten(&self) -> Change {
@@ -251,8 +281,8 @@ impl Reserved {
 
     /// It was done, by the word of somebody who knows: durable when this returns.
     pub async fn resolve_done(self, entry: &Entry, how: Resolution) -> Result<(), Refused> {
-        let state = State::Resolved { at: wall_clock(), how };
-        let entry = Entry { state, ..entry.clone() };
+        let state = State::Resolved { at: self.guard.time(), how };
+        let entry = Box::new(Entry { state, ..entry.clone() });
         self.guard.metrics.operation("resolved-done");
         let change = Change::Operation { id: self.wanted.operation.id, entry };
         self.guard.durable(self.guard.committer.submit(vec![change])).await

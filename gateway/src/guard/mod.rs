@@ -2,6 +2,7 @@
 //!
 //! [`register`] decides, [`store`] remembers, [`admit`] puts the two together: nothing is sent before what announces it
 //! is durable. [`journal`] keeps operations from happening twice. [`doubt`] is about executions whose end nobody saw.
+//! [`time`] says how long ago something was, whatever the wall clock does.
 
 pub mod admit;
 pub mod announce;
@@ -13,6 +14,9 @@ pub mod refused;
 pub mod register;
 pub mod store;
 pub mod sweep;
+#[cfg(test)]
+mod tests;
+mod time;
 pub mod vouch;
 
 use std::{
@@ -25,8 +29,9 @@ use serde::Serialize;
 
 use self::{
     journal::Underway,
-    register::Register,
+    register::{Quarantined, Register},
     store::{Committer, Identity, Remembered, Store},
+    time::Time,
 };
 use crate::{
     admin::metrics::GuardMetrics,
@@ -44,6 +49,7 @@ pub struct Guard {
     store: Arc<dyn Store>,
     committer: Committer,
     clock: SharedClock,
+    time: Time,
     pub metrics: GuardMetrics,
 }
 
@@ -103,6 +109,7 @@ impl Guard {
             refusals: Mutex::default(),
             store,
             committer,
+            time: Time::new(remembered, clock.now(), plan.max_execution),
             clock,
             metrics,
         }
@@ -117,10 +124,9 @@ impl Guard {
         self.clock.now()
     }
 
-    /// Nothing is admitted before then.
-    pub fn quarantine(&self) -> Option<Boot> {
-        let until = self.lock().register.quarantine()?;
-        (self.now() < until).then_some(until)
+    /// Nothing is admitted on these keys before then.
+    pub fn quarantine(&self) -> Option<Quarantined> {
+        self.lock().register.quarantine(self.now())
     }
 
     /// Returns when nothing can be remembered any more.
@@ -144,7 +150,17 @@ impl Rules {
     }
 }
 
-/// Seconds of the wall clock: for what outlives the process, never for safety.
+/// Seconds of the wall clock: for people, never for safety.
 pub(crate) fn wall_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    #[cfg(test)]
+    let ahead = AHEAD.get();
+    #[cfg(not(test))]
+    let ahead = Duration::ZERO;
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| (since + ahead).as_secs())
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How far the wall clock of a test has been set ahead.
+    static AHEAD: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };
 }

@@ -38,8 +38,11 @@ pub struct Entry {
     pub target: String,
     /// The client's own name for it, to ask the upstream with.
     pub name: Option<String>,
-    /// Seconds of the wall clock.
+    /// Seconds of the wall clock, for people.
     pub admitted: u64,
+    /// Seconds of the store's time; a build that knew only the wall clock has written none.
+    #[serde(default)]
+    pub began: Option<u64>,
     pub keep: u64,
     pub state: State,
 }
@@ -50,7 +53,7 @@ pub struct Entry {
 pub enum State {
     /// Let through. Unless it is running now, nobody knows what came of it.
     Admitted,
-    /// Over, and this was the answer.
+    /// Over, and this was the answer. `at` is in seconds of the store's time, here as below.
     Done { at: u64, answer: Option<Kept> },
     /// Over; by the word of the upstream or an operator, and nobody saw the answer.
     Resolved { at: u64, how: Resolution },
@@ -86,6 +89,12 @@ impl OperationId {
     /// For people: enough to find it, short enough to read out.
     pub fn reference(&self) -> String {
         self.to_string()[..16].to_owned()
+    }
+
+    /// The first and the last id that [`OperationId::reference`] calls so.
+    pub fn range(reference: &str) -> Option<(Self, Self)> {
+        let end = |digit: &str| unhex(&format!("{reference}{}", digit.repeat(48))).map(Self);
+        end("0").zip(end("f"))
     }
 }
 
@@ -158,14 +167,6 @@ impl Entry {
     /// A repeat asks for the same thing.
     pub fn is_of(&self, operation: &Operation) -> bool {
         self.fingerprint == operation.fingerprint.to_string()
-    }
-
-    /// It may be forgotten: nobody will be told of it again. One with an unknown outcome is never.
-    pub fn is_outlived(&self, now: u64) -> bool {
-        match self.state {
-            State::Admitted => false,
-            State::Done { at, .. } | State::Resolved { at, .. } => at.saturating_add(self.keep) < now,
-        }
     }
 }
 

@@ -19,7 +19,9 @@ pub enum Refused {
     Duplicate { newest: Token },
     #[error("not above the floor {floor}, below which marks are forgotten")]
     Floor { floor: u64 },
-    #[error("far above {highest}, the largest epoch known")]
+    #[error(
+        "more than 2^48 above {highest}, the largest epoch that this guard has seen: forged, or of another installation"
+    )]
     Future { highest: u64 },
     #[error("no token")]
     TokenMissing,
@@ -37,10 +39,12 @@ pub enum Refused {
     Busy,
     #[error("the end of an older execution was not seen")]
     InDoubt { until: Boot },
-    #[error("nothing is admitted yet after an unclean stop")]
+    #[error("an earlier guard may have something at work on the key")]
     Quarantine { until: Boot },
     #[error("the store does not take what has to be remembered: {0}")]
     Store(String),
+    #[error("the journal is full ({bytes} of {most} bytes): finished operations leave it after `keep`")]
+    JournalFull { bytes: u64, most: u64 },
     #[error("the same operation is running")]
     InProgress,
     #[error("the operation was recorded with another request")]
@@ -84,7 +88,7 @@ impl Refused {
             Self::Busy => Reason::Busy,
             Self::InDoubt { .. } => Reason::InDoubt,
             Self::Quarantine { .. } => Reason::Quarantine,
-            Self::Store(_) => Reason::Store,
+            Self::Store(_) | Self::JournalFull { .. } => Reason::Store,
             Self::InProgress => Reason::InProgress,
             Self::Mismatch => Reason::IdempotencyMismatch,
             Self::OutcomeUnknown { .. } => Reason::OutcomeRecordedUnknown,
@@ -95,6 +99,7 @@ impl Refused {
     pub fn decision(&self) -> &'static str {
         match self {
             Self::Recovered { .. } => "recovered",
+            Self::JournalFull { .. } => "journal-full",
             other => other.reason().word(),
         }
     }

@@ -3,20 +3,32 @@
 //! No clock, no storage, no waiting. Whoever calls holds the lock over the register, brings the time, and commits the
 //! changes that it asks for before anything is sent.
 
+mod forget;
 mod record;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod view;
 
-use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use tokio::sync::futures::OwnedNotified;
 
-use self::record::{Conflict, Record};
 pub use self::{
+    forget::Forgotten,
     record::{Doubt, Mark, Running},
-    view::Seen,
+    rest::{Quarantined, Scope, Why},
+    view::{Open, Seen},
+};
+use self::{
+    record::{Conflict, Record},
+    rest::Quarantine,
 };
 use super::{
     refused::Refused,
@@ -39,14 +51,25 @@ pub struct Claim {
 #[derive(Debug)]
 pub struct Register {
     keys: HashMap<ResourceKey, Record>,
+    /// Every key once, by the time of its last use when it was looked at last.
+    unused: VecDeque<(Boot, ResourceKey)>,
+    /// Keys of which the store holds that something may be at work on them, and nothing is.
+    resting: VecDeque<(Boot, ResourceKey)>,
+    /// Everything in flight and in doubt.
+    open: BTreeMap<DispatchId, Open>,
+    /// What is in doubt, by the time when it counts as over.
+    doubts: BTreeSet<(Boot, DispatchId)>,
     /// A token up to here is refused where its key has no record: its marks may have been forgotten.
     floor: u64,
     /// The largest epoch that was ever announced.
     highest: u64,
     /// The largest era of which a token was announced.
     era: u64,
-    /// Until then a process before us may have something in flight that nobody wrote down.
-    quarantine: Option<Boot>,
+    quarantine: Option<Quarantine>,
+    /// Keys that the store holds to be at work.
+    at_work: usize,
+    /// The store has a list of the keys at work that leaves none out.
+    listed: bool,
     next: u64,
 }
 
@@ -57,8 +80,9 @@ pub struct DispatchId(u64);
 /// What became of a wish to run.
 #[derive(Debug)]
 pub enum Settled {
-    /// Registered as in flight under this name.
-    Running(DispatchId),
+    /// Registered as in flight under this name. The changes say what is at work: they have to be durable before a byte
+    /// is sent.
+    Running { id: DispatchId, at_work: Vec<Change> },
     /// Another one is in flight. Look again when told, or when a doubt may be over.
     Wait { told: Told, doubt: Option<Boot> },
 }
@@ -75,44 +99,43 @@ pub enum Ended {
     InDoubt { until: Boot },
 }
 
-/// A token is not believed that is further above all others: forged, or of another installation.
-pub const LARGEST_JUMP: u64 = 1 << 40;
+/// A token is not believed that is further above all others: forged, or of another installation. ZooKeeper counts
+/// 2^32 at every election, so this many tokens are 65,536 elections of which the guard has seen none.
+pub const LARGEST_JUMP: u64 = 1 << 48;
 
 impl Register {
-    pub fn new(remembered: &Remembered, now: Boot, quarantine: Duration) -> Self {
+    /// `max_execution` as it is now; where it was longer before, what an earlier process sent may run for so long.
+    pub fn new(remembered: &Remembered, now: Boot, max_execution: Duration) -> Self {
+        let marks = remembered.marks.len();
         let mut register = Self {
-            keys: HashMap::with_capacity(remembered.marks.len()),
+            keys: HashMap::with_capacity(marks),
+            unused: VecDeque::with_capacity(marks),
+            resting: VecDeque::new(),
+            open: BTreeMap::new(),
+            doubts: BTreeSet::new(),
             floor: remembered.floor,
             highest: remembered.floor,
             era: remembered.era,
             quarantine: None,
+            at_work: 0,
+            listed: false,
             next: 0,
         };
-        for (key, marks) in &remembered.marks {
-            register.highest = register.highest.max(marks.highest());
-            register.keys.insert(key.clone(), Record::recovered(marks, remembered.floor, now));
+        for (key, epochs) in &remembered.marks {
+            register.highest = register.highest.max(epochs.highest());
+            let record = Record::recovered(epochs, remembered.floor, now);
+            register.keys.insert(key.clone(), record);
+            register.unused.push_back((now, key.clone()));
         }
-        match &remembered.clean_stop {
-            None => register.quarantine = Some(now + quarantine),
-            Some(stop) => {
-                register.quarantine = stop.quarantine.map(|left| now + left);
-                for mark in &stop.marks {
-                    register.record(&mark.key, now).make_exact(mark.write, mark.read);
-                }
-                for doubt in &stop.doubts {
-                    let id = register.name();
-                    let doubt_of = |key| {
-                        (
-                            key,
-                            Doubt { id, token: doubt.token, mode: doubt.mode, until: now + doubt.remaining },
-                        )
-                    };
-                    for (key, doubt) in doubt.keys.iter().map(doubt_of) {
-                        register.record(key, now).doubts.push(doubt);
-                    }
-                }
+        if let Some(stop) = &remembered.clean_stop {
+            for mark in &stop.marks {
+                register.record(&mark.key, now).make_exact(mark.write, mark.read);
+            }
+            for doubt in &stop.doubts {
+                register.inherit(doubt, now);
             }
         }
+        register.take_over(remembered, now, max_execution);
         register
     }
 
@@ -138,10 +161,10 @@ impl Register {
         Ok(self.raise(claim, now))
     }
 
-    /// The changes of an announcement were handed in at this moment.
+    /// These changes were handed in at this moment.
     pub fn handed_in(&mut self, changes: &[Change], moment: Moment) {
         for change in changes {
-            if let Change::Mark { key, .. } = change
+            if let Change::Mark { key, .. } | Change::AtWork { key } = change
                 && let Some(record) = self.keys.get_mut(key)
             {
                 record.written = moment;
@@ -186,92 +209,70 @@ impl Register {
     /// waited or its mark was written.
     ///
     /// # Errors
-    /// The claim is not the newest of its keys any more, or nothing is let in yet.
+    /// The claim is not the newest of its keys any more, or nothing is let in on them yet.
     pub fn settle(&mut self, claim: &Claim, now: Boot) -> Result<Settled, Refused> {
-        if let Some(until) = self.quarantine {
-            if now < until {
-                return Err(Refused::Quarantine { until });
-            }
-            self.quarantine = None;
+        if let Some(until) = self.quarantine_of(&claim.keys, now) {
+            return Err(Refused::Quarantine { until });
         }
         for key in claim.keys.iter() {
             self.record(key, now).check(claim.token, claim.mode)?;
         }
-        self.start(claim, now)
-    }
-
-    /// Registers the claim as in flight where nothing conflicts, whatever the marks say.
-    pub fn start(&mut self, claim: &Claim, now: Boot) -> Result<Settled, Refused> {
         for key in claim.keys.iter() {
             let record = self.record(key, now);
             if let Some(Conflict { doubt }) = record.conflict(claim.mode, now) {
                 // Made under the caller's lock, so that no change falls between looking and waiting.
-                let told = Box::pin(record.told.clone().notified_owned());
-                return Ok(Settled::Wait { told, doubt });
+                return Ok(Settled::Wait { told: Box::pin(record.told()), doubt });
             }
         }
-        Ok(Settled::Running(self.register(claim, now)))
+        let (id, at_work) = self.register(claim, now);
+        Ok(Settled::Running { id, at_work })
     }
 
-    /// Registers the claim as in flight beside whatever else is.
-    pub fn register(&mut self, claim: &Claim, now: Boot) -> DispatchId {
+    /// Registers the claim as in flight beside whatever else is. The changes as in [`Settled::Running`].
+    pub fn register(&mut self, claim: &Claim, now: Boot) -> (DispatchId, Vec<Change>) {
         let id = self.name();
         for key in claim.keys.iter() {
             let running = Running { id, token: claim.token, mode: claim.mode, since: now };
-            self.record(key, now).running.push(running);
+            self.record(key, now).begin(running);
         }
-        id
+        self.open.insert(id, Open::running(claim));
+        (id, self.take_up(&claim.keys))
     }
 
     /// The dispatch is over, and who waits for its keys is told.
     pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: Ended, now: Boot) {
-        for key in claim.keys.iter() {
-            let record = self.record(key, now);
-            record.running.retain(|running| running.id != id);
-            if let Ended::InDoubt { until } = ended {
-                record.doubts.push(Doubt { id, token: claim.token, mode: claim.mode, until });
+        let doubt = match ended {
+            Ended::Known => {
+                self.open.remove(&id);
+                None
             }
-            record.told.notify_waiters();
+            Ended::InDoubt { until } => {
+                self.doubts.insert((until, id));
+                self.open.entry(id).or_insert_with(|| Open::running(claim)).until = Some(until);
+                Some(Doubt { id, token: claim.token, mode: claim.mode, until })
+            }
+        };
+        for key in claim.keys.iter() {
+            self.record(key, now).end(id, doubt.clone());
+            self.comes_to_rest(key, now);
         }
     }
 
     /// Nothing goes on of a dispatch that was in doubt: somebody asked, and knows. Whether there was such a doubt.
-    pub fn resolve(&mut self, token: Token) -> bool {
-        let mut found = false;
-        for record in self.keys.values_mut() {
-            let before = record.doubts.len();
-            record.doubts.retain(|doubt| doubt.token != token);
-            if record.doubts.len() < before {
-                found = true;
-                record.told.notify_waiters();
+    pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
+        let mut over = Vec::new();
+        for key in keys {
+            if let Some(record) = self.keys.get_mut(key) {
+                over.extend(record.resolve(token));
+            }
+            self.comes_to_rest(key, now);
+        }
+        for id in &over {
+            if let Some(until) = self.open.remove(id).and_then(|open| open.until) {
+                self.doubts.remove(&(until, *id));
             }
         }
-        found
-    }
-
-    /// Forgets keys that nobody has used since `idle_since`, and more, the longest unused first, while there are more
-    /// than `most`. Their tokens raise the floor in the same transaction.
-    pub fn evict(&mut self, idle_since: Boot, most: usize, now: Boot) -> Vec<Change> {
-        let too_many = self.keys.len() > most;
-        let unused = self.keys.iter_mut().filter_map(|(key, record)| {
-            let asked = too_many || record.used <= idle_since;
-            (asked && record.is_idle(now)).then(|| (record.used, key.clone()))
-        });
-        let mut unused: Vec<(Boot, ResourceKey)> = unused.collect();
-        unused.sort_unstable();
-        let mut changes = Vec::new();
-        for (used, key) in unused {
-            if used > idle_since && self.keys.len() <= most {
-                break;
-            }
-            let record = self.keys.remove(&key).expect("found above");
-            self.floor = self.floor.max(record.highest());
-            changes.push(Change::Forget { key });
-        }
-        if !changes.is_empty() {
-            changes.push(Change::Floor(self.floor));
-        }
-        changes
+        !over.is_empty()
     }
 
     pub fn floor(&self) -> u64 {
@@ -280,11 +281,6 @@ impl Register {
 
     pub fn highest(&self) -> u64 {
         self.highest
-    }
-
-    /// Nothing is admitted before this instant.
-    pub fn quarantine(&self) -> Option<Boot> {
-        self.quarantine
     }
 
     pub fn len(&self) -> usize {
@@ -301,8 +297,11 @@ impl Register {
     }
 
     fn record(&mut self, key: &ResourceKey, now: Boot) -> &mut Record {
-        let floor = self.floor;
-        let record = self.keys.entry(key.clone()).or_insert_with(|| Record::new(floor, now));
+        let (floor, unused) = (self.floor, &mut self.unused);
+        let record = self.keys.entry(key.clone()).or_insert_with(|| {
+            unused.push_back((now, key.clone()));
+            Record::new(floor, now)
+        });
         record.used = now;
         record
     }

@@ -19,8 +19,9 @@ use super::operation::{Entry, OperationId};
 /// Keeps marks and journal over restarts. Called from one thread for changes, and from any for reading.
 pub trait Store: Send + Sync + 'static {
     /// What was remembered. The marker of a clean stop is taken out for good before this returns: whoever starts after
-    /// an unclean end must not find it.
-    fn load(&self) -> Result<Remembered, StoreError>;
+    /// an unclean end must not find it. From then on the store remembers the longer of `max_execution` and what it
+    /// remembered before.
+    fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError>;
 
     /// All of it is durable when this returns, or none of it is known to be.
     fn commit(&self, changes: &[Change]) -> Result<(), StoreError>;
@@ -31,11 +32,14 @@ pub trait Store: Send + Sync + 'static {
     /// Those with an unknown outcome, at most `most`.
     fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError>;
 
-    /// A finished one by the beginning of its id, as [`OperationId::reference`] gives it.
-    fn finished(&self, reference: &str) -> Result<Option<OperationId>, StoreError>;
+    /// By the beginning of its id, as [`OperationId::reference`] gives it.
+    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError>;
 
-    /// Finished ones that are kept no longer, at most `most`; `now` in seconds of the wall clock.
+    /// Finished ones that are kept no longer, at most `most`; `now` in seconds of the store's time.
     fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;
+
+    /// What the journal takes up, as it was last committed.
+    fn journal(&self) -> Taken;
 }
 
 /// One thing to remember or to forget.
@@ -45,15 +49,30 @@ pub enum Change {
         key: ResourceKey,
         epochs: Epochs,
     },
+    /// Its marks, and that anything may be at work on it.
     Forget {
         key: ResourceKey,
     },
+    /// Something may be at work on the key.
+    AtWork {
+        key: ResourceKey,
+    },
+    /// Nothing is.
+    AtRest {
+        key: ResourceKey,
+    },
+    /// From now on, nothing is at work on a key that is not written down as such.
+    AtWorkListed,
+    /// What runs was sent under a time that was no longer than this.
+    MaxExecution(Duration),
+    /// Seconds of the store's time.
+    Time(u64),
     Floor(u64),
     /// The largest era that a ticket named.
     Era(u64),
     Operation {
         id: OperationId,
-        entry: Entry,
+        entry: Box<Entry>,
     },
     ForgetOperation {
         id: OperationId,
@@ -61,9 +80,11 @@ pub enum Change {
     /// Only if it is finished and would have been kept until `before`: it may have begun anew since somebody looked.
     ForgetFinished {
         id: OperationId,
-        /// Seconds of the wall clock.
+        /// Seconds of the store's time.
         before: u64,
     },
+    /// Of a clean stop that is about to be written: nothing without its marker.
+    Whole(WholeMarks),
     CleanStop(CleanStop),
 }
 
@@ -91,8 +112,9 @@ pub struct Identity {
     pub ensemble: String,
 }
 
-/// The newest written form that this build understands.
-pub const FORMAT: u32 = 1;
+/// The newest written form that this build understands. From 2 on the keys at work are written down; a build that does
+/// not do so must not open such a store, or the list would say less than is true.
+pub const FORMAT: u32 = 2;
 
 /// Everything that a guard begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,14 +122,38 @@ pub struct Remembered {
     pub identity: Identity,
     pub floor: u64,
     pub era: u64,
+    /// Seconds of the store's time when it was last written down.
+    pub time: u64,
+    /// The longest that what runs may take; `None` where nobody has written it down.
+    pub max_execution: Option<Duration>,
     pub marks: HashMap<ResourceKey, Epochs>,
+    pub at_work: AtWork,
     /// `None` after anything but an orderly end.
     pub clean_stop: Option<CleanStop>,
+}
+
+/// On which keys something may be at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AtWork {
+    /// The store is new; there may have been another guard.
+    NewStore,
+    /// A build kept it that does not write it down.
+    NotListed,
+    Keys(Vec<ResourceKey>),
+}
+
+/// What a part of the store takes up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    pub entries: u64,
+    pub bytes: u64,
 }
 
 /// What only memory knows, written down at an orderly end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanStop {
+    /// Read only: written one by one before, see [`Change::Whole`]. A store of format 1 has them in here.
+    #[serde(default, skip_serializing)]
     pub marks: Vec<WholeMarks>,
     pub doubts: Vec<OpenDoubt>,
     /// What was left of the quarantine after the stop before.

@@ -10,7 +10,7 @@ use super::{
     Guard, Refusals, Stale,
     operation::{Operation, State},
     refused::Refused,
-    register::Claim,
+    register::{Claim, Open},
 };
 use crate::{
     refusal::Refusal,
@@ -75,11 +75,12 @@ impl Guard {
     pub fn raised(&self, claim: &Claim, operation: Option<&Operation>) -> Result<Raised, Refused> {
         let now = self.now();
         let state = self.lock();
-        let mine = |keys: &[ResourceKey]| keys.iter().any(|key| claim.keys.contains(key));
-        let in_flight = state.register.open_dispatches().into_iter().filter(|open| mine(&open.keys));
-        let in_flight = in_flight.map(|open| format!("{} {}", open.token, listed(&open.keys))).collect();
-        let in_doubt = state.register.open_doubts(now).into_iter().filter(|doubt| mine(&doubt.keys));
-        let in_doubt = in_doubt.map(|doubt| format!("{} {}", doubt.token, listed(&doubt.keys))).collect();
+        let open = state.register.open_on(&claim.keys, now);
+        let (in_flight, in_doubt): (Vec<_>, Vec<_>) = open.into_iter().partition(|open| open.until.is_none());
+        let told = |open: Vec<&Open>| {
+            open.into_iter().map(|open| format!("{} {}", open.token, listed(&open.keys))).collect()
+        };
+        let (in_flight, in_doubt) = (told(in_flight), told(in_doubt));
         let running = operation.is_some_and(|operation| state.underway.is_reserved(&operation.id));
         drop(state);
         let known = match operation {

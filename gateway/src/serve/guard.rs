@@ -139,7 +139,9 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
             () = stop(&mut signals, certificates.as_deref()) => Ok(()),
             () = asked_to_end.cancelled() => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
+            // Its failures are those of the store, which are seen above.
             () = keep_tidy(&guard) => Ok(()),
+            () = keep_resting(&guard) => Ok(()),
             () = refresh(tickets.as_deref()) => Ok(()),
         }
     })?;
@@ -183,11 +185,11 @@ fn open(
         None => Redb::open(path)?,
         Some(init) => Redb::init(path, &identity(&init.ensemble), init.floor)?,
     });
-    let remembered = store.load()?;
+    let remembered = store.load(plan.max_execution)?;
     let (committer, thread) = Committer::start(store.clone(), metrics.guard())?;
     let instance = Guid::new(&SystemRandomness).to_string();
     let guard = Guard::new(plan, &remembered, store, committer, clock.clone(), instance, metrics.guard());
-    let quarantine = guard.quarantine().map(|until| until.since(guard.now()));
+    let quarantine = guard.quarantine().map(|closed| (closed.scope, closed.until.since(guard.now())));
     info!(
         store = remembered.identity.store,
         ensemble = remembered.identity.ensemble,
@@ -236,9 +238,21 @@ async fn refresh(tickets: Option<&Verifier>) {
 async fn keep_tidy(guard: &Guard) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        guard.sweep();
+        if guard.sweep().await.is_err() {
+            return std::future::pending().await;
+        }
     }
 }
 
 /// How often what nobody needs is looked for.
 const SWEEP: Duration = Duration::from_secs(10);
+
+async fn keep_resting(guard: &Guard) {
+    loop {
+        tokio::time::sleep(REST).await;
+        guard.rest();
+    }
+}
+
+/// How often the store is told of keys that have come to rest.
+const REST: Duration = Duration::from_millis(100);

@@ -24,7 +24,7 @@ pub enum NotBumped {
     )]
     TooHigh(u64),
     #[error(
-        "--at-least {at_least} is more than 2^40 above {known}, the highest that is known here: if it is no mistake, \
+        "--at-least {at_least} is more than 2^48 above {known}, the highest that is known here: if it is no mistake, \
          repeat with `--force`"
     )]
     Far { at_least: u64, known: u64 },

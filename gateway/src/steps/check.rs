@@ -26,8 +26,8 @@ use crate::{
         Guard,
         admit::Patience,
         doubt::Running,
-        journal::{Answered, Found, Reserved, Wanted},
-        operation::{Entry, Kept, Resolution},
+        journal::{Answered, Found, Reserved, Taken, Wanted},
+        operation::{Entry, Kept, OperationId, Resolution},
         refused::Refused,
     },
     lock::tenure::Dispatch,
@@ -153,7 +153,7 @@ impl<N: Network> Checking<N> {
         let may_still_run = self.guard.may_still_run(entry);
         match probe::ask(&self.pool, &self.fleet, question, entry).await {
             Verdict::Done => {
-                self.guard.over(entry.token, "probe");
+                self.guard.over(&entry.keys, entry.token, "probe");
                 reserved.resolve_done(entry, Resolution::Probe).await?;
                 Ok(None)
             }
@@ -169,17 +169,22 @@ impl<N: Network> Checking<N> {
 impl<N: Network> Checking<N> {
     /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
     /// where the upstream says that it is done.
-    async fn find_out(self, reference: String) {
+    async fn find_out(self, id: OperationId) {
         let Some(question) = self.guard.rules.journal.probe.clone() else { return };
         for pause in probe::pauses(self.guard.rules.max_execution) {
             tokio::time::sleep(pause).await;
-            // Somebody else has it in hand, or it is known by now.
-            let Ok(Some((reserved, entry))) = self.guard.take_unfinished(&reference) else { return };
+            let (reserved, entry) = match self.guard.take_unfinished(id) {
+                Ok(Taken::Yours(reserved, entry)) => (reserved, entry),
+                // A repeat asks the same at this moment; its client may go before it has an answer.
+                Ok(Taken::InHand) => continue,
+                Ok(Taken::Settled) | Err(_) => return,
+            };
             if probe::ask(&self.pool, &self.fleet, &question, &entry).await != Verdict::Done {
                 continue;
             }
-            self.guard.over(entry.token, "probe");
+            self.guard.over(&entry.keys, entry.token, "probe");
             if let Err(refused) = reserved.resolve_done(&entry, Resolution::Probe).await {
+                let reference = id.reference();
                 error!(reference, why = %refused, "the answer of a probe was not recorded");
             }
             return;
@@ -268,8 +273,8 @@ impl<N: Network> InFlight<N> {
     fn in_doubt(self, last: Boot) {
         warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
         self.running.doubtful(last);
-        if let Some(reference) = self.running.operation() {
-            tokio::task::spawn_local(self.checking.find_out(reference));
+        if let Some(id) = self.running.operation() {
+            tokio::task::spawn_local(self.checking.find_out(id));
         }
     }
 

@@ -11,12 +11,14 @@ pub(super) fn journal(guard: &mut Block) -> Option<Journal> {
     guard.inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
         let max_body = block.value("store_body", stored);
+        let most = block.value("max_size", scalar::size);
         let final_statuses = block.values("final", final_status);
         let asked = block.is_present("probe");
         let probe = block.inner("probe", |block| asked.then(|| probe::probe(block)).flatten()).flatten();
         (asked == probe.is_some()).then(|| Journal {
             keep: keep.unwrap_or(Once::KEEP),
             max_body: max_body.unwrap_or(64 << 10),
+            most: most.map_or(1 << 30, |most| u64::try_from(most).unwrap_or(u64::MAX)),
             final_statuses: final_statuses.unwrap_or_default(),
             probe,
         })

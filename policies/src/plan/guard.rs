@@ -60,6 +60,8 @@ pub struct Journal {
     pub keep: Duration,
     /// Bytes of an answer's body that are kept for a replay; 0 keeps none. Default 64 KiB.
     pub max_body: usize,
+    /// Bytes that all of it may take up; beyond, new operations are refused. Default 1 GiB.
+    pub most: u64,
     /// Statuses of 500 and more that say for certain how the operation ended.
     pub final_statuses: Vec<u16>,
     /// How to ask the upstream what became of an operation.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
 
 use super::{SHORT, families::Families};
-use crate::refusal::Reason;
+use crate::{guard::store::Taken, refusal::Reason};
 
 /// The series of a guard.
 #[derive(Clone)]
@@ -18,6 +18,11 @@ pub struct GuardMetrics {
     store_seconds: HistogramVec,
     store_errors: IntCounterVec,
     store_keys: IntGauge,
+    at_work: IntGauge,
+    quarantined: IntGauge,
+    journal_entries: IntGauge,
+    journal_bytes: IntGauge,
+    journal_most: IntGauge,
     operations: IntCounterVec,
 }
 
@@ -42,6 +47,17 @@ impl GuardMetrics {
             )),
             store_errors: counters("guard_store_errors_total", "Failures of the store.", "op"),
             store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
+            at_work: gauge(
+                "guard_keys_at_work",
+                "Keys that would be in quarantine after an unclean stop at this moment.",
+            ),
+            quarantined: gauge(
+                "guard_keys_in_quarantine",
+                "Keys that an earlier guard may have at work; all that are remembered where nobody knows which.",
+            ),
+            journal_entries: gauge("guard_journal_operations", "Operations that the journal remembers."),
+            journal_bytes: gauge("guard_journal_bytes", "Bytes that the operations in the journal take up."),
+            journal_most: gauge("guard_journal_max_bytes", "Beyond so many, new operations are refused."),
             operations: counters(
                 "journal_operations_total",
                 "Operations that happen at most once, by what was written down.",
@@ -55,7 +71,9 @@ impl GuardMetrics {
     /// A series that is there before it counts is one that an alert can compare with.
     fn begin(&self) {
         let words = Reason::ALL.iter().filter(|reason| reason.is_of_a_guard()).map(|reason| reason.word());
-        for decision in ["admit", "admit_new_tenure", "recovered", "bypass"].into_iter().chain(words) {
+        for decision in
+            ["admit", "admit_new_tenure", "recovered", "bypass", "journal-full"].into_iter().chain(words)
+        {
             self.decisions.with_label_values(&[decision]);
         }
         for op in ["read", "commit"] {
@@ -97,6 +115,21 @@ impl GuardMetrics {
 
     pub fn store_keys(&self, keys: usize) {
         self.store_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn at_work(&self, keys: usize) {
+        self.at_work.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn quarantined(&self, keys: usize) {
+        self.quarantined.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn journal(&self, taken: Taken, most: u64) {
+        let gauge = |gauge: &IntGauge, value| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge(&self.journal_entries, taken.entries);
+        gauge(&self.journal_bytes, taken.bytes);
+        gauge(&self.journal_most, most);
     }
 
     pub fn operation(&self, state: &'static str) {

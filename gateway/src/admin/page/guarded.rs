@@ -15,7 +15,7 @@ use super::{
 };
 use crate::admin::{
     door::Did,
-    guard::{Open, Seen},
+    guard::{Open, Seen, quarantine},
     metrics::Gathered,
     told::encoded,
 };
@@ -77,9 +77,8 @@ fn state(seen: &Seen) -> Condition {
     }
     match seen.guard.quarantine() {
         None => Condition { word: "ready", class: "good", why: None },
-        Some(until) => {
-            let left = until.since(seen.guard.now());
-            let why = format!("nothing is let in for {left:.0?} more, after an unclean stop");
+        Some(closed) => {
+            let why = quarantine(closed, seen.guard.now());
             Condition { word: "quarantine", class: "warn", why: Some(why) }
         }
     }

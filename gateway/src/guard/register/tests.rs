@@ -1,13 +1,18 @@
+mod at_work;
+
 use super::*;
-use crate::guard::store::{Epochs, Identity};
+use crate::guard::store::{AtWork, CleanStop, Epochs, Identity, OpenDoubt};
 
 fn remembered() -> Remembered {
     Remembered {
         identity: Identity { format: 1, store: "s".into(), ensemble: "e".into() },
         floor: 10,
         era: 0,
+        time: 0,
+        max_execution: None,
         marks: HashMap::new(),
-        clean_stop: Some(crate::guard::store::CleanStop::default()),
+        at_work: AtWork::Keys(Vec::new()),
+        clean_stop: Some(CleanStop::default()),
     }
 }
 
@@ -31,13 +36,31 @@ fn read(epoch: u64) -> Claim {
 }
 
 fn register() -> Register {
-    Register::new(&remembered(), NOW, Duration::from_secs(30))
+    Register::new(&remembered(), NOW, EXECUTION)
+}
+
+const EXECUTION: Duration = Duration::from_secs(30);
+
+fn key(name: &str) -> ResourceKey {
+    ResourceKey::parse(name).expect("a key")
+}
+
+/// What is known of the keys `a` and `b` when the process before was killed.
+fn crashed(at_work: AtWork, max_execution: Option<Duration>) -> Register {
+    let marks = ["a", "b"].map(|name| (key(name), Epochs { write: Some(20), read: None }));
+    let crashed =
+        Remembered { marks: marks.into(), at_work, max_execution, clean_stop: None, ..remembered() };
+    Register::new(&crashed, NOW, EXECUTION)
+}
+
+fn evict(register: &mut Register, idle_since: Boot, most: usize, now: Boot) -> Vec<Change> {
+    register.evict(idle_since, most, 1000, now).changes
 }
 
 fn runs(register: &mut Register, claim: &Claim) -> DispatchId {
     register.announce(claim, NOW).expect("newer");
     match register.settle(claim, NOW).expect("the newest") {
-        Settled::Running(id) => id,
+        Settled::Running { id, .. } => id,
         Settled::Wait { .. } => panic!("nothing is in the way"),
     }
 }
@@ -72,7 +95,7 @@ fn who_waited_is_let_in_only_if_it_is_still_exactly_the_newest() {
     register.announce(&third, NOW).expect("newer");
     register.end(&old, running, Ended::Known, NOW);
     assert!(matches!(register.settle(&second, NOW), Err(Refused::Stale { .. })));
-    assert!(matches!(register.settle(&third, NOW), Ok(Settled::Running(_))));
+    assert!(matches!(register.settle(&third, NOW), Ok(Settled::Running { .. })));
 }
 
 #[test]
@@ -85,7 +108,7 @@ fn a_doubt_closes_the_key_for_its_own_tenure_too_until_it_is_over() {
     let next = write(20, 2);
     register.announce(&next, NOW).expect("newer");
     assert!(matches!(register.settle(&next, NOW), Ok(Settled::Wait { doubt: Some(_), .. })));
-    assert!(matches!(register.settle(&next, until), Ok(Settled::Running(_))));
+    assert!(matches!(register.settle(&next, until), Ok(Settled::Running { .. })));
 }
 
 #[test]
@@ -114,16 +137,12 @@ fn readers_run_beside_each_other_and_never_beside_a_writer() {
 
 #[test]
 fn after_an_unclean_stop_the_running_tenure_is_refused_once_and_nothing_runs_in_quarantine() {
-    let key = ResourceKey::parse("a").expect("a key");
-    let marks = HashMap::from([(key, Epochs { write: Some(20), read: None })]);
-    let crashed = Remembered { marks, clean_stop: None, ..remembered() };
-    let mut register = Register::new(&crashed, NOW, Duration::from_secs(30));
+    let mut register = crashed(AtWork::Keys(vec![key("a")]), None);
     assert!(matches!(register.announce(&write(20, 7), NOW), Err(Refused::Recovered { epoch: 20 })));
     let next = write(21, 1);
     register.announce(&next, NOW).expect("newer");
     assert!(matches!(register.settle(&next, NOW), Err(Refused::Quarantine { .. })));
-    let later = NOW + Duration::from_secs(30);
-    assert!(matches!(register.settle(&next, later), Ok(Settled::Running(_))));
+    assert!(matches!(register.settle(&next, NOW + EXECUTION), Ok(Settled::Running { .. })));
 }
 
 /// The last write was forgotten together with its key; a reader began the key anew.
@@ -134,7 +153,7 @@ fn a_key_that_a_reader_began_anew_knows_the_floor() {
     let running = runs(&mut register, &writer);
     register.end(&writer, running, Ended::Known, NOW);
     let later = NOW + Duration::from_secs(7200);
-    let changes = register.evict(NOW + Duration::from_secs(3600), usize::MAX, later);
+    let changes = evict(&mut register, NOW + Duration::from_secs(3600), usize::MAX, later);
     assert_eq!(changes.last(), Some(&Change::Floor(20)));
     assert!(matches!(register.announce(&write(20, 2), later), Err(Refused::Floor { floor: 20 })));
     register.announce(&read(25), later).expect("above the floor");
@@ -147,17 +166,16 @@ fn a_key_with_something_in_flight_or_in_doubt_is_not_forgotten() {
     let writer = write(20, 1);
     let running = runs(&mut register, &writer);
     let later = NOW + Duration::from_secs(7200);
-    assert!(register.evict(later, 0, later).is_empty());
+    assert!(evict(&mut register, later, 0, later).is_empty());
     register.end(&writer, running, Ended::InDoubt { until: later + Duration::from_secs(1) }, later);
-    assert!(register.evict(later, 0, later).is_empty());
-    assert!(!register.evict(later, 0, later + Duration::from_secs(1)).is_empty());
+    assert!(evict(&mut register, later, 0, later).is_empty());
+    assert!(!evict(&mut register, later, 0, later + Duration::from_secs(1)).is_empty());
 }
 
 #[test]
 fn a_set_moves_no_mark_unless_all_its_keys_agree() {
     let mut register = register();
     runs(&mut register, &claim("b", 30, 1, Mode::Exclusive));
-    let key = |name| ResourceKey::parse(name).expect("a key");
     let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
     assert!(matches!(register.announce(&set, NOW), Err(Refused::Stale { .. })));
     runs(&mut register, &write(24, 1));

@@ -1,0 +1,225 @@
+//! A guard that was killed comes back at once for keys that nothing was at work on, and what it has to remember bounds it.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use fencegate::guard::{
+    operation::{Entry, OperationId, State},
+    store::{Change, Redb, Store},
+};
+use fencegate_policies::key::ResourceKey;
+use fencegate_tests::{
+    client::{Answer, Outcome},
+    guard::{Beside, Dispatch, Guard, Launch, assert_refused},
+    history::{ATTEMPT, History},
+    origin::{Act, Latch, Reply},
+};
+use serde_json::json;
+
+const KEYS: u64 = 1000;
+const AT_WORK: u64 = 20;
+/// Between the two, and within the quarantine, what was not at work has to be served.
+const SOON: Duration = Duration::from_secs(1);
+const EXECUTION: Duration = Duration::from_secs(6);
+
+fn key(number: u64) -> String {
+    format!("account/{number}")
+}
+
+/// One dispatch for each key, so many at a time.
+async fn each(
+    guard: &Guard,
+    keys: impl Iterator<Item = u64>,
+    epoch: u64,
+    told: &mut Vec<(String, Option<Answer>)>,
+) {
+    let keys: Vec<u64> = keys.collect();
+    for some in keys.chunks(50) {
+        let begun: Vec<_> = some
+            .iter()
+            .map(|number| {
+                let id = format!("{epoch}-{number}");
+                let dispatch = Dispatch::new(&key(*number), epoch + number);
+                (id.clone(), guard.begin(dispatch.post("/work").field(ATTEMPT, &id)))
+            })
+            .collect();
+        for (id, pending) in begun {
+            told.push((id, Some(pending.answer().await)));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_when_that_is_over() {
+    let beside = Beside::fresh().await;
+    let launch = beside.launch().await.with("/max_execution", "6s").with("/settle", "200ms");
+    let launch = launch.with("/upstream/response_timeout", "5s").with("/send_within", "500ms");
+    let guard = launch.start().await;
+    let mut told = Vec::new();
+    for round in 1..=2 {
+        each(&guard, 0..KEYS, round * 10_000, &mut told).await;
+    }
+    let latch = Latch::default();
+    beside.origin.script("/long", (0..AT_WORK).map(|_| Act::Hold(latch.clone(), Reply::ok())));
+    let lost: Vec<_> = (0..AT_WORK)
+        .map(|number| {
+            let id = format!("long-{number}");
+            let dispatch = Dispatch::new(&key(number), 30_000 + number);
+            (id.clone(), guard.begin(dispatch.post("/long").field(ATTEMPT, &id)))
+        })
+        .collect();
+    beside.origin.request("/long", usize::try_from(AT_WORK).expect("small")).await;
+    // What has rested for a moment is not at work any more; the store is told of it lazily.
+    guard.gauge_becomes("fencegate_guard_keys_at_work", 20.0).await;
+    // All that was handed in before this is durable when it is answered.
+    let raise = Dispatch::new("another", 90_000).g(0).post("/.fencegate/v1/raise");
+    assert_eq!(guard.send(&raise).await.status, 200);
+    let last = Instant::now();
+    let launch = guard.dies().await;
+    for (id, pending) in lost {
+        told.push((id, pending.result().await.ok()));
+    }
+
+    let guard = launch.start().await;
+    let started = Instant::now();
+    let ready = guard.admin("/ready").await;
+    assert_eq!(ready.status, 200, "it serves nearly all keys");
+    let said = String::from_utf8_lossy(&ready.body).into_owned();
+    assert!(said.starts_with("ready; 20 keys were at work at an unclean stop"), "{said}");
+    // Its tenure from before the kill is refused once, as ever: nobody knows how far it had come.
+    let stale = guard.send(&Dispatch::new(&key(500), 20_500).g(2).post("/stale")).await;
+    assert_refused(&stale, "stale");
+    each(&guard, AT_WORK..KEYS, 40_000, &mut told).await;
+    let served = started.elapsed();
+    println!("{} of {KEYS} keys served {served:?} after the start", KEYS - AT_WORK);
+    assert!(told.iter().rev().take(980).all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
+    assert!(served < SOON * 3, "within a second on a machine that does nothing else: {served:?}");
+    for number in [0, AT_WORK - 1] {
+        let early = guard.send(&Dispatch::new(&key(number), 40_000 + number).post("/early")).await;
+        assert_refused(&early, "quarantine");
+        assert_eq!((early.status, early.outcome()), (503, Some(Outcome::NotDispatched)));
+    }
+    latch.let_go();
+    guard.becomes_ready().await;
+    assert!(last.elapsed() >= EXECUTION, "over after {:?}", last.elapsed());
+    each(&guard, 0..AT_WORK, 50_000, &mut told).await;
+    assert!(told.iter().rev().take(20).all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
+    assert_eq!((beside.origin.count("/stale"), beside.origin.count("/early")), (0, 0));
+    let mut history = History::of(&beside.origin.log());
+    for (id, answer) in &told {
+        history.told(id, answer.as_ref());
+    }
+    history.assert_holds();
+}
+
+/// Commits so far, by what the store has measured.
+async fn commits(guard: &Guard) -> f64 {
+    guard.metrics().await.sum("fencegate_guard_store_seconds_count", &["op=\"commit\""])
+}
+
+#[tokio::test]
+async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    let before = commits(&guard).await;
+    for dispatch in 1..=200 {
+        assert_eq!(guard.send(&Dispatch::new("a", 20).g(dispatch).post("/x")).await.status, 200);
+    }
+    let taken = commits(&guard).await - before;
+    println!("{taken} commits for 200 dispatches of one tenure");
+    // One for the tenure; a stall of this machine may be as long as a rest, and every ten seconds is written down.
+    assert!(taken <= 20.0, "{taken}");
+}
+
+#[tokio::test]
+async fn quarantine_lasts_as_long_as_what_was_sent_under_a_longer_time() {
+    let beside = Beside::fresh().await;
+    let launch = beside.launch().await.with("/max_execution", "3s").with("/send_within", "100ms");
+    let launch = launch.with("/upstream/response_timeout", "200ms").with("/settle", "100ms");
+    let guard = launch.without_rest().start().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/x")).await.status, 200);
+    let killed = Instant::now();
+    let launch = guard.dies().await.with("/max_execution", "300ms");
+    // A start in between, which is killed before that has passed, forgets nothing of it.
+    let launch = launch.start().await.dies().await;
+    let guard = launch.start().await;
+    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "quarantine");
+    guard.becomes_ready().await;
+    assert!(killed.elapsed() >= Duration::from_secs(3), "over after {:?}", killed.elapsed());
+    assert_eq!(beside.origin.count("/early"), 0);
+}
+
+#[tokio::test]
+async fn a_new_store_says_that_it_is_new() {
+    let beside = Beside::fresh().await;
+    let guard = beside.unmade().init(10).start().await;
+    let ready = guard.admin("/ready").await;
+    let said = String::from_utf8_lossy(&ready.body).into_owned();
+    assert_eq!(ready.status, 503, "{said}");
+    assert!(said.contains("the store is new") && !said.contains("unclean"), "{said}");
+    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "quarantine");
+}
+
+const UNKNOWN: u64 = 10_000;
+
+/// A store with operations that nobody knows the outcome of.
+async fn with_unknown(launch: Launch) -> Launch {
+    let launch = launch.start().await.stops().await;
+    let store = Redb::open(&launch.store()).expect("left in order");
+    let entry = |number: u64| Entry {
+        format: 1,
+        fingerprint: format!("{number:064x}"),
+        keys: vec![ResourceKey::parse(&format!("old/{number}")).expect("a key")],
+        token: Dispatch::new("old", 20 + number).token(),
+        method: "POST".into(),
+        target: "/pay".into(),
+        name: Some(format!("\"old-{number}\"")),
+        admitted: 1,
+        began: Some(1),
+        keep: 60,
+        state: State::Admitted,
+    };
+    let id = |number: u64| {
+        let mut bytes = [7; 32];
+        bytes[..8].copy_from_slice(&(number << 20).to_be_bytes());
+        OperationId::of(bytes)
+    };
+    let changes: Vec<_> = (0..UNKNOWN)
+        .map(|number| Change::Operation { id: id(number), entry: entry(number).into() })
+        .collect();
+    store.commit(&changes).expect("written");
+    launch
+}
+
+/// An outage of the service has left them, and goes on: each lost answer makes the guard ask by itself.
+#[tokio::test]
+async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
+    const DOUBTS: u64 = 20;
+    let beside = Beside::fresh().await;
+    let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
+    let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
+    let launch = with_unknown(launch).await;
+    let guard = launch.start().await;
+    beside.origin.script("/broken", (0..DOUBTS).map(|_| Act::Reset));
+    for number in 0..DOUBTS {
+        let dispatch = Dispatch::new(&format!("broken/{number}"), 50_000 + number).once(90_000 + number);
+        guard.send(&dispatch.post("/broken")).await;
+    }
+    let mut slowest = Duration::ZERO;
+    let began = Instant::now();
+    let mut served = BTreeSet::new();
+    while began.elapsed() < Duration::from_secs(2) {
+        let number = u64::try_from(served.len()).expect("small");
+        let asked = Instant::now();
+        let answer = guard.send(&Dispatch::new(&format!("other/{number}"), 60_000 + number).post("/x")).await;
+        assert_eq!(answer.status, 200);
+        slowest = slowest.max(asked.elapsed());
+        served.insert(number);
+    }
+    println!("{} served beside {UNKNOWN} unknown operations, the slowest in {slowest:?}", served.len());
+    assert!(slowest < Duration::from_millis(700), "{slowest:?}");
+    let listed = guard.told("/api/v1/operations").await;
+    assert!(listed["operations"].as_array().expect("a list").len() >= 1000);
+}

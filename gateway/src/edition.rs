@@ -1,12 +1,15 @@
 //! A plan in force, and how the next one takes its place: no request sees half of each, and a resource whose key changes
 //! its name is not worked on under both names at once.
 
-use std::{collections::HashSet, sync::Arc};
+mod kin;
+mod term;
 
-use fencegate_policies::plan::{Plan, RouteId, UpstreamId};
-use tokio::sync::watch;
-use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
+use std::sync::Arc;
 
+use fencegate_policies::plan::{Plan, UpstreamId};
+
+use self::kin::{Known, groups};
+pub use self::term::{Opening, Running, Term};
 use crate::upstream::fleet::Fleets;
 
 /// One plan as all workers serve it.
@@ -14,148 +17,70 @@ use crate::upstream::fleet::Fleets;
 pub struct Edition {
     pub plan: Arc<Plan>,
     pub fleets: Arc<Fleets>,
-    /// The fenced requests of each route, by its number.
-    running: Vec<TaskTracker>,
-    /// Fenced requests to these wait until what began under other keys is over.
-    waiting: Vec<UpstreamId>,
-    over: watch::Sender<bool>,
+    /// Where each upstream of the plan leads, by its number; behind them those of older plans to which requests are
+    /// still under way.
+    known: Vec<Known>,
 }
-
-/// A fenced request from the moment at which its plan is known until nothing of it runs any more.
-pub type Running = TaskTrackerToken;
 
 impl Edition {
     pub fn first(plan: Arc<Plan>, fleets: Arc<Fleets>) -> Arc<Self> {
-        Self::begun(plan, fleets, Vec::new())
+        let known = kin::upstreams(&plan).map(|upstream| upstream.within(Term::open())).collect();
+        Arc::new(Self { plan, fleets, known })
     }
 
-    /// The edition after `old`. `rekeyed`: routes of either plan whose requests take other locks than before.
+    /// The edition after `old`, and the terms in it that are to be opened. `rekeyed`: routes of either plan whose requests
+    /// take other locks than before.
     ///
-    /// A request that runs under an old key and one that comes under the new key may be about one resource. So fenced
-    /// requests to the upstreams of such routes wait until those that began before are over, all those of `old` that
-    /// still wait for older ones included.
-    pub fn after(old: &Arc<Self>, plan: Arc<Plan>, fleets: Arc<Fleets>, rekeyed: &[String]) -> Arc<Self> {
-        // A plan may have ten thousand routes.
-        let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
-        let of = |plan: &Plan| {
-            let routes = plan.routes.routes().iter().filter(|route| rekeyed.contains(&*route.name));
-            routes.map(|route| plan.upstream(route.upstream).name.clone()).collect::<HashSet<_>>()
-        };
-        let names = &of(&old.plan) | &of(&plan);
-        let waiting = (0..plan.upstreams.len()).map(UpstreamId);
-        let waiting = waiting.filter(|id| names.contains(&plan.upstream(*id).name)).collect();
-        Self::begun(plan, fleets, waiting)
+    /// A request that runs under an old key and one that comes under the new key may be about one resource. So a service
+    /// to which a route is rekeyed begins another term: its fenced requests wait until those of the terms before are over.
+    /// All others go on in the term in which they are, and share its count: however many plans it outlives, whoever
+    /// comes after it waits for all of it.
+    pub fn after(
+        old: &Self,
+        plan: Arc<Plan>,
+        fleets: Arc<Fleets>,
+        rekeyed: &[String],
+    ) -> (Arc<Self>, Vec<Opening>) {
+        let mut openings = Vec::new();
+        let (mut known, mut left) = (vec![None; plan.upstreams.len()], Vec::new());
+        for group in groups(old, &plan, rekeyed) {
+            if group.after.is_empty() {
+                // It may come back, under other keys, before the last of its requests is over.
+                left.extend(group.before.into_iter().filter(|gone| !gone.term.is_over()).cloned());
+                continue;
+            }
+            let term = match group.terms().as_slice() {
+                [] => Term::open(),
+                [same] if !group.is_rekeyed => (*same).clone(),
+                before => {
+                    let (term, opening) = Term::behind(before.iter().copied().cloned().collect());
+                    openings.push(opening);
+                    term
+                }
+            };
+            for (number, upstream) in group.after {
+                known[number] = Some(upstream.within(term.clone()));
+            }
+        }
+        let known = known.into_iter().map(|known| known.expect("each upstream is in one group"));
+        (Arc::new(Self { known: known.chain(left).collect(), plan, fleets }), openings)
     }
 
-    fn begun(plan: Arc<Plan>, fleets: Arc<Fleets>, waiting: Vec<UpstreamId>) -> Arc<Self> {
-        let running = plan.routes.routes().iter().map(|_| TaskTracker::new()).collect();
-        let over = watch::Sender::new(waiting.is_empty());
-        Arc::new(Self { plan, fleets, running, waiting, over })
-    }
-
-    /// To be kept for as long as anything of the request runs.
-    pub fn runs(&self, route: RouteId) -> Running {
-        self.running[route.0].token()
+    /// To be kept for as long as anything of a fenced request runs.
+    pub fn runs(&self, upstream: UpstreamId) -> Running {
+        self.known[upstream.0].term.runs()
     }
 
     /// A fenced request to `upstream` may go on at once.
     pub fn is_open(&self, upstream: UpstreamId) -> bool {
-        !self.waiting.contains(&upstream) || *self.over.borrow()
+        self.known[upstream.0].term.is_open()
     }
 
-    /// Returns when everything is over that began under other keys.
-    pub async fn opened(&self) {
-        // The sender is ours, so it does not go before us.
-        self.over.subscribe().wait_for(|over| *over).await.ok();
-    }
-
-    /// Everything is over that began under other keys.
-    pub fn open(&self) {
-        self.over.send_replace(true);
-    }
-
-    /// To be called once no worker takes a request under this edition any more. Returns when those are over of whose
-    /// routes the locks are `rekeyed`, and those that they have waited for.
-    pub async fn ended(&self, rekeyed: &[String]) {
-        self.opened().await;
-        let routes = self.plan.routes.routes().iter().zip(&self.running);
-        let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
-        for (_, running) in routes.filter(|(route, _)| rekeyed.contains(&*route.name)) {
-            running.close();
-            running.wait().await;
-        }
+    /// Returns when everything is over that began under other keys, and may be about a resource of `upstream`.
+    pub async fn opened(&self, upstream: UpstreamId) {
+        self.known[upstream.0].term.opened().await;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use fencegate_policies::file::load;
-    use futures_util::FutureExt;
-
-    use super::*;
-    use crate::admin::metrics::Metrics;
-
-    fn policy(key: &str, other: &str) -> String {
-        format!(
-            r#"version: 1
-listeners: {{public: {{address: 127.0.0.1:8080}}}}
-zookeeper: {{servers: [zk1:2181]}}
-upstreams:
-  a: {{endpoints: ["http://a:80"], fencing: upstream}}
-  b: {{endpoints: ["http://b:80"], fencing: upstream}}
-routes:
-  - {{name: pay, upstream: a, match: {{methods: [POST], path: "/pay/{{id}}"}}, fence: {{key: "{key}"}}}}
-  - {{name: book, upstream: b, match: {{methods: [POST], path: "/book/{{id}}"}}, fence: {{key: "{other}"}}}}
-"#
-        )
-    }
-
-    fn made(key: &str) -> (Arc<Plan>, Arc<Fleets>) {
-        let gateway = load(&policy(key, "book/{path.id}")).plan.expect("sound");
-        let plan = Arc::new(gateway.serving.clone());
-        let fleets = Fleets::to_look_at(&plan, Metrics::of_gateway(&gateway).endpoints());
-        (plan, fleets)
-    }
-
-    #[tokio::test]
-    async fn who_would_take_another_lock_waits_for_who_runs_under_the_old_one() {
-        let (plan, fleets) = made("pay/{path.id}");
-        let first = Edition::first(plan, fleets);
-        assert!(first.is_open(UpstreamId(0)));
-        let (pay, book) = (first.runs(RouteId(0)), first.runs(RouteId(1)));
-        let (plan, fleets) = made("order/{path.id}");
-        let rekeyed = ["pay".to_owned()];
-        let second = Edition::after(&first, plan, fleets, &rekeyed);
-        assert_eq!((second.is_open(UpstreamId(0)), second.is_open(UpstreamId(1))), (false, true));
-        let mut opening = Box::pin(first.ended(&rekeyed));
-        assert!(opening.as_mut().now_or_never().is_none(), "an old request still runs");
-        drop(book);
-        assert!(opening.as_mut().now_or_never().is_none(), "and it is not this one");
-        drop(pay);
-        opening.await;
-        second.open();
-        assert!(second.is_open(UpstreamId(0)));
-    }
-
-    #[tokio::test]
-    async fn who_comes_after_a_second_change_waits_for_both() {
-        let (plan, fleets) = made("a/{path.id}");
-        let first = Edition::first(plan, fleets);
-        let oldest = first.runs(RouteId(0));
-        let rekeyed = ["pay".to_owned()];
-        let (plan, fleets) = made("b/{path.id}");
-        let second = Edition::after(&first, plan, fleets, &rekeyed);
-        let (plan, fleets) = made("c/{path.id}");
-        let third = Edition::after(&second, plan, fleets, &rekeyed);
-        let mut opening = Box::pin(second.ended(&rekeyed));
-        assert!(
-            opening.as_mut().now_or_never().is_none(),
-            "nobody runs under the second, but under the first"
-        );
-        drop(oldest);
-        first.ended(&rekeyed).await;
-        second.open();
-        opening.await;
-        assert!(!third.is_open(UpstreamId(0)));
-    }
-}
+mod tests;

@@ -1,6 +1,8 @@
 //! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
 //! Only here do refusals become responses, and only here are answers stamped.
 
+mod entrance;
+
 use std::{
     cell::RefCell, convert::Infallible, fmt::Write as _, future::Future, pin::Pin, rc::Rc, time::Duration,
     time::Instant,
@@ -16,6 +18,8 @@ use hyper::{
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use self::entrance::Entering;
+pub use self::entrance::Entrance;
 use crate::{
     access::{Audience, Entry},
     admin::metrics::{RouteMetrics, WorkerMetrics},
@@ -51,6 +55,7 @@ pub struct Desk {
     steps: Rc<dyn Steps>,
     metrics: Rc<WorkerMetrics>,
     audience: Option<Rc<Audience>>,
+    entering: Rc<Entering>,
 }
 
 /// Who answers.
@@ -65,7 +70,7 @@ pub enum Role {
 
 impl Desk {
     pub fn new(steps: impl Serve<Arrived>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { steps: Rc::new(steps), metrics, audience: None }
+        Self { steps: Rc::new(steps), metrics, audience: None, entering: Rc::default() }
     }
 
     /// Tells of each request.
@@ -81,9 +86,11 @@ impl Front {
         Self { desk: Rc::new(RefCell::new(desk)), role, drain: Rc::new(drain) }
     }
 
-    /// From the next request on; what has begun goes on where it is.
-    pub fn turn_to(&self, desk: Desk) {
-        self.desk.replace(desk);
+    /// From the next request on; what has begun goes on where it is. What this returns is done when every request that
+    /// has looked the old desk up is counted under its plan.
+    pub fn turn_to(&self, desk: Desk) -> impl Future<Output = ()> + use<> {
+        let Desk { entering, .. } = self.desk.replace(desk);
+        async move { entering.nobody().await }
     }
 
     /// `pause`: how long a client may let us wait for a piece of a request's body.
@@ -116,7 +123,9 @@ impl Service<Request<Incoming>> for Facing {
     type Future = Answered;
 
     fn call(&self, request: Request<Incoming>) -> Answered {
-        let Desk { steps, metrics, audience } = self.front.desk.borrow().clone();
+        // In one step: whoever is not counted here has not seen this desk.
+        let Desk { steps, metrics, audience, entering } = self.front.desk.borrow().clone();
+        let entrance = entering.enter();
         let (exchange, answering) = self.course.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         steps.answer(Asked {
@@ -128,6 +137,7 @@ impl Service<Request<Incoming>> for Facing {
             drain: self.front.drain.clone(),
             exchange,
             answering,
+            entrance,
         })
     }
 }
@@ -145,6 +155,7 @@ struct Asked {
     drain: Rc<CancellationToken>,
     exchange: Rc<Exchange>,
     answering: Answering,
+    entrance: Entrance,
 }
 
 /// All steps behind one pointer. Their type names each of them within the one before; what serves connections would be
@@ -155,15 +166,18 @@ trait Steps {
 
 impl<S: Serve<Arrived>> Steps for S {
     fn answer(self: Rc<Self>, asked: Asked) -> Answered {
-        let Asked { http, peer, metrics, audience, role, drain, exchange, answering } = asked;
+        let Asked { http, peer, metrics, audience, role, drain, exchange, answering, entrance } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
             notes.of_gateways.set(role == Role::Holder);
+            notes.entrance.replace(Some(entrance));
             let begin = |audience| Entry::begin(audience, http.method(), http.uri(), &peer, &notes);
             let entry = audience.as_ref().map(begin);
             let visit = Visit::begin(metrics, notes.clone(), role, entry);
-            let answer = self.serve(Arrived { http, notes, peer }).await;
+            let answer = self.serve(Arrived { http, notes: notes.clone(), peer }).await;
+            // Of one that came to no route; its answer may be long on its way.
+            notes.entrance.take();
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             let (mut reply, entry) = visit.end(answer);
@@ -322,3 +336,6 @@ fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Opti
     }
     headers.insert(FENCING_OUTCOME, ascii(value.as_bytes()));
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,7 @@ use crate::{
     admin::metrics::{Counted, Holding},
     body::Body,
     edition::Running,
+    front::Entrance,
     guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
     lock::tenure::{Dispatch, Tenure},
     peer::Peer,
@@ -318,6 +319,8 @@ pub enum Replayed {
 /// What the steps leave behind for the answer, the log and the metrics.
 #[derive(Default)]
 pub struct Notes {
+    /// Until the request is counted under its plan.
+    pub entrance: RefCell<Option<Entrance>>,
     pub route: Cell<Option<RouteId>>,
     /// Counts the exchange as in flight on its worker.
     pub permit: OnceCell<Rc<Permit>>,

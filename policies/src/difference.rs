@@ -55,6 +55,13 @@ impl Difference {
         }
     }
 
+    /// The same, told by a process that was started with `started`: whatever the files in between said, that is what it
+    /// still uses of what needs a restart.
+    #[must_use]
+    pub fn since(self, started: &Gateway, new: &Gateway) -> Self {
+        Self { restart: restart(started, new), ..self }
+    }
+
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -80,7 +87,7 @@ fn settings(before: &Plan, after: &Plan, reordered: bool) -> Vec<String> {
     };
     let (old, new) = (&before.listener, &after.listener);
     let fields = [
-        ("listeners", old == new),
+        ("listeners", *old == old.taken_over(new)),
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("order of routes", !reordered),
@@ -130,7 +137,7 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
     let (before, after) = (&old.serving, &new.serving);
     let fields = [
         ("name", before.name == after.name),
-        ("listeners", !before.listener.needs_restart(&after.listener)),
+        ("listeners", before.listener.taken_over(&after.listener) == after.listener),
         ("admin", before.admin == after.admin),
         ("zookeeper", old.zookeeper == new.zookeeper),
         ("peer", old.peer == new.peer),
@@ -267,10 +274,19 @@ routes:
             difference(&[("http://b:80", "http://c:80"), ("zk1:2181", "zk2:2181"), (":8080", ":8081")]);
         let expected = Difference {
             upstreams: names(&["b"]),
-            settings: names(&["listeners"]),
             restart: names(&["listeners", "zookeeper"]),
             ..Difference::default()
         };
         assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_told_by_what_is_in_use() {
+        let (started, other) = (plan(&[]), plan(&[(":8080", ":8081")]));
+        let there = Difference::between(&started, &other).since(&started, &other);
+        assert_eq!(there.restart, names(&["listeners"]));
+        let still = Difference::between(&other, &other).since(&started, &other);
+        assert_eq!(still.restart, names(&["listeners"]));
+        assert!(Difference::between(&other, &started).since(&started, &started).is_empty());
     }
 }

@@ -93,9 +93,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Something differs that an open socket cannot change.
-    pub fn needs_restart(&self, new: &Self) -> bool {
-        let taken_over = Self {
+    /// What becomes of it with a new plan: all of that but what an open socket cannot change.
+    #[must_use]
+    pub fn taken_over(&self, new: &Self) -> Self {
+        Self {
             name: self.name.clone(),
             address: self.address,
             protocols: self.protocols,
@@ -103,8 +104,7 @@ impl Listener {
             proxy_protocol: self.proxy_protocol,
             limits: Limits { connections: self.limits.connections, ..new.limits.clone() },
             ..new.clone()
-        };
-        taken_over != *new
+        }
     }
 }
 

@@ -2,3 +2,4 @@
 
 mod given_up;
 mod guard_memory;
+mod new_keys;

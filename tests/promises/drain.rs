@@ -1,6 +1,12 @@
 //! A gateway that is told to stop finishes what is in flight, refuses the rest, and leaves nothing behind.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
@@ -8,7 +14,10 @@ use fencegate_tests::{
     gateway::Gateway,
     patience::QUIET,
     site::Site,
+    zookeeper::{OwnZooKeeper, last_zxid},
 };
+use serde_json::json;
+use tokio::task::JoinSet;
 
 #[tokio::test]
 async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
@@ -80,4 +89,43 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
     let gap = site.origin.request("/pay/7", 2).await.arrived - exited;
     assert!(gap > Duration::from_millis(1200), "handed on after {gap:?}");
     latch.let_go();
+}
+
+/// Closing a session is one transaction, however many keys it keeps.
+#[tokio::test]
+async fn a_gateway_that_keeps_many_idle_keys_gives_all_of_them_back_at_once() {
+    const KEYS: usize = 2000;
+    const CLIENTS: usize = 16;
+    let zookeeper = OwnZooKeeper::start();
+    let site = Site::at(zookeeper.server.address()).await;
+    let policy = site
+        .policy("gw-1")
+        .with("/zookeeper/session_timeout", "20s")
+        .with("/defaults/hold", json!({"mode": "cached", "linger": "9m"}));
+    let gateway = Gateway::start(&policy).await;
+    let (public, next) = (gateway.public, Arc::<AtomicUsize>::default());
+    let client = |next: Arc<AtomicUsize>| async move {
+        let mut connection = Client::connect(public).await.expect("listens");
+        loop {
+            let key = next.fetch_add(1, Ordering::Relaxed);
+            if key >= KEYS {
+                return;
+            }
+            let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+    };
+    let mut clients: JoinSet<_> = (0..CLIENTS).map(|_| client(next.clone())).collect();
+    while let Some(client) = clients.join_next().await {
+        client.expect("every request is answered with 200");
+    }
+    let tree = site.tree().await;
+    assert_eq!(tree.locks().await.len(), KEYS, "not exercised");
+    let before = last_zxid(site.zookeeper).await;
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    let writes = last_zxid(site.zookeeper).await - before;
+    assert_eq!(tree.locks().await, [""; 0]);
+    // Heartbeats go on meanwhile.
+    assert!(writes < KEYS as u64 / 10, "{writes} transactions");
 }

@@ -100,7 +100,6 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
     let one = site.pausing(&site.unswept("gw-1"), "after_create_sent", PAUSE).await;
     let two = Gateway::start(&site.unswept("gw-2")).await;
     let tree = site.tree().await;
-    // From here on the key has a parent, so that the create in question succeeds.
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
     tree.locks_become("none left", <[String]>::is_empty).await;
 

@@ -27,7 +27,6 @@ async fn a_lock_node_whose_creation_was_answered_to_nobody_is_found_and_used() {
     let tree = site.tree().await;
     let policy = policy_through(&site, &link).await;
     let gateway = site.pausing(&policy, "after_create_sent", Duration::from_millis(300)).await;
-    // From here on the key has a parent, so that the create in question succeeds.
     let other = site.gateway("gw-2").await;
     assert_eq!(other.send(&Ask::post("/pay/7")).await.status, 200);
     tree.locks_become("none left", <[String]>::is_empty).await;

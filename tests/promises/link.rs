@@ -37,7 +37,6 @@ impl Pair {
         Self::with(|policy| policy.with("/defaults/hold", hold)).await
     }
 
-    /// From here on the key `7` has a parent, so that its next node takes a plain create.
     async fn with(change: impl FnOnce(Policy) -> Policy) -> Self {
         let site = Site::fresh().await;
         let link = FaultyLink::to(site.zookeeper).await;

@@ -59,6 +59,8 @@ mod once_zookeeper;
 mod outcome;
 mod overslept;
 mod pace;
+mod panicked;
+mod parents;
 mod paused;
 mod peer_listener;
 mod policies;

@@ -193,9 +193,9 @@ async fn an_admission_whose_answer_is_lost_is_sent_once() {
         let servers = json!([link.address().to_string()]);
         let policy = once(site.unswept("gw-1").with("/zookeeper/servers", servers));
         let gateway = Gateway::start(&policy).await;
-        // From here on key and operation have their parents, and the next transaction is the one in question.
+        // From here on the operation has its parent, and the next transaction is the one in question.
         assert_eq!(gateway.send(&pay(&before)).await.status, 200);
-        let sprung = link.trap(Operation::Multi, fate.clone());
+        let sprung = link.trap(Operation::Admission, fate.clone());
         let asked = gateway.begin(pay(&name));
         sprung.happened().await;
         if matches!(fate, Fate::Vanishes) {
@@ -275,7 +275,7 @@ async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothi
     let gateway = Gateway::start(&once(site.unswept("gw-1").with("/zookeeper/servers", servers))).await;
     assert_eq!(gateway.send(&pay(&before)).await.status, 200);
     let latch = Latch::default();
-    let sprung = link.trap(Operation::Multi, Fate::AnswerHeld(latch.clone()));
+    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(latch.clone()));
     let asked = gateway.begin(pay(&name));
     sprung.happened().await;
     asked.hang_up();

@@ -158,6 +158,58 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     by_account(History::of(&log)).assert_holds();
 }
 
+/// Whatever was taken over before it, and whatever is after it: who runs under the old key is waited for.
+#[tokio::test]
+async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let_anybody_in() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "old"));
+    site.origin.request("/pay/7", 1).await;
+    let policy = |key: &str, queue: usize| {
+        let policy = site.policy("gw-1").with("/routes/0/fence/key", key);
+        policy.with("/routes/0/fence/queue", queue)
+    };
+    for policy in [
+        policy("account/{path.account}", 41),
+        policy("konto/{path.account}", 41),
+        policy("konto/{path.account}", 42),
+    ] {
+        gateway.rewrite(&policy);
+        assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    }
+    let new = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "new"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "worked on under both keys");
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(new.answer().await.status, 200);
+    by_account(History::of(&site.origin.log())).assert_holds();
+}
+
+/// What is not in use is told as often as somebody asks, and no longer than that.
+#[tokio::test]
+async fn a_change_that_needs_a_restart_is_told_until_it_is_taken_back() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1");
+    let gateway = Gateway::start(&policy).await;
+    let restart = async |policy: &Policy| {
+        gateway.rewrite(policy);
+        let (code, report) = gateway.reload(&[]).await;
+        assert_eq!(code, Some(0), "{report}");
+        assert_eq!(report["difference"]["settings"], json!([]), "{report}");
+        (report["result"].clone(), report["difference"]["restart"].clone())
+    };
+    let other = policy
+        .clone()
+        .with("/zookeeper/session_timeout", "3s")
+        .with("/listeners/public/protocols", json!(["http1"]));
+    assert_eq!(restart(&other).await, (json!("applied"), json!(["listeners", "zookeeper"])));
+    assert_eq!(restart(&other).await, (json!("unchanged"), json!(["listeners", "zookeeper"])));
+    assert_eq!(restart(&policy).await.1, json!([]), "what it was started with");
+    assert_eq!(restart(&policy).await, (json!("unchanged"), json!([])));
+}
+
 /// Looking on refuses nothing; but what is told to stop takes nothing on.
 #[tokio::test]
 async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_last_plan() {

@@ -2,9 +2,11 @@
 //!
 //! The judge sees tenures as a request and a guard would; only the janitor's log is read from inside.
 
+mod bound;
 mod chronicle;
 mod gateway;
 mod judge;
+mod refused;
 mod storm;
 mod world;
 

@@ -1,6 +1,7 @@
 //! The way from one gateway to ZooKeeper, message by message: slow, cut, silent in either direction, or wrong at
 //! exactly one operation.
 
+mod operation;
 mod pass;
 #[cfg(test)]
 mod tests;
@@ -57,10 +58,14 @@ enum State {
 /// What is done to a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
+    /// Alone, or with the parent that it is the first node of.
     Create,
+    /// Alone, or with the parent that it was the last node of.
     Delete,
-    /// A transaction: the first node of a key, a set's nodes, or a yield.
+    /// A transaction that makes one: the first node of a key, a set's nodes, or a yield.
     Multi,
+    /// A transaction that asks whether it is there.
+    Admission,
     /// What writes to `meta`.
     Era,
 }
@@ -193,8 +198,8 @@ impl Shared {
 
     /// The trap that this message springs.
     fn sprung_by(&self, message: &[u8]) -> Option<Trap> {
-        let operation = Operation::of(message)?;
-        self.trap().take_if(|trap| trap.operation == operation)
+        let does = Operation::of(message);
+        self.trap().take_if(|trap| does.contains(&trap.operation))
     }
 
     fn passes(&self, lost_in: State) -> bool {

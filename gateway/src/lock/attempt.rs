@@ -11,13 +11,14 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
+use futures_util::future::OptionFuture;
 
 use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout,
     registry::Registered,
     rotate::Full,
-    site::{CREATE_ROUNDS, Node, Site, refused},
+    site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
 use crate::{
     failpoint,
@@ -39,29 +40,36 @@ pub struct Attempt<L: Link> {
     only: OnceCell<String>,
     /// Its nodes say whose they are.
     signed: bool,
-    _registered: Registered<L>,
+    registered: Registered<L>,
 }
 
 impl<L: Link> Attempt<L> {
     /// Before any node is made the attempt is entered in the session's registry; that may wait for room.
     pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Result<Self, NotGranted> {
-        let registered = Registered::enter(live, live.paths.lock(key).len()).await?;
-        let site = Site::new(live.clone(), key, registered.guid, mode);
-        Ok(Self {
-            site,
+        Ok(Self::of(Registered::enter(live, [live.paths.lock(key).len()]).await?, live, key, mode))
+    }
+
+    /// Another one for the same key, whose node takes the place of this one's, and needs no room of its own.
+    pub fn succeed(&self, key: &ResourceKey, mode: Mode) -> Self {
+        Self::of(self.registered.succeed(), &self.site.live, key, mode)
+    }
+
+    fn of(registered: Registered<L>, live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Self {
+        Self {
+            site: Site::new(live.clone(), key, registered.guid, mode),
             may_exist: Cell::new(false),
             before: OnceCell::new(),
             only: OnceCell::new(),
             signed: false,
-            _registered: registered,
-        })
+            registered,
+        }
     }
 
     /// Of a tenure that is kept for others: its nodes say which gateway that is, if others can reach it and it is
     /// alone in holding.
-    pub fn signed(self) -> Self {
-        let signed = self.site.mode == Mode::Exclusive;
-        Self { signed, ..self }
+    pub fn signed(mut self) -> Self {
+        self.signed = self.site.mode == Mode::Exclusive;
+        self
     }
 
     fn says(&self) -> &[u8] {
@@ -110,41 +118,55 @@ impl<L: Link> Attempt<L> {
         Ok(Grant { epoch, sequence, evidence, nodes: [self.site.path(&node.name)].into(), contended })
     }
 
-    /// Makes the node, once, and lists its siblings behind it: one round trip when the parent exists.
+    /// Makes the node, once, and lists its siblings behind it: one round trip where we are right about the parent.
     async fn create(&self) -> Result<(Node, Vec<String>), NotGranted> {
-        let Site { live, parent, .. } = &self.site;
-        for _ in 0..CREATE_ROUNDS {
-            self.sending();
-            let requested = self.site.requested();
-            let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
-            let list = live.link.children(parent);
-            failpoint::pass("after_create_sent");
-            let (created, children) = tokio::join!(create, list);
-            let found = match created {
-                Ok(Created { seen, sequence }) => {
-                    let name = format!("{}{sequence:010}", layout::requested(self.site.guid, self.site.mode));
-                    let name = self.only.get_or_init(|| name).clone();
-                    let children = match children {
-                        Ok(children) => children,
-                        Err(_) => self.site.list().await?,
-                    };
-                    Some((Node { name, seen }, children))
-                }
-                Err(Fault::NoNode) => {
-                    self.may_exist.set(false);
-                    self.create_with_parent().await?
-                }
-                Err(Fault::Ambiguous(_)) => self.site.recover().await?,
-                Err(fault) => {
-                    self.may_exist.set(false);
-                    return Err(refused(fault));
-                }
+        let parents = &self.site.live.registry.parents;
+        for round in 0..CREATE_ROUNDS {
+            let found = if round >= PATIENT_ROUNDS || parents.expects(&self.site.parent) {
+                self.create_below(round).await?
+            } else {
+                self.create_with_parent().await?
             };
             if let Some(found) = found {
+                self.site.saw(&found.1);
                 return Ok(found);
             }
         }
         Err(NotGranted::Service("the lock node could not be made: its parent came and went".into()))
+    }
+
+    /// Below a parent that somebody else has made. `None`: it is not there, or was not; begin again.
+    async fn create_below(&self, round: usize) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
+        let Site { live, parent, .. } = &self.site;
+        self.sending();
+        let requested = self.site.requested();
+        let above = (round >= PATIENT_ROUNDS).then(|| live.link.create(parent, b"", Kind::Container));
+        let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
+        let list = live.link.children(parent);
+        failpoint::pass("after_create_sent");
+        // Whether there was one already says the node's own answer.
+        let (_, created, children) = tokio::join!(OptionFuture::from(above), create, list);
+        match created {
+            Ok(Created { seen, sequence }) => {
+                let name = format!("{}{sequence:010}", layout::requested(self.site.guid, self.site.mode));
+                let name = self.only.get_or_init(|| name).clone();
+                let children = match children {
+                    Ok(children) => children,
+                    Err(_) => self.site.list().await?,
+                };
+                Ok(Some((Node { name, seen }, children)))
+            }
+            Err(Fault::NoNode) => {
+                self.may_exist.set(false);
+                live.registry.parents.is_gone(parent);
+                Ok(None)
+            }
+            Err(Fault::Ambiguous(_)) => self.site.recover().await,
+            Err(fault) => {
+                self.may_exist.set(false);
+                Err(refused(fault))
+            }
+        }
     }
 
     /// The key's first contender makes the parent as well. `None`: somebody else was faster, or the shard is missing
@@ -161,6 +183,7 @@ impl<L: Link> Attempt<L> {
         let made = live.link.commit(&steps);
         // Servers before 3.9 answer a create inside a transaction without its czxid: read it behind.
         let (seen, list) = (live.link.seen(&path), live.link.children(parent));
+        failpoint::pass("after_create_sent");
         let (made, seen, children) = tokio::join!(made, seen, list);
         match (made, seen, children) {
             (Ok(_), Ok(Some(seen)), Ok(children)) => {
@@ -171,7 +194,10 @@ impl<L: Link> Attempt<L> {
             (Err(Failed { fault, .. }), ..) => {
                 self.may_exist.set(false);
                 match fault {
-                    Fault::NodeExists => Ok(None),
+                    Fault::NodeExists => {
+                        live.registry.parents.is_there(parent);
+                        Ok(None)
+                    }
                     Fault::NoNode => self.site.create_shard().await.map(|()| None),
                     fault => Err(refused(fault)),
                 }
@@ -204,6 +230,7 @@ impl<L: Link> Attempt<L> {
         match tokio::join!(seen, children) {
             (Ok(Some(seen)), Ok(children)) => {
                 old.may_exist.set(false);
+                self.site.saw(&children);
                 let name = self.only.get_or_init(|| name.to_owned()).clone();
                 Ok(Some((Node { name, seen }, children)))
             }
@@ -237,5 +264,14 @@ impl<L: Link> Attempt<L> {
             None => self.site.purge().await,
         }
         self.may_exist.set(false);
+    }
+}
+
+impl<L: Link> Drop for Attempt<L> {
+    fn drop(&mut self) {
+        if self.may_exist.get() {
+            // Not cleared: it may still hold, and to give it on would be to guess that it does not.
+            self.registered.stays();
+        }
     }
 }

@@ -1,20 +1,22 @@
 //! Works for one key, as long as anybody here wants it: gets the lock, keeps it for the next ones, gives it up in time.
 
-use std::{rc::Rc, sync::Arc};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
+    caught::{FAILED, caught},
     ended::{Cause, Ended},
     grant::{Caller, Grant, NotGranted, Stop},
     layout::{self, Place},
     queue::Due,
-    site::AGAIN,
+    site::{AGAIN, PAUSE},
     slot::{Slot, Table, Wanted},
 };
 use crate::{
+    failpoint,
     peers::Way,
     session::{
         link::{Fault, Link},
@@ -23,26 +25,87 @@ use crate::{
 };
 
 /// Runs until nobody wants the key any more.
+///
+/// Should we panic, what is held is kept until nothing is in flight under it, and only then given back: whoever works
+/// under it knows nothing of us. Who waits is refused, and whoever comes next is served as ever.
 pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Current<L>>) {
-    let mut held: Option<Attempt<L>> = None;
+    let nodes = Nodes::default();
+    while caught(work(&slot, &table, &current, &nodes)).await.is_none() {
+        while caught(give_up(&slot, &nodes)).await.is_none() {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// What the task of a key has in ZooKeeper.
+struct Nodes<L: Link> {
+    /// Under this one the slot's tenure is held, or was until now.
+    held: RefCell<Option<Rc<Attempt<L>>>>,
+    /// This one is to be held.
+    asked: RefCell<Option<Rc<Attempt<L>>>>,
+}
+
+impl<L: Link> Default for Nodes<L> {
+    fn default() -> Self {
+        Self { held: RefCell::default(), asked: RefCell::default() }
+    }
+}
+
+impl<L: Link> Nodes<L> {
+    fn held(&self) -> Option<Rc<Attempt<L>>> {
+        self.held.borrow().clone()
+    }
+
+    /// To be told before anything is sent for it.
+    fn asks(&self, attempt: Attempt<L>) -> Rc<Attempt<L>> {
+        let attempt = Rc::new(attempt);
+        self.asked.replace(Some(attempt.clone()));
+        attempt
+    }
+
+    /// What was asked for is granted, and what was held before is cleared.
+    fn holds(&self) {
+        self.held.replace(self.asked.take());
+    }
+
+    /// Returns when none is left, or their session is over.
+    async fn clear(&self) {
+        for place in [&self.asked, &self.held] {
+            let attempt = place.borrow().clone();
+            if let Some(attempt) = attempt {
+                attempt.clear().await;
+                place.take();
+            }
+        }
+    }
+}
+
+/// After a panic: in flight under what is held may be anything.
+async fn give_up<L: Link>(slot: &Arc<Slot>, nodes: &Nodes<L>) {
+    slot.close(Cause::Failed);
+    slot.refuse(&NotGranted::Service(FAILED.into()));
+    if let Some(held) = nodes.held() {
+        keep(slot, &held.site.live, &held).await;
+    }
+    nodes.clear().await;
+}
+
+async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Current<L>>, nodes: &Nodes<L>) {
     loop {
         let Some(wanted) = slot.wanted() else {
-            if let Some(old) = held.take() {
-                old.clear().await;
-            }
-            if table.leave(&slot) {
+            nodes.clear().await;
+            if table.leave(slot) {
                 return;
             }
             continue;
         };
-        let Some(live) = session(&slot, &current).await else { continue };
-        match acquire(&slot, &table, &live, &wanted, held.take()).await {
+        let Some(live) = session(slot, current).await else { continue };
+        match acquire(slot, table, &live, &wanted, nodes).await {
             Ok((attempt, grant)) => {
                 // No request is sent on from here while it is held here.
                 table.ways.is_here(&slot.key);
                 slot.granted(grant, wanted);
-                keep(&slot, &live, &attempt).await;
-                held = Some(attempt);
+                keep(slot, &live, &attempt).await;
             }
             Err(NotGranted::Lost) => {
                 slot.place_lost();
@@ -67,32 +130,32 @@ async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L
     }
 }
 
-/// Gets the lock. `old` is the node that we hold and that is due to be given up: the new one takes its place in the
-/// same transaction, so that yielding and queueing again cost one write. Without a grant no node is left.
+/// Gets the lock. Where a node of ours is held and due to be given up, the new one takes its place in the same
+/// transaction, so that yielding and queueing again cost one write. Without a grant no node is left.
 async fn acquire<L: Link>(
     slot: &Arc<Slot>,
     table: &Arc<Table>,
     live: &Rc<Live<L>>,
     wanted: &Wanted,
-    old: Option<Attempt<L>>,
-) -> Result<(Attempt<L>, Grant), NotGranted> {
-    let attempt = match Attempt::begin(live, &slot.key, wanted.mode).await {
-        Ok(attempt) => attempt.signed(),
-        Err(why) => {
-            if let Some(old) = old {
-                old.clear().await;
-            }
-            return Err(why);
+    nodes: &Nodes<L>,
+) -> Result<(Rc<Attempt<L>>, Grant), NotGranted> {
+    let old = match nodes.held() {
+        Some(old) if !Rc::ptr_eq(&old.site.live, live) => {
+            // Of a session that is over.
+            nodes.clear().await;
+            None
         }
+        old => old,
     };
+    let begun = match &old {
+        Some(old) => old.succeed(&slot.key, wanted.mode),
+        None => Attempt::begin(live, &slot.key, wanted.mode).await?,
+    };
+    let attempt = nodes.asks(begun.signed());
     let mut waiting = Waiting { slot: slot.clone(), table: table.clone() };
     let asked = live.clock.now();
     let granted = match &old {
-        Some(old) if Rc::ptr_eq(&old.site.live, live) => attempt.acquire_instead_of(old, &mut waiting).await,
-        Some(old) => {
-            old.clear().await;
-            attempt.acquire(&mut waiting).await
-        }
+        Some(old) => attempt.acquire_instead_of(old, &mut waiting).await,
         None => attempt.acquire(&mut waiting).await,
     };
     if let Some(old) = old {
@@ -102,10 +165,11 @@ async fn acquire<L: Link>(
         Ok(grant) => {
             live.metrics.lock_granted(live.clock.now().since(asked));
             live.registry.cached(attempt.site.guid, slot);
+            nodes.holds();
             Ok((attempt, grant))
         }
         Err(stop) => {
-            attempt.clear().await;
+            nodes.clear().await;
             Err(match stop {
                 Stop::CallerGone => NotGranted::Lost,
                 Stop::NotGranted(why) => why,
@@ -197,8 +261,16 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
                 continue;
             }
             Err(Fault::NoNode) => return taken_away(slot),
-            Err(fault) => return debug!(%fault, key = %slot.key, "contention is not watched"),
+            Err(Fault::Over) => return,
+            // It says no now. For as long, nobody here sees who waits elsewhere, nor that the node is gone.
+            Err(fault) => {
+                debug!(%fault, "contention is not watched");
+                sleep(PAUSE).await;
+                continue;
+            }
         };
+        site.saw(&children);
+        failpoint::pass("while_watching");
         let Some(own) = attempt.node().map(str::to_owned).or_else(|| adopted(attempt, &children)) else {
             return taken_away(slot);
         };

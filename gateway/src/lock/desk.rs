@@ -52,8 +52,7 @@ impl Desk {
         Self { work, view, table }
     }
 
-    /// Serves and keeps the session until `stop`; then lets the nodes that are being removed go, and closes the
-    /// session. Call it on a current-thread runtime inside a `LocalSet`.
+    /// Serves and keeps the session until `stop`; then closes the session, and all nodes go with it. Call it on a current-thread runtime inside a `LocalSet`.
     pub async fn run<C: Connect>(self, connect: C, settings: Rc<Settings>, stop: CancellationToken) {
         let Self { mut work, view, table } = self;
         let current = Rc::new(Current::default());
@@ -79,11 +78,12 @@ impl Desk {
                     }
                 }
             }
+            // Nothing is at work any more. Idle keys may be many: they go with the session, in one transaction.
             if let Some(live) = current.live() {
-                live.registry.end_idle();
+                live.registry.leave_to_close();
             }
             tasks.close();
-            // The session stays until then: removing a node needs it.
+            // The session stays until then: while anything holds on to it, it cannot be closed.
             tokio::time::timeout(LAST_NODES, tasks.wait()).await.ok();
             close.cancel();
         };
@@ -91,5 +91,5 @@ impl Desk {
     }
 }
 
-/// How long removals of lock nodes may take after everything else has stopped.
+/// How long the tasks of the keys may take to end after everything else has stopped.
 const LAST_NODES: std::time::Duration = std::time::Duration::from_secs(2);

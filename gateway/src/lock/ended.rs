@@ -28,10 +28,12 @@ pub enum Cause {
     Session,
     /// Somebody else removed its lock node.
     TakenAway,
+    /// A fault of the gateway itself.
+    Failed,
 }
 
 impl Cause {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Request,
         Self::Idle,
         Self::Contended,
@@ -41,6 +43,7 @@ impl Cause {
         Self::Retired,
         Self::Session,
         Self::TakenAway,
+        Self::Failed,
     ];
 
     /// The lock went before we gave it up: somebody else may have it while we still send.
@@ -59,6 +62,7 @@ impl Cause {
             Self::Retired => "retired",
             Self::Session => "session",
             Self::TakenAway => "taken-away",
+            Self::Failed => "failed",
         }
     }
 }

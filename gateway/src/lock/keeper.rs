@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::{
+    deadline::Deadline,
     desk::{Desk, Work},
     grant::NotGranted,
     order::{Granted, Order},
@@ -137,7 +138,7 @@ impl Keeper {
         }
     }
 
-    /// Nothing more is started under any cached tenure that is held now. A tenure that outlived a time in which its
+    /// Nothing more is started under any cached tenure that is held or waited for now. A tenure that outlived a time in which its
     /// resource had another key would be older than what was done under that.
     pub fn close_all(&self) {
         self.table.close_all();
@@ -167,31 +168,35 @@ impl Keeper {
         }
         let line = self.line(key);
         let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
-        let deadline = wish.deadline();
+        let deadline = Deadline::after(wish.wait);
         let wants = Wants { mode, rules, patience, waits, route };
         let mut view = line.view.clone();
         loop {
-            let (answer, place, attend) = match self.table.enter(key, wants) {
+            // Before anything is made for it: nobody works for a key while there is no session.
+            self.check(&view.borrow())?;
+            let (place, answer, attend) = match self.table.enter(key, wants) {
                 Entered::Started(tenure) => return Ok(tenure),
                 Entered::Full => return Err(Refused::QueueFull),
                 Entered::Busy => return Err(Refused::Locked),
                 Entered::NotHere => return Err(Refused::NotHolder),
-                Entered::Waiting { answer, place, attend } => (answer, place, attend),
+                // In this order: the place is given up last, and by then nobody waits for the answer.
+                Entered::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
                 line.work.send(Work::Attend(slot)).map_err(|_| stopping())?;
             }
-            self.check(&view.borrow())?;
-            let answered = timeout_at(deadline, answer).await;
+            let answered = deadline.answer(answer, || self.table.is_taken(key)).await;
             drop(place);
             match answered {
-                Ok(Ok(Ok(tenure))) => return Ok(tenure),
+                Some(Ok(Ok(tenure))) => return Ok(tenure),
                 // Whoever has sent it here finds out who holds next.
-                Ok(Ok(Err(NotGranted::Lost))) if waits == Waits::AtHolder => return Err(Refused::NotHolder),
-                Ok(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline).await?,
-                Ok(Ok(Err(why))) => return Err(why.into()),
-                Ok(Err(_closed)) => return Err(stopping()),
-                Err(_elapsed) => return Err(why_not(&view, self.table.is_taken(key))),
+                Some(Ok(Err(NotGranted::Lost))) if waits == Waits::AtHolder => {
+                    return Err(Refused::NotHolder);
+                }
+                Some(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Ok(Err(why))) => return Err(why.into()),
+                Some(Err(_closed)) => return Err(stopping()),
+                None => return Err(why_not(&view, self.table.is_taken(key))),
             }
         }
     }
@@ -203,18 +208,19 @@ impl Keeper {
         let behind = Arc::<AtomicBool>::default();
         let asking = Asking { asked: self.clock.now(), behind: behind.clone() };
         let enrolled = self.roll.enrol(wish, asking);
-        let deadline = wish.deadline();
+        let deadline = Deadline::after(wish.wait);
         let mut view = line.view.clone();
         self.check(&view.borrow())?;
         loop {
-            match timeout_at(deadline, order(line, wish, &behind, &places)).await {
-                Ok(Ok(Granted { grant, over })) => {
+            let taken = || behind.load(Ordering::Relaxed);
+            match deadline.answer(order(line, wish, &behind, &places), taken).await {
+                Some(Ok(Granted { grant, over })) => {
                     enrolled.granted(&grant, self.clock.now());
                     return Ok(Tenure::of_node(grant, over, enrolled));
                 }
-                Ok(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline).await?,
-                Ok(Err(why)) => return Err(why.into()),
-                Err(_elapsed) => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
+                Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Err(why)) => return Err(why.into()),
+                None => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
             }
         }
     }
@@ -292,15 +298,6 @@ impl Keeper {
     }
 }
 
-impl Wish<'_> {
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.wait.max(LEAST_WAIT)
-    }
-}
-
-/// Even a request that does not wait for another holder gives ZooKeeper the time for its answer.
-const LEAST_WAIT: Duration = Duration::from_secs(1);
-
 async fn order(
     line: &Line,
     wish: Wish<'_>,
@@ -352,3 +349,6 @@ fn disconnected() -> Refused {
 fn stopping() -> Refused {
     Refused::Service("the gateway is stopping".into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,12 +17,14 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
+    caught::{FAILED, caught},
     ended::Cause,
     grant::{Caller, Grant, NotGranted, Stop},
     queues::Place,
     set::SetAttempt,
+    site::PAUSE,
 };
-use crate::session::{link::Link, live::Live};
+use crate::session::{evidence::Evidence, link::Link, live::Live};
 
 /// A request for the lock of one key or of several at once.
 pub struct Order {
@@ -58,40 +60,21 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, order: Order) {
         Err(why) => return drop(caller.answer.send(Err(why))),
     };
     let asked = live.clock.now();
-    let acquired = match &nodes {
-        Nodes::One(attempt) => attempt.acquire(&mut caller).await,
-        Nodes::Set(attempt) => attempt.acquire(&mut caller).await,
-    };
-    match acquired {
-        Ok(grant) => {
+    match caught(nodes.acquire(&mut caller)).await {
+        Some(Ok(grant)) => {
             live.metrics.lock_granted(live.clock.now().since(asked));
             let (over, ended) = oneshot::channel();
-            let (evidence, taken) = (grant.evidence.clone(), Cell::new(false));
+            let evidence = grant.evidence.clone();
             if caller.answer.send(Ok(Granted { grant, over })).is_ok() {
-                // Not cut short when the session ends: while the holder works, closing a session that might still
-                // live would hand the key on.
-                let known = tokio::select! {
-                    known = ended => known.unwrap_or(false),
-                    never = nodes.watch_own(|path| {
-                        warn!(path, "lock node removed by somebody else");
-                        taken.set(true);
-                        evidence.revoke();
-                    }) => match never {},
-                };
-                live.metrics.tenure_ended(match known {
-                    _ if taken.get() => Cause::TakenAway,
-                    _ if live.over.is_cancelled() => Cause::Session,
-                    true => Cause::Request,
-                    false => Cause::Retired,
-                });
+                live.metrics.tenure_ended(nodes.hold(&live, &evidence, ended).await);
             }
         }
-        Err(Stop::CallerGone) => debug!("caller gone while waiting for its lock"),
-        Err(Stop::NotGranted(why)) => drop(caller.answer.send(Err(why))),
+        Some(Err(Stop::CallerGone)) => debug!("caller gone while waiting for its lock"),
+        Some(Err(Stop::NotGranted(why))) => drop(caller.answer.send(Err(why))),
+        None => drop(caller.answer.send(Err(NotGranted::Service(FAILED.into())))),
     }
-    match &nodes {
-        Nodes::One(attempt) => attempt.clear().await,
-        Nodes::Set(attempt) => attempt.clear().await,
+    while caught(nodes.clear()).await.is_none() {
+        sleep(PAUSE).await;
     }
     drop(places);
 }
@@ -102,21 +85,64 @@ enum Nodes<L: Link> {
 }
 
 impl<L: Link> Nodes<L> {
+    async fn acquire(&self, caller: &mut Request) -> Result<Grant, Stop> {
+        match self {
+            Self::One(attempt) => attempt.acquire(caller).await,
+            Self::Set(attempt) => attempt.acquire(caller).await,
+        }
+    }
+
+    async fn clear(&self) {
+        match self {
+            Self::One(attempt) => attempt.clear().await,
+            Self::Set(attempt) => attempt.clear().await,
+        }
+    }
+
+    /// Until the holder has `ended`; why that was. Not cut short when the session ends, nor when we panic: while the
+    /// holder works, closing a session that might still live would hand the key on.
+    async fn hold(&self, live: &Live<L>, evidence: &Evidence, ended: oneshot::Receiver<bool>) -> Cause {
+        let taken = Cell::new(false);
+        let gone = |path: &str| {
+            warn!(path, "lock node removed by somebody else");
+            taken.set(true);
+            evidence.revoke();
+        };
+        let watching = async {
+            loop {
+                match caught(self.watch_own(&gone)).await {
+                    Some(never) => match never {},
+                    None => sleep(PAUSE).await,
+                }
+            }
+        };
+        let known = tokio::select! {
+            known = ended => known.unwrap_or(false),
+            () = watching => unreachable!("it watches for as long as it is polled"),
+        };
+        match known {
+            _ if taken.get() => Cause::TakenAway,
+            _ if live.over.is_cancelled() => Cause::Session,
+            true => Cause::Request,
+            false => Cause::Retired,
+        }
+    }
+
     /// Tells when a node of ours is gone without our doing. Most requests are over before the first watch is set.
-    async fn watch_own(&self, gone: impl Fn(&str)) -> std::convert::Infallible {
+    async fn watch_own(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
         sleep(LONG).await;
         let sites = match self {
             Self::One(attempt) => std::slice::from_ref(&attempt.site),
             Self::Set(attempt) => attempt.sites(),
         };
         // The nodes of a set were made in one transaction by one session: all of them go, or a stranger took one.
-        join_all(sites.iter().map(|site| site.watch_own(&gone))).await;
+        join_all(sites.iter().map(|site| site.watch_own(gone))).await;
         std::future::pending().await
     }
 }
 
 /// A tenure that lasts longer watches its own node: anybody who may write to the parent can delete it.
-const LONG: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_millis(50);
 
 /// One request, waiting.
 struct Request {

@@ -125,12 +125,17 @@ impl<W, C: Clone> Queue<W, C> {
         }
         match patience {
             Patience::None if self.tenure.is_some() || !self.waiting.is_empty() => return Arrival::Busy,
-            Patience::Behind(most) if self.waiting.len() >= most.max(1) => return Arrival::Full,
+            Patience::Behind(most) if self.waiting.len() >= self.places(most) => return Arrival::Full,
             _ => {}
         }
         self.waiting.push_back(Waiting { mode, since: now, caller: caller() });
         let attend = !std::mem::replace(&mut self.attended, true);
         Arrival::Wait { attend }
+    }
+
+    /// How many may wait where `most` may behind the holder: nobody holds, or not for them, and one of them will.
+    fn places(&self, most: usize) -> usize {
+        if self.in_flight() == 0 { most.saturating_add(1) } else { most }
     }
 
     /// Starts a request that does not have to wait. Behind anybody who does: a later request of the held mode does not

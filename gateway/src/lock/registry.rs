@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{grant::NotGranted, slot::Slot};
+use super::{grant::NotGranted, parents::Parents, slot::Slot};
 use crate::{
     randomness::Guid,
     session::{link::Link, live::Live},
@@ -34,6 +34,10 @@ pub struct Registry {
     cached: RefCell<HashMap<Guid, Weak<Slot>>>,
     /// Some bytes were given back.
     freed: Notify,
+    /// What stands above the nodes.
+    pub parents: Parents,
+    /// The session is about to be closed, and all its nodes go with it in one transaction.
+    closing: Cell<bool>,
 }
 
 impl Registry {
@@ -54,11 +58,17 @@ impl Registry {
         self.cached.borrow_mut().insert(guid, Arc::downgrade(slot));
     }
 
-    /// Asks every idle tenure to end.
-    pub fn end_idle(&self) {
+    /// From here on nodes are left to the end of the session, which is about to be closed: every idle tenure ends, and
+    /// nobody waits for one removal after the other.
+    pub fn leave_to_close(&self) {
+        self.closing.set(true);
         for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
             slot.evict();
         }
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
     }
 
     /// Asks the tenures that have been idle longest to end; how many were asked.
@@ -76,12 +86,17 @@ impl Registry {
 pub struct Registered<L: Link> {
     live: Rc<Live<L>>,
     pub guid: Guid,
+    /// A node may be left when this is dropped: then nobody else is to remove it, as when the session is about to go.
+    stays: Cell<bool>,
 }
 
 impl<L: Link> Registered<L> {
-    /// Waits for room while idle tenures make some.
-    pub async fn enter(live: &Rc<Live<L>>, parent_bytes: usize) -> Result<Self, NotGranted> {
-        let bytes = parent_bytes + NAME_BYTES;
+    /// For a node below each of `parents`, which are so many bytes long. Waits for room while idle tenures make some.
+    pub async fn enter(
+        live: &Rc<Live<L>>,
+        parents: impl IntoIterator<Item = usize>,
+    ) -> Result<Self, NotGranted> {
+        let bytes = parents.into_iter().map(|parent| parent + NAME_BYTES).sum::<usize>();
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MOST_BYTES {
             let freed = registry.freed.notified();
@@ -93,10 +108,25 @@ impl<L: Link> Registered<L> {
                 () = live.over.cancelled() => return Err(NotGranted::Lost),
             }
         }
-        let guid = Guid::new(&*live.randomness);
-        registry.guids.borrow_mut().insert(guid, bytes);
         registry.bytes.set(registry.bytes.get() + bytes);
-        Ok(Self { live: live.clone(), guid })
+        Ok(Self::with(live, bytes))
+    }
+
+    /// For a node that takes the place of this one in one transaction, and its bytes as well: there is room for it.
+    pub fn succeed(&self) -> Self {
+        let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
+        Self::with(&self.live, known.unwrap_or_default())
+    }
+
+    fn with(live: &Rc<Live<L>>, bytes: usize) -> Self {
+        let guid = Guid::new(&*live.randomness);
+        live.registry.guids.borrow_mut().insert(guid, bytes);
+        Self { live: live.clone(), guid, stays: Cell::new(false) }
+    }
+
+    /// Whatever becomes of this, its node may be there and may hold: it is nobody's to remove before the session ends.
+    pub fn stays(&self) {
+        self.stays.set(true);
     }
 }
 
@@ -104,6 +134,9 @@ impl<L: Link> Drop for Registered<L> {
     fn drop(&mut self) {
         let registry = &self.live.registry;
         registry.cached.borrow_mut().remove(&self.guid);
+        if self.stays.get() || registry.closing.get() {
+            return;
+        }
         if let Some(bytes) = registry.guids.borrow_mut().remove(&self.guid) {
             registry.bytes.set(registry.bytes.get() - bytes);
             registry.freed.notify_waiters();

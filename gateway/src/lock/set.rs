@@ -5,12 +5,13 @@
 
 use std::{
     cell::{Cell, OnceCell},
+    future::Future,
     rc::Rc,
     sync::Arc,
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join_all};
 
 use super::{
     grant::{Caller, Grant, NotGranted, Stop},
@@ -19,10 +20,13 @@ use super::{
     rotate::Full,
     site::{CREATE_ROUNDS, Node, Site, refused},
 };
-use crate::session::{
-    evidence::Evidence,
-    link::{Failed, Fault, Kind, Link, Step},
-    live::Live,
+use crate::{
+    failpoint,
+    session::{
+        evidence::Evidence,
+        link::{Created, Failed, Fault, Kind, Link, Step},
+        live::Live,
+    },
 };
 
 /// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.
@@ -34,14 +38,13 @@ pub struct SetAttempt<L: Link> {
     before: OnceCell<u64>,
     /// The nodes that an unambiguous answer named: there are no others.
     only: OnceCell<Vec<String>>,
-    _registered: Registered<L>,
+    registered: Registered<L>,
 }
 
 impl<L: Link> SetAttempt<L> {
     /// `keys`: without doubles; two nodes for one key in a transaction would wait for each other.
     pub async fn begin(live: &Rc<Live<L>>, keys: &[ResourceKey], mode: Mode) -> Result<Self, NotGranted> {
-        let bytes = keys.iter().map(|key| live.paths.lock(key).len()).sum();
-        let registered = Registered::enter(live, bytes).await?;
+        let registered = Registered::enter(live, keys.iter().map(|key| live.paths.lock(key).len())).await?;
         let sites = keys.iter().map(|key| Site::new(live.clone(), key, registered.guid, mode)).collect();
         Ok(Self {
             live: live.clone(),
@@ -49,7 +52,7 @@ impl<L: Link> SetAttempt<L> {
             may_exist: Cell::new(false),
             before: OnceCell::new(),
             only: OnceCell::new(),
-            _registered: registered,
+            registered,
         })
     }
 
@@ -103,14 +106,18 @@ impl<L: Link> SetAttempt<L> {
 
     async fn create(&self) -> Result<Vec<Node>, NotGranted> {
         self.before();
+        let requested: Vec<_> = self.sites.iter().map(Site::requested).collect();
+        let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };
+        let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
+        let mut missing = !self.sites.iter().all(|site| self.live.registry.parents.expects(&site.parent));
         for _ in 0..CREATE_ROUNDS {
             self.may_exist.set(true);
-            let requested: Vec<_> = self.sites.iter().map(Site::requested).collect();
-            let steps: Vec<_> = requested
-                .iter()
-                .map(|path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential })
-                .collect();
-            match self.live.link.commit(&steps).await {
+            // Sent directly before: whoever leaves a key takes its parent along, and of many keys one is always left.
+            let parents = missing.then(|| self.parents());
+            let commit = self.live.link.commit(&steps);
+            failpoint::pass("after_create_sent");
+            let (parents, committed) = tokio::join!(OptionFuture::from(parents), commit);
+            match committed {
                 Ok(paths) => {
                     if let Some(nodes) = self.read(paths).await? {
                         self.only.get_or_init(|| nodes.iter().map(|node| node.name.clone()).collect());
@@ -122,7 +129,8 @@ impl<L: Link> SetAttempt<L> {
                 }
                 Err(Failed { fault: Fault::NoNode, .. }) => {
                     self.may_exist.set(false);
-                    self.create_parents().await?;
+                    missing = true;
+                    self.create_shards(parents.unwrap_or_default()).await?;
                 }
                 Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
                     if let Some(nodes) = self.recover().await? {
@@ -173,9 +181,17 @@ impl<L: Link> SetAttempt<L> {
         Ok(Some(nodes))
     }
 
-    async fn create_parents(&self) -> Result<(), NotGranted> {
-        for site in &self.sites {
-            match self.live.link.create(&site.parent, b"", Kind::Container).await {
+    /// Asks for all parents at once; most are there.
+    fn parents(&self) -> impl Future<Output = Vec<Result<Created, Fault>>> {
+        let sent = self.sites.iter().map(|site| self.live.link.create(&site.parent, b"", Kind::Container));
+        // Sent when they are called, and so before whatever is called next.
+        join_all(sent.collect::<Vec<_>>())
+    }
+
+    /// Where a parent could not be made, the folder that it belongs in is missing.
+    async fn create_shards(&self, parents: Vec<Result<Created, Fault>>) -> Result<(), NotGranted> {
+        for (site, made) in self.sites.iter().zip(parents) {
+            match made {
                 Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
                 Err(Fault::NoNode) => site.create_shard().await?,
                 Err(fault) => return Err(refused(fault)),
@@ -186,7 +202,7 @@ impl<L: Link> SetAttempt<L> {
 
     /// Returns when no node of this attempt is left, or the session is over.
     pub async fn clear(&self) {
-        if !self.may_exist.replace(false) {
+        if !self.may_exist.get() {
             return;
         }
         match self.only.get() {
@@ -194,6 +210,16 @@ impl<L: Link> SetAttempt<L> {
                 drop(join_all(self.sites.iter().zip(names).map(|(site, name)| site.remove(name))).await)
             }
             None => drop(join_all(self.sites.iter().map(Site::purge)).await),
+        }
+        self.may_exist.set(false);
+    }
+}
+
+impl<L: Link> Drop for SetAttempt<L> {
+    fn drop(&mut self) {
+        if self.may_exist.get() {
+            // Not cleared: they may still hold.
+            self.registered.stays();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One attempt at one key: its name below the key's parent, and the steps that single keys and sets share.
 
-use std::{rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use tokio::time::sleep;
@@ -12,9 +12,10 @@ use super::{
     signpost::{self, Signpost},
 };
 use crate::{
+    failpoint,
     randomness::Guid,
     session::{
-        link::{Fault, Kind, Link, Seen},
+        link::{Failed, Fault, Kind, Link, Seen, Step},
         live::Live,
     },
 };
@@ -26,6 +27,8 @@ pub struct Site<L> {
     shard: String,
     pub guid: Guid,
     pub mode: Mode,
+    /// Nobody else stood below the parent when we last looked.
+    alone: Cell<bool>,
 }
 
 /// A lock node of ours.
@@ -37,7 +40,8 @@ pub struct Node {
 
 impl<L: Link> Site<L> {
     pub fn new(live: Rc<Live<L>>, key: &ResourceKey, guid: Guid, mode: Mode) -> Self {
-        Self { parent: live.paths.lock(key), shard: live.paths.shard(key), live, guid, mode }
+        let (parent, shard) = (live.paths.lock(key), live.paths.shard(key));
+        Self { parent, shard, live, guid, mode, alone: Cell::new(false) }
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -47,6 +51,12 @@ impl<L: Link> Site<L> {
     /// The path to ask for; the server appends the sequence number.
     pub fn requested(&self) -> String {
         self.path(&layout::requested(self.guid, self.mode))
+    }
+
+    /// Who stands below the parent: then it is there, and whether we are the last to leave it.
+    pub fn saw(&self, children: &[String]) {
+        self.live.registry.parents.is_there(&self.parent);
+        self.alone.set(layout::made_by(children, self.guid).len() == children.len());
     }
 
     /// Makes the folder that the key's parent belongs in.
@@ -80,6 +90,7 @@ impl<L: Link> Site<L> {
                 (Ok(()) | Err(Fault::NoNode), Err(Fault::NoNode)) => return Ok(None),
                 (Err(fault), _) | (_, Err(fault)) => return Err(refused(fault)),
             };
+            self.saw(&children);
             let mut adopted = None;
             for name in layout::made_by(&children, self.guid) {
                 match self.live.link.seen(&self.path(name)).await {
@@ -181,7 +192,10 @@ impl<L: Link> Site<L> {
     pub async fn list(&self) -> Result<Vec<String>, NotGranted> {
         loop {
             match self.live.link.children(&self.parent).await {
-                Ok(children) => return Ok(children),
+                Ok(children) => {
+                    self.saw(&children);
+                    return Ok(children);
+                }
                 Err(Fault::NoNode) => return Ok(Vec::new()),
                 Err(Fault::Ambiguous(_)) => sleep(AGAIN).await,
                 Err(fault) => return Err(refused(fault)),
@@ -189,20 +203,27 @@ impl<L: Link> Site<L> {
         }
     }
 
-    /// Returns when no node of this attempt is there, calling `gone` with the key's parent, or when that cannot be told.
+    /// Returns when no node of this attempt is there, calling `gone` with the key's parent, or when the session is over.
     pub async fn watch_own(&self, gone: &impl Fn(&str)) {
         loop {
             let children = match self.list().await {
                 Ok(children) => children,
-                Err(_) => return,
+                Err(NotGranted::Lost) => return,
+                // It says no now; what it does not show may go all the same.
+                Err(_) => {
+                    sleep(PAUSE).await;
+                    continue;
+                }
             };
+            failpoint::pass("while_watching");
             let Some(own) = layout::made_by(&children, self.guid).first().map(|name| self.path(name)) else {
                 return gone(&self.parent);
             };
             match self.live.link.watch(&own).await {
                 Ok(changed) => changed.await,
                 Err(Fault::NoNode | Fault::Ambiguous(_)) => sleep(AGAIN).await,
-                Err(_) => return,
+                Err(Fault::Over) => return,
+                Err(_) => sleep(PAUSE).await,
             }
         }
     }
@@ -210,11 +231,12 @@ impl<L: Link> Site<L> {
     /// Removes every node of this attempt, or returns because the session, and so they, are over. It looks instead of
     /// trusting what the attempt remembers: an answer may have been lost on the way here.
     pub async fn purge(&self) {
-        loop {
+        while !self.live.registry.is_closing() {
             let (synced, children) =
                 (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
             match tokio::join!(synced, children) {
                 (Ok(()), Ok(children)) => {
+                    self.saw(&children);
                     for name in layout::made_by(&children, self.guid) {
                         self.remove(name).await;
                     }
@@ -229,18 +251,44 @@ impl<L: Link> Site<L> {
         }
     }
 
-    /// Deletes until the node is known to be gone: until then the next holder waits.
+    /// Deletes until the node is known to be gone: until then the next holder waits. The last to leave takes the parent
+    /// along: keys are mostly new ones, and the server alone removes no more than 167 empty parents in a second.
     pub async fn remove(&self, name: &str) {
         let path = self.path(name);
-        loop {
-            match self.live.link.delete(&path).await {
+        while !self.live.registry.is_closing() {
+            let last = self.alone.get();
+            let removed =
+                if last { self.remove_with_parent(&path).await } else { self.live.link.delete(&path).await };
+            match removed {
                 Ok(()) | Err(Fault::NoNode | Fault::Over) => return,
                 Err(Fault::Ambiguous(_)) => sleep(AGAIN).await,
+                // Somebody has come since, or the parent is not ours to remove.
+                Err(_) if last => self.alone.set(false),
                 Err(fault) => {
                     warn!(%fault, %path, "lock node not removed yet");
                     sleep(PAUSE).await;
                 }
             }
+        }
+    }
+
+    /// Both or neither: the server refuses it as soon as anybody else stands below the parent. So a parent still goes only
+    /// when it is empty, which is what makes tokens grow across parents. Whoever was about to make a node below it is told
+    /// that there is none, and makes another one.
+    ///
+    /// An answer that was lost is asked for again: where it was done, our own node, whose name nobody else ever has, is
+    /// what is missing, and a parent that somebody has made since is not touched.
+    async fn remove_with_parent(&self, path: &str) -> Result<(), Fault> {
+        let steps =
+            [Step::Delete { path, version: None }, Step::Delete { path: &self.parent, version: None }];
+        match self.live.link.commit(&steps).await {
+            Ok(_) => {
+                self.live.registry.parents.is_gone(&self.parent);
+                Ok(())
+            }
+            // Of the parent; our own node is as it was.
+            Err(Failed { step: Some(1), fault: Fault::NoNode }) => Err(Fault::NotEmpty),
+            Err(Failed { fault, .. }) => Err(fault),
         }
     }
 }
@@ -251,8 +299,12 @@ pub const AGAIN: Duration = Duration::from_millis(20);
 /// Between two tries of what the server refuses to do (throttled, or an ACL in the way).
 pub const PAUSE: Duration = Duration::from_millis(500);
 
-/// How often a create begins again because a parent was removed as empty in between.
+/// How often a create begins again because a parent was removed as empty, or made, in between.
 pub const CREATE_ROUNDS: usize = 16;
+
+/// From then on parent and node are asked for one directly behind the other: where a key comes and goes all the time,
+/// what the last answer said of its parent is not true any more.
+pub const PATIENT_ROUNDS: usize = 4;
 
 /// A definite refusal of the server.
 pub fn refused(fault: Fault) -> NotGranted {

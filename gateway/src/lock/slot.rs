@@ -2,6 +2,7 @@
 
 mod behind;
 mod table;
+mod turns;
 
 use std::{
     fmt,
@@ -17,9 +18,9 @@ use tokio::sync::{Notify, oneshot};
 
 pub use self::table::Table;
 use super::{
-    ended::{Cause, Ended},
+    ended::Cause,
     grant::{Grant, NotGranted},
-    queue::{Arrival, Due, Glimpse, Patience, Queue, Started},
+    queue::{Arrival, Glimpse, Patience, Queue, Started},
     tenure::Tenure,
 };
 use crate::{
@@ -54,6 +55,8 @@ struct Entry {
     in_vain: Option<Boot>,
     /// Our place in ZooKeeper's line is gone: somebody else may hold before we do again.
     place_lost: bool,
+    /// How often everything that was held or asked for became too old to be used.
+    outdated: u64,
 }
 
 struct Caller {
@@ -90,6 +93,8 @@ pub struct Wants<'a> {
 pub(super) struct Wanted {
     pub(super) mode: Mode,
     rules: Caching,
+    /// What is asked for now becomes too old when this has grown.
+    outdated: u64,
 }
 
 /// Whoever comes while a look for the way was in vain just now does not have it looked for again.
@@ -270,91 +275,6 @@ impl Slot {
             drop(entry);
             caller.answer.send(Ok(self.tenure(started))).ok();
         }
-    }
-
-    // ---- for the task that works for the key
-
-    /// Somebody may have changed something.
-    pub(super) async fn changed(&self) {
-        self.look.notified().await;
-    }
-
-    /// How the first of those who wait wants the key; `None` when nobody waits.
-    pub(super) fn wanted(&self) -> Option<Wanted> {
-        let mut entry = self.entry();
-        entry.queue.forget(|caller| caller.answer.is_closed());
-        let (mode, caller) = entry.queue.wanted()?;
-        Some(Wanted { mode, rules: caller.rules })
-    }
-
-    pub(super) fn granted(self: &Arc<Self>, grant: Grant, wanted: Wanted) {
-        let Wanted { mode, rules } = wanted;
-        self.behind.store(false, Ordering::Relaxed);
-        let mut entry = self.entry();
-        entry.place_lost = false;
-        // Where requests may be sent on from here, those of other gateways may come.
-        let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != Waits::Here);
-        entry.queue.granted(grant, mode, rules, reached, self.clock.now());
-        drop(entry);
-        self.start_waiting();
-    }
-
-    /// `looks`: whoever contends may be there only to learn who holds.
-    pub(super) fn contended(&self, looks: bool) {
-        let mut entry = self.entry();
-        entry.queue.contended(self.clock.now());
-        if !looks {
-            entry.queue.waited_for();
-        }
-    }
-
-    /// Who waits here because somebody waited elsewhere goes on at once.
-    pub(super) fn uncontended(self: &Arc<Self>) {
-        self.entry().queue.uncontended();
-        self.start_waiting();
-    }
-
-    /// Nothing is started under the tenure any more.
-    pub(super) fn close(&self, cause: Cause) {
-        self.entry().queue.close(cause);
-    }
-
-    /// The lock node was taken away by somebody else.
-    pub(super) fn taken_away(&self) {
-        let mut entry = self.entry();
-        entry.queue.close(Cause::TakenAway);
-        if let Some(grant) = entry.queue.credentials() {
-            grant.evidence.revoke();
-        }
-    }
-
-    pub(super) fn due(&self) -> Due {
-        self.entry().queue.due(self.clock.now())
-    }
-
-    /// Gives the tenure up if it is due, in one step: nothing can be started in between. Whether nothing is held.
-    pub(super) fn take_if_due(&self, told: impl FnOnce(Ended)) -> bool {
-        let now = self.clock.now();
-        let mut entry = self.entry();
-        let ends = entry.queue.due(now) == Due::End;
-        if ends && let Some(ended) = entry.queue.take(now) {
-            told(ended);
-        }
-        ends
-    }
-
-    /// `None` while something is in flight or nothing is held.
-    pub(super) fn idle_since(&self) -> Option<Boot> {
-        self.entry().queue.idle_since()
-    }
-
-    /// Ends an idle tenure to make room for others; whether it was idle.
-    pub(super) fn evict(&self) -> bool {
-        let evicted = self.entry().queue.evict();
-        if evicted {
-            self.look.notify_one();
-        }
-        evicted
     }
 }
 

@@ -178,6 +178,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let turns = workers.turns;
     let mut reloader = Reloader {
         file,
+        started: gateway.clone(),
         gateway,
         edition,
         workers: turns,

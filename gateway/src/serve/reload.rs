@@ -60,6 +60,8 @@ pub struct Turn {
 /// What is in force, and who has to be told of a change.
 pub struct Reloader {
     pub file: PathBuf,
+    /// What the process was started with: of what needs a restart, this is in use.
+    pub started: Gateway,
     pub gateway: Gateway,
     pub edition: Arc<Edition>,
     pub workers: Vec<mpsc::UnboundedSender<Turn>>,
@@ -117,7 +119,9 @@ impl Reloader {
         let said = told.said;
         let Some(gateway) = told.plan else { return refused(said) };
         let difference = Difference::between(&self.gateway, &gateway);
-        let result = match (difference.is_empty(), dry) {
+        let same = difference.is_empty();
+        let difference = difference.since(&self.started, &gateway);
+        let result = match (same, dry) {
             (true, _) => Reloaded::Unchanged,
             (false, true) => Reloaded::Dry,
             (false, false) => match self.turn_to(gateway, &difference).await {
@@ -135,7 +139,7 @@ impl Reloader {
         let plan = Arc::new(gateway.serving.clone());
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(unusable)?;
         health::start(Tcp, &fleets)?;
-        let edition = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
+        let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
         self.metrics.turn_to(&gateway);
         self.in_force.expect(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
@@ -150,14 +154,14 @@ impl Reloader {
         self.nameplate.says(&gateway);
         self.in_force.turn_to(gateway.clone());
         old.fleets.retire();
-        let (opening, keeper, rekeyed) = (edition.clone(), self.keeper.clone(), difference.rekeyed.clone());
-        tokio::spawn(async move {
-            old.ended(&rekeyed).await;
-            if !rekeyed.is_empty() {
+        for opening in openings {
+            let keeper = self.keeper.clone();
+            tokio::spawn(async move {
+                opening.due().await;
                 keeper.close_all();
-            }
-            opening.open();
-        });
+                opening.open();
+            });
+        }
         (self.gateway, self.edition) = (gateway, edition);
         Ok(())
     }

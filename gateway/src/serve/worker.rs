@@ -180,12 +180,13 @@ async fn run<N: Network, R: Staffed<N>>(
     let (ours, also) = (desks.shared.ours.clone(), among.clone());
     tokio::task::spawn_local(async move {
         while let Some(Turn { edition, taken }) = turns.recv().await {
-            facing.turn_to(desks.desk(&edition));
+            let begun = facing.turn_to(desks.desk(&edition));
             opens.turn_to(&edition.plan.listener);
             if let (Some(ours), Some(also)) = (&ours, &also) {
                 also.turn_to(&ours.listener(&edition.plan.listener));
             }
             asked.set(edition.plan.listener.timeouts.drain);
+            begun.await;
             // Fails when nobody waits for it.
             taken.send(()).ok();
         }

@@ -31,6 +31,11 @@ impl Evidence {
         self.taken_away.store(true, Ordering::Release);
     }
 
+    /// Somebody else has removed the lock node.
+    pub fn is_taken_away(&self) -> bool {
+        self.taken_away.load(Ordering::Acquire)
+    }
+
     /// Returns when it no longer holds. A node taken away is noticed within [`LOOK`].
     pub async fn lapsed(&self, clock: &SharedClock) {
         loop {

@@ -200,7 +200,7 @@ impl<N: Network> Fencing<N> {
         }
         let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
         tokio::select! {
-            () = self.edition.opened() => Ok(()),
+            () = self.edition.opened(request.upstream) => Ok(()),
             () = self.drained(request.plan.listener.timeouts.drain / 2) => {
                 Err(Refusal::new(Reason::Draining, "still waiting for the last plan when the gateway stops"))
             }

@@ -40,7 +40,11 @@ impl<N: Network> Fencing<N> {
         let admitted = tokio::select! {
             admitted = self.keeper.admit(wanted) => admitted,
             () = hold.tenure.evidence().lapsed(&self.clock) => {
-                Err(Refused::Service("the session could not be proven any more".into()))
+                // A lock that somebody has taken away is noticed here, or by the transaction that finds no node.
+                Err(match hold.tenure.evidence().is_taken_away() {
+                    true => Refused::Lost,
+                    false => Refused::Service("the session could not be proven any more".into()),
+                })
             }
             // Nobody reads this.
             () = client.gone() => return Err(Refusal::new(Reason::Locked, "the client went away")),

@@ -64,7 +64,9 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
     let route = found.map(|found| found.route.id);
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
     notes.fenced.set(fenced.is_some());
-    let running = fenced.map(|route| Rc::new(edition.runs(route)));
+    let running = fenced.map(|_| Rc::new(edition.runs(upstream)));
+    // Only now: until here whoever takes the next plan over waits for this request.
+    notes.entrance.take();
     origin_form(&mut http, path.as_str());
     next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
 }

@@ -33,12 +33,13 @@ enum Accident {
     Slow,
     Outage,
     Containers,
+    Throttle,
     Expiry,
     Theft,
 }
 
 /// The last two are for wild storms.
-const ACCIDENTS: [Accident; 11] = [
+const ACCIDENTS: [Accident; 12] = [
     Accident::LostReply,
     Accident::LostRequest,
     Accident::Blink,
@@ -48,6 +49,7 @@ const ACCIDENTS: [Accident; 11] = [
     Accident::Slow,
     Accident::Outage,
     Accident::Containers,
+    Accident::Throttle,
     Accident::Expiry,
     Accident::Theft,
 ];
@@ -74,6 +76,7 @@ pub(super) async fn rage(world: Rc<World>, end: Instant) {
     }
     ensemble.recover();
     for gateway in gateways {
+        gateway.wire.refuse_watches(0);
         gateway.wire.delay(Duration::ZERO..Duration::from_millis(1));
         gateway.wire.flow();
         gateway.wire.reconnect();
@@ -111,6 +114,7 @@ async fn strike(accident: Accident, ensemble: &Ensemble, wire: &Wire, dice: &Dic
             ensemble.recover();
         }
         Accident::Containers => ensemble.remove_empty_containers(),
+        Accident::Throttle => wire.refuse_watches(1 + u32::try_from(dice.below(4)).unwrap_or_default()),
         Accident::Theft => {
             let mut locks = ensemble.paths();
             locks.retain(|path| is_lock(path));

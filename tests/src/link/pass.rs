@@ -18,30 +18,7 @@ use tokio::{
     time::sleep_until,
 };
 
-use super::{Fate, Operation, Shared, State, Trap};
-
-impl Operation {
-    /// Numbers of the ZooKeeper protocol; only what names a lock node counts.
-    pub(super) fn of(message: &[u8]) -> Option<Self> {
-        const META: &[u8] = b"\"base\":";
-        if word(message, 2) == Some(14) && message.windows(META.len()).any(|part| part == META) {
-            return Some(Self::Era);
-        }
-        let lock_node = |name: &[u8]| name == b"-w-" || name == b"-r-";
-        message.windows(3).any(lock_node).then_some(())?;
-        match word(message, 2)? {
-            1 | 15 => Some(Self::Create),
-            2 => Some(Self::Delete),
-            14 => Some(Self::Multi),
-            _ => None,
-        }
-    }
-}
-
-/// The n-th 32-bit number of a message: 0 is its length, 1 the number of the request, 2 in a request the operation.
-fn word(message: &[u8], n: usize) -> Option<i32> {
-    message.chunks_exact(4).nth(n).map(|bytes| i32::from_be_bytes(bytes.try_into().expect("four")))
-}
+use super::{Fate, Shared, State, Trap, operation::word};
 
 /// Messages with their length in front.
 struct Messages {

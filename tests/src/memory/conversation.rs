@@ -157,6 +157,10 @@ impl Conversation {
         self.send_waiting(talk);
     }
 
+    pub(super) fn refuses_this_watch(&self) -> bool {
+        self.wire.refuses_this_watch()
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }

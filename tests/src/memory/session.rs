@@ -61,8 +61,16 @@ impl Connect for Client {
 
 impl Session {
     fn ask(&self, request: Request) -> impl Future<Output = Result<(Answer, Option<Watch>), Failed>> {
+        let watches =
+            matches!(request, Request::Data { watch: true, .. } | Request::Children { watch: true, .. });
+        let refused = watches && self.conversation.refuses_this_watch();
         let asked = self.conversation.ask(request);
         async move {
+            if refused {
+                // After the server's answer, which says so.
+                drop(asked.await);
+                return Err(Failed { step: None, fault: Fault::Refused("throttled".into()) });
+            }
             let heard = asked.await.unwrap_or(Err(Failed { step: None, fault: Fault::Over }));
             heard.map_err(|failed| match failed.fault {
                 // Whatever is not known of a session that has ended cannot become known any more.

@@ -22,6 +22,7 @@ pub struct Wire {
     next_request: Cell<Fate>,
     next_reply: Cell<Fate>,
     next_session: Cell<Comeback>,
+    refused_watches: Cell<u32>,
     conversations: RefCell<Vec<Weak<Conversation>>>,
     /// Something got better.
     mended: Notify,
@@ -72,6 +73,7 @@ impl Wire {
             next_request: Cell::new(Fate::Spared),
             next_reply: Cell::new(Fate::Spared),
             next_session: Cell::new(Comeback::Same),
+            refused_watches: Cell::new(0),
             conversations: RefCell::default(),
             mended: Notify::new(),
             dice,
@@ -128,6 +130,11 @@ impl Wire {
         self.next_session.set(Comeback::Swapped);
     }
 
+    /// The server says no to the next so many watches, as one does that is throttled.
+    pub fn refuse_watches(&self, watches: u32) {
+        self.refused_watches.set(watches);
+    }
+
     /// The server ends the sessions now, whatever the client believes.
     pub fn expire(&self) {
         for conversation in self.conversations() {
@@ -167,6 +174,12 @@ impl Wire {
 
     pub(super) fn loses_this_reply(&self) -> bool {
         self.next_reply.replace(Fate::Spared) == Fate::Doomed
+    }
+
+    pub(super) fn refuses_this_watch(&self) -> bool {
+        let left = self.refused_watches.get();
+        self.refused_watches.set(left.saturating_sub(1));
+        left > 0
     }
 
     pub(super) fn comeback(&self) -> Comeback {

@@ -217,3 +217,71 @@ fn a_proof_that_was_revoked_never_holds_again_whatever_beats_come() {
         assert!(proof.is_revoked() && !proof.holds(Boot::from_nanos(1)), "held before: {held}");
     });
 }
+
+/// Everything that was done under other names of the keys has a smaller token than what comes after: a node that waited
+/// meanwhile is too old.
+#[test]
+fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
+    explore(|| {
+        const REQUESTS: u32 = 2;
+        let table = Arc::new(Table::new(Arc::new(Still)));
+        // The transactions of ZooKeeper, and how far they had come at the last change.
+        let (epochs, floor) = (Arc::new(Plain::new(1)), Arc::<Plain>::default());
+        let served = Arc::<AtomicU32>::default();
+        let changes = {
+            let (table, epochs, floor) = (table.clone(), epochs.clone(), floor.clone());
+            shuttle::thread::spawn(move || {
+                for _ in 0..2 {
+                    let done = epochs.fetch_add(1, Ordering::SeqCst);
+                    table.close_all();
+                    floor.store(done, Ordering::SeqCst);
+                }
+            })
+        };
+        let requests = [(); REQUESTS as usize].map(|()| {
+            let (table, floor, served) = (table.clone(), floor.clone(), served.clone());
+            shuttle::thread::spawn(move || {
+                let opened = floor.load(Ordering::SeqCst);
+                let tenure = match table.enter(&key(), wants(Waits::Here, &"pay".into())) {
+                    Entered::Started(tenure) => tenure,
+                    Entered::Waiting { mut answer, place, .. } => loop {
+                        match answer.try_recv() {
+                            Ok(answer) => {
+                                drop(place);
+                                break answer.expect("nobody is refused");
+                            }
+                            Err(_) => shuttle::thread::yield_now(),
+                        }
+                    },
+                    _ => panic!("there is room"),
+                };
+                let token = tenure.dispatch().expect("a dispatch").token;
+                assert!(token.number() > opened, "{token} after {opened}");
+                tenure.known();
+                drop(tenure);
+                served.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        while served.load(Ordering::SeqCst) < REQUESTS {
+            if let Some(wanted) = slot.wanted() {
+                let epoch = epochs.fetch_add(1, Ordering::SeqCst) + 1;
+                shuttle::thread::yield_now();
+                slot.granted(grant(epoch).0, wanted);
+                while !slot.take_if_due(|_| {}) {
+                    slot.start_waiting();
+                    shuttle::thread::yield_now();
+                }
+            }
+            shuttle::thread::yield_now();
+        }
+        for thread in requests.into_iter().chain([changes]) {
+            thread.join().expect("it ends");
+        }
+    });
+}

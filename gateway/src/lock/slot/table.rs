@@ -9,7 +9,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode};
 
 use super::{Entered, Slot, Waits, Wants, unpoisoned};
 use crate::{
-    lock::{ended::Cause, tenure::Tenure, ways::Ways},
+    lock::{tenure::Tenure, ways::Ways},
     peers::Way,
     session::clock::SharedClock,
     sync::Mutex,
@@ -108,12 +108,12 @@ impl Table {
         leaves
     }
 
-    /// Nothing more is started under any tenure that is held now: whoever comes next gets a newer token.
+    /// Nothing more is started under any tenure that is held now, or comes of a node that waits now: whoever comes next
+    /// gets a newer token.
     pub fn close_all(&self) {
         for shard in &self.shards {
             for slot in unpoisoned(shard).values() {
-                slot.close(Cause::Reloaded);
-                slot.look.notify_one();
+                slot.outdate();
             }
         }
     }

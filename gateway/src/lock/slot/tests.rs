@@ -5,7 +5,7 @@ use tokio::sync::oneshot::Receiver;
 
 use super::*;
 use crate::{
-    lock::grant::Stop,
+    lock::{grant::Stop, queue::Due},
     peers::{Pass, Way},
     randomness::SystemRandomness,
     session::{clock::fake::FakeClock, evidence::Evidence, proof::Proof},
@@ -174,4 +174,45 @@ fn a_tenure_that_is_not_proven_keeps_nothing() {
     let proof = bench.grant();
     proof.revoke();
     assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::NotHere));
+}
+
+/// Its node may be older than what was done under the other name of the key meanwhile.
+#[test]
+fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted() {
+    let bench = Bench::new();
+    let (mut first, _place) = bench.waits(Waits::Here);
+    let slot = bench.slot();
+    let wanted = slot.wanted().expect("somebody waits");
+    bench.table.close_all();
+    let proof = Arc::new(Proof::until(1, FAR));
+    let evidence = Arc::new(Evidence::of(proof));
+    let grant = |epoch| {
+        let evidence = evidence.clone();
+        Grant { epoch, sequence: 0, evidence, nodes: [].into(), contended: false }
+    };
+    slot.granted(grant(90), wanted);
+    assert!(first.try_recv().is_err(), "granted what it had asked for before");
+    assert_eq!(slot.due(), Due::End);
+    assert!(slot.take_if_due(|ended| assert_eq!((ended.cause, ended.dispatches), (Cause::Reloaded, 0))));
+    let wanted = slot.wanted().expect("it waits on");
+    slot.granted(grant(110), wanted);
+    let tenure = first.try_recv().expect("an answer").expect("granted");
+    assert_eq!(tenure.dispatch().expect("a dispatch").token.number(), 110);
+    tenure.known();
+}
+
+/// The same as with a node per request: `most` wait behind the one that holds, or is about to.
+#[test]
+fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
+    let bench = Bench::new();
+    let enter = |most| bench.enter(Waits::Here, Patience::Behind(most));
+    let Entered::Waiting { mut answer, place, .. } = enter(0) else { panic!("it is about to hold") };
+    assert!(matches!(enter(0), Entered::Full));
+    let proof = bench.grant();
+    let tenure = answer.try_recv().expect("an answer").expect("granted");
+    drop(place);
+    assert!(matches!(enter(0), Entered::Full), "nobody waits behind it");
+    let Entered::Waiting { .. } = enter(1) else { panic!("one may") };
+    tenure.known();
+    proof.revoke();
 }

@@ -1,0 +1,122 @@
+//! Which upstreams of two plans may lead to one service: what is not known to be apart is taken for one.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use fencegate_policies::plan::{Plan, RouteId};
+
+use super::{Edition, term::Term};
+
+/// Where an upstream leads, as far as its name and its endpoints tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    name: Arc<str>,
+    endpoints: Vec<Arc<str>>,
+}
+
+/// A place, and the term that its service is in.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    place: Place,
+    pub(super) term: Arc<Term>,
+}
+
+/// What may be one service.
+#[derive(Default)]
+pub(super) struct Group<'e> {
+    pub(super) before: Vec<&'e Known>,
+    /// With their numbers in the new plan.
+    pub(super) after: Vec<(usize, Place)>,
+    /// Some request to it takes another lock than before.
+    pub(super) is_rekeyed: bool,
+}
+
+impl Place {
+    pub(super) fn within(self, term: Arc<Term>) -> Known {
+        Known { place: self, term }
+    }
+}
+
+impl Group<'_> {
+    /// Each once.
+    pub(super) fn terms(&self) -> Vec<&Arc<Term>> {
+        let mut terms: Vec<&Arc<Term>> = self.before.iter().map(|known| &known.term).collect();
+        terms.sort_unstable_by_key(|term| Arc::as_ptr(term));
+        terms.dedup_by_key(|term| Arc::as_ptr(term));
+        terms
+    }
+}
+
+/// Those of a plan, by their numbers.
+pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Place> {
+    let place = |of: &fencegate_policies::plan::Upstream| (of.name.clone(), of.endpoints.clone());
+    plan.upstreams.iter().map(place).map(|(name, endpoints)| Place { name, endpoints })
+}
+
+/// All that `old` knows and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may
+/// have taken requests from one another.
+pub(super) fn groups<'e>(old: &'e Edition, plan: &Plan, rekeyed: &[String]) -> Vec<Group<'e>> {
+    let after: Vec<Place> = upstreams(plan).collect();
+    let begin = old.known.len();
+    let mut kin = Kin::of(begin + after.len());
+    let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
+    for (at, place) in old.known.iter().map(|known| &known.place).chain(&after).enumerate() {
+        kin.join(at, *names.entry(&place.name).or_insert(at));
+        for endpoint in &place.endpoints {
+            kin.join(at, *endpoints.entry(endpoint).or_insert(at));
+        }
+    }
+    let mut terms = HashMap::new();
+    for (at, known) in old.known.iter().enumerate() {
+        kin.join(at, *terms.entry(Arc::as_ptr(&known.term)).or_insert(at));
+    }
+    // A request that one of these took may be another's now, of another name: which, only the request could tell.
+    let touched: Vec<usize> =
+        touched(&old.plan, rekeyed).chain(touched(plan, rekeyed).map(|at| begin + at)).collect();
+    touched.windows(2).for_each(|two| kin.join(two[0], two[1]));
+
+    let mut groups: HashMap<usize, Group> = HashMap::new();
+    for (at, known) in old.known.iter().enumerate() {
+        groups.entry(kin.first(at)).or_default().before.push(known);
+    }
+    for (number, place) in after.into_iter().enumerate() {
+        groups.entry(kin.first(begin + number)).or_default().after.push((number, place));
+    }
+    if let Some(at) = touched.first() {
+        groups.entry(kin.first(*at)).or_default().is_rekeyed = true;
+    }
+    groups.into_values().collect()
+}
+
+/// The upstreams that these routes lead to.
+fn touched(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
+    // A plan may have ten thousand routes.
+    let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
+    let routes = (0..plan.routes.routes().len()).map(RouteId).map(|id| plan.routes.get(id));
+    let led = routes.filter(|route| rekeyed.contains(&*route.name)).map(|route| route.upstream.0);
+    led.collect::<HashSet<usize>>().into_iter()
+}
+
+/// Sets that grow together; each is known by one of its members.
+struct Kin(Vec<usize>);
+
+impl Kin {
+    fn of(members: usize) -> Self {
+        Self((0..members).collect())
+    }
+
+    fn first(&mut self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            self.0[at] = self.0[self.0[at]];
+            at = self.0[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.first(one), self.first(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}

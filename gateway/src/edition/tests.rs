@@ -1,0 +1,172 @@
+//! Who waits for whom when keys change their names.
+
+use fencegate_policies::file::load;
+use futures_util::FutureExt;
+
+use super::*;
+use crate::admin::metrics::Metrics;
+
+const A: UpstreamId = UpstreamId(0);
+const B: UpstreamId = UpstreamId(1);
+
+const POLICY: &str = r#"version: 1
+listeners: {public: {address: 127.0.0.1:8080}}
+zookeeper: {servers: [zk1:2181]}
+upstreams:
+  a: {endpoints: ["http://a:80"], fencing: upstream}
+  b: {endpoints: ["http://b:80"], fencing: upstream}
+routes:
+  - {name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "pay/{path.id}"}}
+  - {name: book, upstream: b, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}
+"#;
+
+fn made(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Fleets>) {
+    let mut text = POLICY.to_owned();
+    for (old, new) in changes {
+        assert!(text.contains(old), "{old}");
+        text = text.replace(old, new);
+    }
+    let gateway = load(&text).plan.expect("sound");
+    let plan = Arc::new(gateway.serving.clone());
+    let fleets = Fleets::to_look_at(&plan, Metrics::of_gateway(&gateway).endpoints());
+    (plan, fleets)
+}
+
+fn first() -> Arc<Edition> {
+    let (plan, fleets) = made(&[]);
+    Edition::first(plan, fleets)
+}
+
+fn after(old: &Edition, changes: &[(&str, &str)], rekeyed: &[&str]) -> (Arc<Edition>, Vec<Opening>) {
+    let (plan, fleets) = made(changes);
+    let rekeyed: Vec<String> = rekeyed.iter().map(|name| (*name).to_owned()).collect();
+    Edition::after(old, plan, fleets, &rekeyed)
+}
+
+/// Opens what is due, as the process does, and says how many were.
+fn open(openings: &mut Vec<Opening>) -> usize {
+    let (due, still): (Vec<_>, Vec<_>) =
+        openings.drain(..).partition(|opening| opening.due().now_or_never().is_some());
+    *openings = still;
+    let opened = due.len();
+    due.into_iter().for_each(Opening::open);
+    opened
+}
+
+const KEY: (&str, &str) = ("\"pay/{path.id}\"", "\"order/{path.id}\"");
+
+#[test]
+fn who_would_take_another_lock_waits_for_who_runs_under_the_old_one() {
+    let first = first();
+    assert!(first.is_open(A));
+    let (pay, book) = (first.runs(A), first.runs(B));
+    let (second, mut openings) = after(&first, &[KEY], &["pay"]);
+    assert_eq!((second.is_open(A), second.is_open(B)), (false, true));
+    assert_eq!(open(&mut openings), 0, "an old request still runs");
+    drop(book);
+    assert_eq!(open(&mut openings), 0, "and it is not this one");
+    drop(pay);
+    assert_eq!(open(&mut openings), 1);
+    assert!(second.is_open(A));
+}
+
+#[test]
+fn who_comes_after_a_second_change_waits_for_both() {
+    let first = first();
+    let oldest = first.runs(A);
+    let (second, mut openings) = after(&first, &[KEY], &["pay"]);
+    let (third, more) = after(&second, &[], &["pay"]);
+    openings.extend(more);
+    assert_eq!(open(&mut openings), 0, "nobody runs under the second, but under the first");
+    let waits = second.runs(A);
+    drop(oldest);
+    assert_eq!((open(&mut openings), second.is_open(A), third.is_open(A)), (1, true, false));
+    drop(waits);
+    assert_eq!((open(&mut openings), third.is_open(A)), (1, true));
+}
+
+#[test]
+fn a_change_that_moves_no_key_inherits_what_the_one_before_waits_for() {
+    let first = first();
+    let oldest = first.runs(A);
+    let (second, mut openings) = after(&first, &[KEY], &["pay"]);
+    let (third, more) = after(&second, &[KEY, ("http://b:80", "http://c:80")], &[]);
+    // Or one that moves the keys of another service alone.
+    let (fourth, also) = after(&third, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
+    openings.extend(more.into_iter().chain(also));
+    assert_eq!(open(&mut openings), 1, "that of the other service");
+    assert_eq!([&second, &third, &fourth].map(|edition| edition.is_open(A)), [false; 3]);
+    assert!(fourth.is_open(B));
+    drop(oldest);
+    assert_eq!(open(&mut openings), 1);
+    assert_eq!([&second, &third, &fourth].map(|edition| edition.is_open(A)), [true; 3]);
+}
+
+#[test]
+fn who_began_before_a_change_that_moves_no_key_is_waited_for_after_it() {
+    let first = first();
+    let oldest = first.runs(A);
+    let (second, none) = after(&first, &[("http://b:80", "http://c:80")], &[]);
+    assert!(none.is_empty() && second.is_open(A));
+    let (third, mut openings) = after(&second, &[KEY], &["pay"]);
+    assert_eq!((open(&mut openings), third.is_open(A)), (0, false));
+    drop(oldest);
+    assert_eq!((open(&mut openings), third.is_open(A)), (1, true));
+}
+
+#[test]
+fn an_upstream_with_another_name_leads_to_the_same_service() {
+    let renamed = [("upstream: a", "upstream: ledger"), ("  a:", "  ledger:")];
+    let moved = [("upstream: a", "upstream: ledger"), ("  a:", "  ledger:"), ("http://a:80", "http://z:80")];
+    for changes in [&renamed[..], &moved] {
+        let first = first();
+        let oldest = first.runs(A);
+        let (second, mut openings) = after(&first, changes, &["pay"]);
+        assert_eq!((open(&mut openings), second.is_open(A), second.is_open(B)), (0, false, true));
+        drop(oldest);
+        assert_eq!((open(&mut openings), second.is_open(A)), (1, true));
+    }
+}
+
+#[test]
+fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
+    let shared = [("http://b:80\"", "http://b:80\", \"http://a:80\"")];
+    let (plan, fleets) = made(&shared);
+    let first = Edition::first(plan, fleets);
+    let book = first.runs(B);
+    let (second, mut openings) = after(&first, &[shared[0], KEY], &["pay"]);
+    assert_eq!((second.is_open(A), second.is_open(B)), (false, false));
+    assert_eq!(open(&mut openings), 0);
+    drop(book);
+    assert_eq!((open(&mut openings), second.is_open(A), second.is_open(B)), (1, true, true));
+}
+
+#[test]
+fn a_service_that_goes_and_comes_back_is_waited_for() {
+    let without = [
+        ("  a: {endpoints: [\"http://a:80\"], fencing: upstream}\n", ""),
+        (
+            "  - {name: pay, upstream: a, match: {methods: [POST], path: \"/pay/{id}\"}, fence: {key: \"pay/{path.id}\"}}\n",
+            "",
+        ),
+    ];
+    let first = first();
+    let oldest = first.runs(A);
+    let (second, mut openings) = after(&first, &without, &["pay"]);
+    // Nobody is there to be let in.
+    assert_eq!(open(&mut openings), 0);
+    let (third, more) = after(&second, &[KEY], &["pay"]);
+    openings.extend(more);
+    assert_eq!((open(&mut openings), third.is_open(A)), (0, false));
+    drop(oldest);
+    assert_eq!((open(&mut openings), third.is_open(A)), (1, true));
+}
+
+#[test]
+fn an_endpoint_more_or_less_moves_nothing() {
+    let first = first();
+    let _oldest = first.runs(A);
+    let (second, openings) = after(&first, &[("http://a:80", "http://a:81")], &[]);
+    assert!(openings.is_empty() && second.is_open(A));
+    assert!(Arc::ptr_eq(&first.known[0].term, &second.known[0].term));
+}

@@ -1,0 +1,87 @@
+//! How long a request waits: for another holder as its wish says, for ZooKeeper's answer a second at least.
+
+use std::{future::Future, pin::pin, time::Duration};
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Until when one request waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    /// For another holder.
+    holder: Instant,
+    /// For anything.
+    last: Instant,
+}
+
+/// Even a request that does not wait for another holder gives ZooKeeper the time for its answer.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+/// Whose wait for another holder is over looks this often whether there is one.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Deadline {
+    pub(super) fn after(wait: Duration) -> Self {
+        let now = Instant::now();
+        Self { holder: now + wait, last: now + wait.max(LEAST_WAIT) }
+    }
+
+    pub(super) fn last(self) -> Instant {
+        self.last
+    }
+
+    /// Waits for `answer`; `None` when the time is up. `taken`: another one holds, as far as is known.
+    pub(super) async fn answer<T>(
+        self,
+        answer: impl Future<Output = T>,
+        taken: impl Fn() -> bool,
+    ) -> Option<T> {
+        let mut answer = pin!(answer);
+        if let Ok(told) = timeout_at(self.holder, &mut answer).await {
+            return Some(told);
+        }
+        // It has not been told of a holder, only not been answered.
+        while !taken() && Instant::now() < self.last {
+            if let Ok(told) = timeout(LOOK, &mut answer).await {
+                return Some(told);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, future::pending};
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    async fn waited(wait: Duration, taken: impl Fn() -> bool) -> Duration {
+        let began = Instant::now();
+        assert_eq!(Deadline::after(wait).answer(pending::<()>(), taken).await, None);
+        began.elapsed()
+    }
+
+    #[tokio::test]
+    async fn a_short_wait_for_another_holder_is_as_short_as_it_says() {
+        assert!(waited(SHORT, || true).await < LEAST_WAIT);
+    }
+
+    #[tokio::test]
+    async fn zookeeper_is_given_its_time_whatever_the_wish() {
+        assert!(waited(SHORT, || false).await >= LEAST_WAIT);
+    }
+
+    #[tokio::test]
+    async fn who_learns_late_that_another_one_holds_leaves_then() {
+        let taken = Cell::new(false);
+        let learns = async {
+            sleep(SHORT * 2).await;
+            taken.set(true);
+        };
+        let (waited, ()) = tokio::join!(waited(SHORT, || taken.get()), learns);
+        assert!(waited >= SHORT * 2 && waited < LEAST_WAIT, "{waited:?}");
+    }
+}

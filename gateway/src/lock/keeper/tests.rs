@@ -1,0 +1,26 @@
+//! What becomes of a wish where there is no session.
+
+use fencegate_policies::key::KeyTemplate;
+
+use super::*;
+use crate::session::clock::MachineClock;
+
+/// Each would leave a key that nobody works for, and then a lock node that nobody wants.
+#[tokio::test]
+async fn while_there_is_no_session_nothing_is_begun_for_who_is_refused() {
+    let (keeper, _desks) = keeper(Arc::new(MachineClock), 1);
+    let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
+    for hold in [Hold::Cached(Caching::default()), Hold::Strict] {
+        let wish = Wish {
+            keys: std::slice::from_ref(&key),
+            mode: Mode::Exclusive,
+            hold,
+            wait: Duration::from_secs(9),
+            queue: 1,
+            waits: Waits::Here,
+            route: &"pay".into(),
+        };
+        assert!(matches!(keeper.acquire(wish).await, Err(Refused::Service(_))));
+        assert_eq!(keeper.keys(), 0, "{hold:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! New keys that come for ever, more of them than the server removes by itself: what ZooKeeper keeps levels off.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use fencegate_tests::{
+    client::{Ask, Client},
+    gateway::Gateway,
+    site::Site,
+    zookeeper::{OwnZooKeeper, ask},
+};
+use serde_json::json;
+use tokio::{
+    task::JoinSet,
+    time::{interval, sleep},
+};
+
+/// Each sends ten requests in a second, for a key that nobody has used before.
+const CLIENTS: usize = 30;
+const PACE: Duration = Duration::from_millis(100);
+const LASTS: Duration = Duration::from_secs(5 * 60);
+const LOOK: Duration = Duration::from_secs(5);
+/// What comes and goes with the load of the machine: keys that linger for a quarter of a second, a second's worth.
+const SLACK: usize = 300;
+
+async fn client(gateway: SocketAddr, next: Arc<AtomicUsize>, over: Arc<AtomicBool>) {
+    let mut connection = Client::connect(gateway).await.expect("listens");
+    let mut ticks = interval(PACE);
+    while !over.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        let key = next.fetch_add(1, Ordering::Relaxed);
+        let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+}
+
+async fn znodes(server: SocketAddr) -> usize {
+    let told = ask(server, "mntr").await.expect("the server is up");
+    let count = told.lines().find_map(|line| line.strip_prefix("zk_znode_count")).expect("it counts");
+    count.trim().parse().expect("a number")
+}
+
+#[tokio::test]
+async fn three_hundred_new_keys_in_a_second_for_five_minutes_leave_a_level_number_of_nodes() {
+    let zookeeper = OwnZooKeeper::start();
+    let site = Site::at(zookeeper.server.address()).await;
+    let policy = |name: &str, hold| {
+        site.policy(name).with("/zookeeper/session_timeout", "12s").with("/defaults/hold", hold)
+    };
+    let strict = policy("gw-1", json!({"mode": "strict"}));
+    let cached = policy("gw-2", json!({"mode": "cached"}));
+    let (one, two) = tokio::join!(Gateway::start(&strict), Gateway::start(&cached));
+    let (next, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let begun = Instant::now();
+    let mut clients: JoinSet<_> =
+        (0..CLIENTS).map(|n| client([one.public, two.public][n % 2], next.clone(), over.clone())).collect();
+    let mut counts = Vec::new();
+    while begun.elapsed() < LASTS {
+        sleep(LOOK).await;
+        counts.push(znodes(site.zookeeper).await);
+        println!(
+            "{:?}: {} keys, {} nodes",
+            begun.elapsed(),
+            next.load(Ordering::Relaxed),
+            counts[counts.len() - 1]
+        );
+    }
+    over.store(true, Ordering::Relaxed);
+    while let Some(client) = clients.join_next().await {
+        client.expect("every request is answered with 200");
+    }
+    let (keys, minute) = (next.load(Ordering::Relaxed), counts.len() / 5);
+    assert!(keys as f64 / begun.elapsed().as_secs_f64() > 250.0, "not exercised: {keys} keys");
+    let most = |counts: &[usize]| counts.iter().copied().max().expect("some");
+    let (first, last) = (most(&counts[..minute]), most(&counts[counts.len() - minute..]));
+    println!("{keys} keys; at most {first} nodes in the first minute, {last} in the last");
+    assert!(last <= first + SLACK, "{first} nodes in the first minute, {last} in the last");
+}

@@ -1,0 +1,90 @@
+//! Should the gateway panic while it works for a key, that key is served again at once, and never held twice.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, Launch},
+    history::History,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+use super::link::HOLDS;
+
+/// Long beside a round trip, and short beside the session, which takes every node along.
+const SOON: Duration = Duration::from_secs(2);
+
+async fn panicking(site: &Site, failpoint: &str, hold: Value) -> Gateway {
+    let policy = site.unswept("gw-1").with("/defaults/hold", hold);
+    let gateway = Launch::new(&policy).failpoint(failpoint, "1*panic").start().await;
+    gateway.becomes_ready().await;
+    gateway
+}
+
+async fn serves_at_once(gateway: &Gateway, path: &str) {
+    let asked = Instant::now();
+    let answer = gateway.send(&Ask::post(path)).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    assert!(asked.elapsed() < SOON, "after {:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node() {
+    for hold in HOLDS {
+        let site = Site::fresh().await;
+        let tree = site.tree().await;
+        let (gateway, other) =
+            tokio::join!(panicking(&site, "after_create_sent", hold()), site.gateway("gw-2"));
+        let told = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
+        assert_eq!(told.outcome(), Some(Outcome::NotDispatched));
+        assert!(told.took() < SOON, "it waited in vain: {:?}", told.took());
+        serves_at_once(&gateway, "/pay/7").await;
+        serves_at_once(&other, "/pay/7").await;
+        tree.locks_become("none left", <[String]>::is_empty).await;
+    }
+}
+
+#[tokio::test]
+async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_no_node() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let policy = site.unswept("gw-1").route(json!({
+        "name": "move", "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
+    }));
+    let gateway = Launch::new(&policy).failpoint("after_create_sent", "1*panic").start().await;
+    gateway.becomes_ready().await;
+    assert_eq!(gateway.send(&Ask::post("/move/6/7")).await.status, 503);
+    serves_at_once(&gateway, "/move/7/6").await;
+    tree.locks_become("none left", <[String]>::is_empty).await;
+}
+
+/// The request in flight knows nothing of it; who comes next waits for its end, here and elsewhere.
+#[tokio::test]
+async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_not_before() {
+    for hold in HOLDS {
+        let site = Site::fresh().await;
+        let tree = site.tree().await;
+        let (gateway, other) = tokio::join!(panicking(&site, "while_watching", hold()), site.gateway("gw-2"));
+        let held = site.origin.holds("/pay/7");
+        let first = gateway.begin(Ask::post("/pay/7"));
+        site.origin.request("/pay/7", 1).await;
+        gateway.says("the panic", |line| line.message().starts_with("lock.failed")).await;
+        let next = [gateway.begin(Ask::post("/pay/7")), other.begin(Ask::post("/pay/7"))];
+        // Longer than the sweep of the other gateway, whose sessions are short.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(site.origin.count("/pay/7"), 1, "held twice");
+        held.let_go();
+        let answer = first.answer().await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        for next in next {
+            assert_eq!(next.answer().await.status, 200);
+        }
+        serves_at_once(&gateway, "/pay/7").await;
+        tree.locks_become("none left", <[String]>::is_empty).await;
+        History::of(&site.origin.log()).assert_holds();
+    }
+}

@@ -1,0 +1,94 @@
+//! A key that nobody wants any more leaves nothing in ZooKeeper, so new keys may come for ever.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Client},
+    gateway::Gateway,
+    load::{Load, Plan},
+    patience::patiently,
+    site::Site,
+    zookeeper::Tree,
+};
+use serde_json::{Value, json};
+
+/// Nodes above lock nodes, one per key.
+async fn parents(tree: &Tree) -> Vec<String> {
+    let mut paths = tree.paths().await;
+    paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 3);
+    paths
+}
+
+/// The server removes empty parents by itself, a minute later at best.
+async fn nothing_is_left(tree: &Tree) {
+    let gone = async {
+        while !parents(tree).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the parents of all keys to go", gone, || "parents").await;
+}
+
+async fn used_once_each(hold: Value) {
+    const KEYS: usize = 300;
+    let site = Site::fresh().await;
+    let (policy, tree) = (site.policy("gw-1").with("/defaults/hold", hold), site.tree().await);
+    let gateway = Gateway::start(&policy).await;
+    let mut connection = Client::connect(gateway.public).await.expect("listens");
+    for key in 0..KEYS {
+        let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    nothing_is_left(&tree).await;
+}
+
+#[tokio::test]
+async fn keys_that_are_used_once_each_leave_nothing_behind() {
+    used_once_each(json!({"mode": "strict"})).await;
+    used_once_each(json!({"mode": "cached", "linger": "60ms"})).await;
+}
+
+#[tokio::test]
+async fn sets_of_keys_that_are_used_once_leave_nothing_behind() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").route(json!({
+        "name": "move", "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
+    }));
+    let (gateway, tree) = (Gateway::start(&policy).await, site.tree().await);
+    for key in 0..50 {
+        assert_eq!(gateway.send(&Ask::post(&format!("/move/{key}/{}", key + 1))).await.status, 200);
+    }
+    nothing_is_left(&tree).await;
+}
+
+/// Whoever leaves last takes the parent along, while others are about to make a node below it.
+#[tokio::test]
+async fn keys_that_are_fought_for_leave_nothing_behind_and_refuse_nobody() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let route = || {
+        json!({
+            "name": "move", "upstream": "ledger",
+            "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
+            "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
+        })
+    };
+    let policy = |name| site.policy(name).with("/defaults/hold", json!({"mode": "strict"})).route(route());
+    let (one, two) = (policy("gw-1"), policy("gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+    let plan = Plan {
+        gateways: vec![one.public, two.public],
+        paths: ["/pay/1", "/pay/2", "/move/1/2", "/move/2/1"].map(str::to_owned).into(),
+        clients: 6,
+        requests: 60,
+        pause: Duration::from_millis(3),
+    };
+    let told = Load::start("fought", &plan).end().await;
+    for told in &told {
+        let answer = told.answer.as_ref().expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    nothing_is_left(&tree).await;
+}

@@ -1,0 +1,90 @@
+//! The paths of a session's lock nodes are bounded, and whoever holds a place keeps it at the bound.
+
+use std::time::Duration;
+
+use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use tokio::{task::spawn_local, time::sleep};
+
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, T, Tenure, Waits, Want, is_lock, key};
+use crate::simulated;
+
+const MOST_BYTES: usize = 512 * 1024;
+const LONG: usize = 400;
+
+fn want(names: &[String], keeping: Keeping) -> Want {
+    let mut keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+    keys.sort_unstable();
+    Want { keys, mode: Mode::Exclusive, keeping, wait: T * 6 }
+}
+
+fn gateway(ensemble: &Ensemble, seed: u64) -> Gateway {
+    let scale = Scale { clocks: Clocks::Right, sessions: 1 };
+    Gateway::start(ensemble, &ensemble.wire(), scale, &Dice::seeded(seed))
+}
+
+/// Takes one after the other until there is no room, and keeps them at work.
+async fn fill(gateway: &Gateway, wants: impl Iterator<Item = Want>) -> Vec<Tenure> {
+    let mut held = Vec::new();
+    for want in wants {
+        loop {
+            match gateway.door().acquire(&want, Waits::Here).await {
+                Ok(tenure) => held.push(tenure),
+                Err(Refused::KeyLimit(_)) => return held,
+                // There is a session only after a while.
+                Err(Refused::Service(_)) if held.is_empty() => {
+                    sleep(Duration::from_millis(10)).await;
+                    continue;
+                }
+                Err(why) => panic!("{why}"),
+            }
+            break;
+        }
+    }
+    panic!("not exercised: room for {}", held.len());
+}
+
+fn bytes(ensemble: &Ensemble) -> usize {
+    ensemble.paths().iter().filter(|path| is_lock(path)).map(String::len).sum()
+}
+
+#[test]
+fn every_node_of_a_set_counts() {
+    simulated::run(async {
+        let ensemble = Ensemble::start(Settings::default());
+        let gateway = gateway(&ensemble, 1);
+        let sets = (0..2000).map(|set| {
+            let names: Vec<_> = (0..16).map(|at| format!("{set}-{at}")).collect();
+            want(&names, Keeping::Strict)
+        });
+        let held = fill(&gateway, sets).await;
+        let bytes = bytes(&ensemble);
+        assert!((MOST_BYTES / 2..=MOST_BYTES).contains(&bytes), "{} sets, {bytes} bytes", held.len());
+        drop(held);
+    });
+}
+
+/// It gives its place up and gets in line again in one transaction, and needs no more room than it has.
+#[test]
+fn a_key_that_is_given_on_at_the_bound_is_not_refused_to_who_waits_here() {
+    simulated::run(async {
+        let ensemble = Ensemble::start(Settings::default());
+        let (ours, other) = (gateway(&ensemble, 1), gateway(&ensemble, 2));
+        let names = |n: usize| [format!("{n:0>LONG$}")];
+        let mut held = fill(&ours, (0..5000).map(|n| want(&names(n), Keeping::Cached))).await;
+        assert!(bytes(&ensemble) <= MOST_BYTES);
+        let first = want(&names(0), Keeping::Cached);
+        let (elsewhere, here) = (other.door(), ours.door());
+        let (theirs, mine) = (first.clone(), first);
+        let there =
+            spawn_local(async move { elsewhere.acquire(&theirs, Waits::Here).await.map(|t| t.known()) });
+        sleep(Duration::from_millis(300)).await;
+        let waits = spawn_local(async move { here.acquire(&mine, Waits::Here).await.map(|t| t.known()) });
+        sleep(Duration::from_millis(300)).await;
+        let tenure = held.swap_remove(0);
+        tenure.known();
+        drop(tenure);
+        assert_eq!(there.await.expect("it ends"), Ok(()));
+        assert_eq!(waits.await.expect("it ends"), Ok(()));
+        drop(held);
+    });
+}

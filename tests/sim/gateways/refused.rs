@@ -1,0 +1,59 @@
+//! What the server refuses to show now is looked at again: nobody stops watching over a lock that is held.
+
+use std::time::Duration;
+
+use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use tokio::time::{sleep, timeout};
+
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, Tenure, Waits, Want, is_lock, key};
+use crate::simulated;
+
+fn want(keeping: Keeping, name: &str) -> Want {
+    Want { keys: vec![key(name)], mode: Mode::Exclusive, keeping, wait: Duration::from_secs(5) }
+}
+
+/// There is a session only after a while.
+async fn granted(gateway: &Gateway, want: &Want) -> Tenure {
+    loop {
+        match gateway.door().acquire(want, Waits::Here).await {
+            Ok(tenure) => return tenure,
+            Err(Refused::Service(_)) => sleep(Duration::from_millis(10)).await,
+            Err(why) => panic!("{why}"),
+        }
+    }
+}
+
+#[test]
+fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() {
+    for keeping in [Keeping::Cached, Keeping::Strict] {
+        simulated::run(async {
+            let ensemble = Ensemble::start(Settings::default());
+            let (wire, dice) = (ensemble.wire(), Dice::seeded(7));
+            let scale = Scale { clocks: Clocks::Right, sessions: 1 };
+            let gateway = Gateway::start(&ensemble, &wire, scale, &dice);
+            granted(&gateway, &want(keeping, "before")).await.known();
+            wire.refuse_watches(2);
+            let tenure = granted(&gateway, &want(keeping, "a")).await;
+            let (_, permission) = gateway.door().dispatch(&tenure).expect("a dispatch");
+            // Both were refused by then, and nobody has looked since.
+            sleep(Duration::from_millis(900)).await;
+            assert!(permission.holds(), "{keeping:?}");
+            let held: Vec<_> =
+                ensemble.paths().into_iter().filter(|path| is_lock(path) && path.contains("/a/")).collect();
+            assert_eq!(held.len(), 1, "{held:?}");
+            ensemble.steal(&held[0]);
+            let noticed = async {
+                while permission.holds() {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            assert!(
+                timeout(Duration::from_secs(2), noticed).await.is_ok(),
+                "{keeping:?}: it goes on writing"
+            );
+            tenure.known();
+            drop(tenure);
+            assert!(gateway.stop().await);
+        });
+    }
+}

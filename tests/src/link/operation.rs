@@ -1,0 +1,85 @@
+//! What a message does to lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
+
+use super::Operation;
+
+impl Operation {
+    /// Everything that this message is called; nothing where it names no lock node.
+    pub(super) fn of(message: &[u8]) -> &'static [Self] {
+        const META: &[u8] = b"\"base\":";
+        let code = word(message, 2);
+        if code == Some(MULTI) && message.windows(META.len()).any(|part| part == META) {
+            return &[Self::Era];
+        }
+        let lock_node = |name: &[u8]| name == b"-w-" || name == b"-r-";
+        if !message.windows(3).any(lock_node) {
+            return &[];
+        }
+        match code {
+            Some(CREATE | CREATE_2) => &[Self::Create],
+            Some(DELETE) => &[Self::Delete],
+            Some(MULTI) => {
+                let steps = steps(message.get(12..).unwrap_or_default());
+                let does = |codes: &[i32]| {
+                    steps.iter().any(|(code, path)| codes.contains(code) && path.windows(3).any(lock_node))
+                };
+                match (does(&[CREATE, CREATE_2]), does(&[DELETE])) {
+                    (true, false) => &[Self::Create, Self::Multi],
+                    (false, true) => &[Self::Delete],
+                    (true, true) => &[Self::Multi],
+                    (false, false) => &[Self::Admission],
+                }
+            }
+            _ => &[],
+        }
+    }
+}
+
+const CREATE: i32 = 1;
+const DELETE: i32 = 2;
+const SET: i32 = 5;
+const CHECK: i32 = 13;
+const MULTI: i32 = 14;
+const CREATE_2: i32 = 15;
+
+/// The n-th 32-bit number of a message: 0 is its length, 1 the number of the request, 2 in a request the operation.
+pub(super) fn word(message: &[u8], n: usize) -> Option<i32> {
+    message.chunks_exact(4).nth(n).map(|bytes| i32::from_be_bytes(bytes.try_into().expect("four")))
+}
+
+/// Each step of a transaction, with its path.
+fn steps(mut rest: &[u8]) -> Vec<(i32, &[u8])> {
+    let mut steps = Vec::new();
+    // The code, whether it is the end, and a place for an error.
+    while let Some(code) = number(&mut rest).filter(|code| *code > 0) {
+        rest = rest.get(5..).unwrap_or_default();
+        let Some(path) = text(&mut rest) else { break };
+        steps.push((code, path));
+        if code == DELETE || code == CHECK {
+            number(&mut rest);
+            continue;
+        }
+        text(&mut rest);
+        if code != SET {
+            for _ in 0..number(&mut rest).unwrap_or_default() {
+                number(&mut rest);
+                text(&mut rest);
+                text(&mut rest);
+            }
+        }
+        number(&mut rest);
+    }
+    steps
+}
+
+fn number(rest: &mut &[u8]) -> Option<i32> {
+    let (number, behind) = rest.split_first_chunk::<4>()?;
+    *rest = behind;
+    Some(i32::from_be_bytes(*number))
+}
+
+fn text<'m>(rest: &mut &'m [u8]) -> Option<&'m [u8]> {
+    let length = number(rest)?.max(0);
+    let (text, behind) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    *rest = behind;
+    Some(text)
+}

@@ -72,6 +72,9 @@ pub struct Body {
     in_flight: Option<Counted>,
     /// Tells the connection that the answer goes to how its client takes it.
     answering: Option<Answering>,
+    /// It broke, and its connection is not told before what was given of it has left: the library throws away what it
+    /// has not written, and a client that gets not one byte takes its request for one that never arrived.
+    broken: Option<BodyError>,
     /// The same of the request that comes from it.
     exchange: Option<Rc<Exchange>>,
     /// What will be told of the request that this answers.
@@ -164,6 +167,19 @@ impl Body {
         body
     }
 
+    /// Looks at what has come of an answer already. One that is broken behind its head is better refused, while there is
+    /// a head to say so with.
+    pub fn look(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        let looked = self.source.look(cx);
+        if let (Err(_), Some(lend)) = (&looked, &self.lend) {
+            lend.failed();
+        }
+        if self.source.is_end() {
+            self.finish();
+        }
+        looked
+    }
+
     /// From another gateway, as it gives it to its client; the connection goes back by itself.
     pub fn from_gateway(incoming: Incoming, trailers: Trailers, idle: Duration, lend: peers::Lend) -> Self {
         let mut body = Self::of(Source::Live(Live::new(incoming, Framing::Http1, idle)), trailers);
@@ -215,6 +231,7 @@ impl Body {
     pub fn again(&self) -> Option<Self> {
         match &self.source {
             Source::Whole { data, .. } => Some(Self::whole(data.clone().unwrap_or_default())),
+            source if source.is_end() => Some(Self::empty()),
             Source::Live(_) | Source::Piped(_) => None,
         }
     }
@@ -239,6 +256,7 @@ impl Body {
         if let Some(taker) = self.taker.take() {
             answering.parts(taker);
         }
+        answering.is_to_leave();
         self.answering = Some(answering);
         self
     }
@@ -264,6 +282,7 @@ impl Body {
             permit: None,
             in_flight: None,
             answering: None,
+            broken: None,
             exchange: None,
             entry: None,
             kept: None,
@@ -289,6 +308,19 @@ impl Body {
         {
             tokio::task::spawn_local(lend.give_back(UNFENCED_REST));
         }
+    }
+
+    /// Says so, once all that was given before has left.
+    fn breaks(
+        &mut self,
+        error: BodyError,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.answering.as_ref().is_none_or(|answering| answering.has_left(cx.waker())) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        self.broken = Some(error);
+        Poll::Pending
     }
 
     /// Reads a short one to its end; `None` where it breaks, or is not short.
@@ -324,6 +356,9 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        if let Some(error) = this.broken.take() {
+            return this.breaks(error, cx);
+        }
         let frame = loop {
             let polled = this.source.poll(cx);
             if let Some(answering) = &this.answering {
@@ -359,7 +394,15 @@ impl HttpBody for Body {
             let waited = matches!(error, BodyError::Stalled(_) | BodyError::Overdue { awaited: true });
             exchange.stalled.set(waited);
         }
-        Poll::Ready(frame)
+        match frame {
+            Some(Err(error)) => this.breaks(error, cx),
+            frame => {
+                if let Some(answering) = &this.answering {
+                    answering.is_to_leave();
+                }
+                Poll::Ready(frame)
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -4,8 +4,14 @@
 mod entrance;
 
 use std::{
-    cell::RefCell, convert::Infallible, fmt::Write as _, future::Future, pin::Pin, rc::Rc, time::Duration,
-    time::Instant,
+    cell::RefCell,
+    convert::Infallible,
+    fmt::Write as _,
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    task::Poll,
+    time::{Duration, Instant},
 };
 
 use fencegate_policies::key::listed;
@@ -168,6 +174,8 @@ impl<S: Serve<Arrived>> Steps for S {
     fn answer(self: Rc<Self>, asked: Asked) -> Answered {
         let Asked { http, peer, metrics, audience, role, drain, exchange, answering, entrance } = asked;
         let goes_on = http.version() == Version::HTTP_2;
+        // HTTP/1.0 has no interim answers; between gateways nobody listens for them.
+        let goes_before = http.version() == Version::HTTP_11 && role != Role::Holder;
         Box::pin(async move {
             let notes = Rc::<Notes>::default();
             notes.of_gateways.set(role == Role::Holder);
@@ -175,9 +183,17 @@ impl<S: Serve<Arrived>> Steps for S {
             let begin = |audience| Entry::begin(audience, http.method(), http.uri(), &peer, &notes);
             let entry = audience.as_ref().map(begin);
             let visit = Visit::begin(metrics, notes.clone(), role, entry);
+            let says = goes_before.then(|| exchange.interims().cloned()).flatten();
+            if let Some(interims) = &says {
+                let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
+                notes.interims.get_or_init(|| saying);
+            }
             let answer = self.serve(Arrived { http, notes: notes.clone(), peer }).await;
             // Of one that came to no route; its answer may be long on its way.
             notes.entrance.take();
+            if let Some(interims) = &says {
+                poll_fn(|cx| interims.poll_over(cx)).await;
+            }
             let answer =
                 answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
             let (mut reply, entry) = visit.end(answer);

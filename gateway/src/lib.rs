@@ -13,6 +13,7 @@
 pub mod access;
 pub mod admin;
 pub mod body;
+pub mod buffered;
 pub mod check;
 pub mod cli;
 pub mod client;
@@ -30,7 +31,6 @@ pub mod once;
 pub mod peer;
 pub mod peers;
 pub mod pem;
-pub mod pieces;
 pub mod randomness;
 pub mod refusal;
 pub mod serve;

@@ -16,8 +16,15 @@ pub struct Client(IpAddr);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Whose {
     client: Client,
-    /// `None` for all that a client has in flight.
-    route: Option<Arc<str>>,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum What {
+    Connection,
+    InFlight,
+    /// Of the route with this name.
+    Route(Arc<str>),
 }
 
 /// The counts of one process. Who has nothing under way is not in it.
@@ -54,13 +61,18 @@ impl Client {
 impl Shares {
     /// One more request in flight; `None` where the client has `most` already.
     pub fn in_flight(&self, client: Client, most: usize) -> Option<Share> {
-        self.enter(Whose { client, route: None }, most)
+        self.enter(Whose { client, what: What::InFlight }, most)
+    }
+
+    /// One more connection.
+    pub fn connection(&self, client: Client, most: usize) -> Option<Share> {
+        self.enter(Whose { client, what: What::Connection }, most)
     }
 
     /// One more request that waits for or holds keys of a route. Routes go by their names, which stay the same when a
     /// plan is changed.
     pub fn of_route(&self, client: Client, route: Arc<str>, most: usize) -> Option<Share> {
-        self.enter(Whose { client, route: Some(route) }, most)
+        self.enter(Whose { client, what: What::Route(route) }, most)
     }
 
     fn enter(&self, whose: Whose, most: usize) -> Option<Share> {

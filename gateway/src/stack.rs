@@ -7,12 +7,14 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceBuilder;
 
 use crate::{
+    buffered::Budget,
     network::Network,
     peers::Pass,
     stage::{Arrived, Held, Hold, Keyed},
     step::{Rest, Serve, step},
     steps::{
         self,
+        buffer::Buffering,
         check::{Admission, Checking},
         claim::Claiming,
         fence::Fencing,
@@ -28,6 +30,8 @@ pub struct Parts {
     pub in_flight: InFlight,
     pub per_client: PerClient,
     pub hop: HopName,
+    /// For bodies that are here in full.
+    pub budget: Budget,
     /// What other gateways have to show, where they are listened to.
     pub pass: Option<Pass>,
     pub plan: Arc<Plan>,
@@ -61,7 +65,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
         .layer_fn(Rest::of)
         .layer(step(routing, steps::route::route)) // below: route and path are fixed
-        .layer(step(parts.plan, steps::buffer::buffer)) // a slow client never holds a lock
+        .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
         .layer(step((), steps::key::key)) // below: the keys are fixed
         .layer_fn(Rest::of)
         .service(act)
@@ -100,7 +104,7 @@ pub fn guard<N: Network>(
         .layer(step(parts.per_client, steps::limit::per_client))
         .layer_fn(Rest::of)
         .layer(step(claiming, steps::claim::claim)) // below: the claim is read, and its ticket verified
-        .layer(step(parts.plan, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
+        .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
         .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
         .layer(step(checking, steps::check::check)) // below: announced durably, settled, in flight
@@ -163,12 +167,14 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let clock: SharedClock = Arc::new(MachineClock);
         let guards = Arc::new(Guards::new(Arc::default()));
         let (running, drain) = (TaskTracker::new(), CancellationToken::new());
+        let budget = Budget::new(1 << 20, all.buffered().clone());
         let forward = Forward {
             pool: Rc::new(Pool::new(Tcp, clock.clone(), guards.clone())),
             clock: clock.clone(),
             metrics: metrics.clone(),
             guards: guards.clone(),
             fleets: edition.fleets.clone(),
+            fields: Arc::default(),
             running: running.clone(),
             drain: drain.clone(),
         };
@@ -183,6 +189,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             running: running.clone(),
             drain,
             metrics: metrics.clone(),
+            budget: budget.clone(),
             hot: Default::default(),
         };
         let parts = Parts {
@@ -190,6 +197,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             per_client: PerClient { shares: Default::default(), most: None },
             hop: HopName::new(Guid::new(&SystemRandomness)),
             plan: plan.clone(),
+            budget: budget.clone(),
             pass: None,
             running: running.clone(),
         };
@@ -202,7 +210,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let routing = Routing::of(edition, metrics);
         let middle = ServiceBuilder::new()
             .layer(step(routing.clone(), steps::route::route))
-            .layer(step(parts.plan.clone(), steps::buffer::buffer))
+            .layer(step(Buffering { plan: parts.plan.clone(), budget }, steps::buffer::buffer))
             .layer(step((), steps::key::key))
             .layer_fn(Rest::of)
             .service(End);

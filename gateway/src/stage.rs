@@ -25,6 +25,7 @@ use crate::{
     edition::Running,
     front::Entrance,
     guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
+    listen::interim::Saying,
     lock::tenure::{Dispatch, Tenure},
     peer::Peer,
     peers::{Forwarded, Told},
@@ -249,16 +250,23 @@ impl Routed {
 impl Keyed {
     /// The same request once more; `None` where its body is not here in full.
     pub fn again(&self) -> Option<Self> {
-        let mut http = Box::new(Request::new(self.http.body().again()?));
-        *http.method_mut() = self.http.method().clone();
-        *http.uri_mut() = self.http.uri().clone();
-        *http.headers_mut() = self.http.headers().clone();
-        if let Some(takes) = self.http.extensions().get::<TakesTrailers>() {
-            http.extensions_mut().insert(*takes);
-        }
+        let http = copy(&self.http)?;
         let Self { notes, plan, upstream, .. } = self;
         Some(Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None })
     }
+}
+
+/// A request once more; `None` where its body is not here in full.
+pub fn copy(http: &Request<Body>) -> Option<Box<Request<Body>>> {
+    let mut copy = Box::new(Request::new(http.body().again()?));
+    *copy.method_mut() = http.method().clone();
+    *copy.uri_mut() = http.uri().clone();
+    *copy.version_mut() = http.version();
+    *copy.headers_mut() = http.headers().clone();
+    if let Some(takes) = http.extensions().get::<TakesTrailers>() {
+        copy.extensions_mut().insert(*takes);
+    }
+    Some(copy)
 }
 
 impl Fenced {
@@ -365,6 +373,8 @@ pub struct Notes {
     pub retires: Cell<bool>,
     /// A hop between gateway and guard showed itself.
     pub hop_seen: Cell<bool>,
+    /// Where what the upstream says before its answer goes.
+    pub interims: OnceCell<Saying>,
     /// Of the connection that the last attempt was sent on.
     pub gate: RefCell<Option<Rc<Gate>>>,
 }

@@ -43,7 +43,8 @@ impl CanonicalHost {
             }
         };
         let name = text.len();
-        if let Some(port) = port {
+        // A colon without a port behind it says nothing (RFC 3986, 3.2.3).
+        if let Some(port) = port.filter(|port| !port.is_empty()) {
             check_port(port)?;
             text.push(':');
             text.push_str(port);
@@ -113,7 +114,7 @@ fn reg_name(raw: &str) -> Result<String, BadHost> {
 
 fn check_port(port: &str) -> Result<(), BadHost> {
     // `u16::from_str` alone would take a plus sign.
-    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
     if digits && port.parse::<u16>().is_ok() { Ok(()) } else { Err(BadHost::Port) }
 }
 
@@ -132,6 +133,8 @@ mod tests {
             ("pay.example.:080", "pay.example", "pay.example:080"),
             ("127.0.0.1:1", "127.0.0.1", "127.0.0.1:1"),
             ("[0:0::1]", "[::1]", "[::1]"),
+            ("pay.example:", "pay.example", "pay.example"),
+            ("[::1]:", "[::1]", "[::1]"),
             ("[2001:DB8::1]:443", "[2001:db8::1]", "[2001:db8::1]:443"),
             ("my_service", "my_service", "my_service"),
         ] {
@@ -158,7 +161,8 @@ mod tests {
             ("[::1]x", BadHost::Ipv6),
             ("[fe80::1%25eth0]", BadHost::Ipv6),
             ("[pay.example]", BadHost::Ipv6),
-            ("pay.example:", BadHost::Port),
+            (":", BadHost::Empty),
+            ("pay.example::", BadHost::Port),
             ("pay.example:+80", BadHost::Port),
             ("pay.example:65536", BadHost::Port),
             ("pay.example:80:80", BadHost::Port),

@@ -130,6 +130,8 @@ pub enum ProxyProtocol {
 pub struct Limits {
     /// Open client connections over all workers.
     pub connections: usize,
+    /// Of those, from one client. Default: all.
+    pub connections_per_client: Option<usize>,
     /// Requests in flight over all workers.
     pub in_flight: usize,
     /// Of those, for one client. Default: all.
@@ -142,6 +144,8 @@ pub struct Limits {
     pub max_fields: usize,
     /// Bytes of request body on fenced routes (unfenced ones stream). Default 1 MiB.
     pub max_body: usize,
+    /// Bytes that all bodies together may take which are here in full. Default: as much as the process may have allows.
+    pub buffered: Option<usize>,
 }
 
 /// How long a listener waits for a client.
@@ -223,6 +227,8 @@ pub struct Upstream {
     pub response_timeout: Duration,
     /// Between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,
+    /// For a client to take an answer whose key is held meanwhile. Default 2 min.
+    pub response_body_total: Duration,
     /// A pooled connection is not used again after this long. Default 30 s.
     pub idle: Duration,
     /// A tunnel ends that carries nothing for this long. Default 10 min.

@@ -5,6 +5,9 @@
 pub enum Sent {
     /// Not one byte was written.
     Nothing,
+    /// A part of a request that changes nothing by its own definition (GET and HEAD without a body, on a route that is
+    /// not fenced), over a pooled connection, and not a byte of an answer came (RFC 9110, 9.2.2).
+    Harmless,
     /// At least one byte was written: the upstream may have acted on it.
     Something,
 }
@@ -28,13 +31,14 @@ pub enum Again {
     Never,
 }
 
-/// A request of which a byte was written is never sent again, fenced or not: only the client knows whether its
-/// request may take effect twice.
+/// A request of which a byte was written is not sent again, unless its own definition says that sending it twice is as
+/// sending it once: only the client knows whether any other request may take effect twice. A fenced one never is.
 pub fn again(cause: Cause, sent: Sent) -> Again {
     match (sent, cause) {
         (Sent::Something, _) => Again::Never,
         (Sent::Nothing, Cause::Connect) => Again::OtherEndpoint,
-        (Sent::Nothing, Cause::Closed) => Again::FreshConnection,
+        (Sent::Nothing | Sent::Harmless, Cause::Closed) => Again::FreshConnection,
+        (Sent::Harmless, Cause::Connect | Cause::ProofLost) => Again::Never,
         // The next attempt would need the same proof.
         (Sent::Nothing, Cause::ProofLost) => Again::Never,
     }
@@ -56,5 +60,12 @@ mod tests {
         assert_eq!(again(Cause::Connect, Sent::Nothing), Again::OtherEndpoint);
         assert_eq!(again(Cause::Closed, Sent::Nothing), Again::FreshConnection);
         assert_eq!(again(Cause::ProofLost, Sent::Nothing), Again::Never);
+    }
+
+    #[test]
+    fn what_may_be_sent_twice_is_sent_again_over_a_fresh_connection_only() {
+        assert_eq!(again(Cause::Closed, Sent::Harmless), Again::FreshConnection);
+        assert_eq!(again(Cause::Connect, Sent::Harmless), Again::Never);
+        assert_eq!(again(Cause::ProofLost, Sent::Harmless), Again::Never);
     }
 }

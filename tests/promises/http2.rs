@@ -254,3 +254,16 @@ async fn floods_end_their_own_connection_and_no_other() {
     }
     gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
 }
+
+/// A browser gives each cookie a field of its own (RFC 9113, 8.2.3), and may have more of them than a request fields.
+#[tokio::test]
+async fn a_cookie_in_many_pieces_is_one_field() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let ask = (0..150).fold(Ask::post("/pay/7"), |ask, n| ask.field("cookie", &format!("c{n}={n}")));
+    let answer = connect(&gateway).await.send(&ask).await.expect("answered");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let record = site.origin.request("/pay/7", 1).await;
+    let all: Vec<String> = (0..150).map(|n| format!("c{n}={n}")).collect();
+    assert_eq!(record.request.field("cookie"), Some(all.join("; ").as_str()));
+}

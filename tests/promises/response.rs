@@ -10,6 +10,7 @@ use fencegate_tests::{
     patience::QUIET,
     site::Site,
 };
+use serde_json::json;
 
 const MIB: usize = 1 << 20;
 
@@ -115,4 +116,35 @@ async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idl
     reader.body(&mut answer).await.expect_err("cut off, not completed");
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
     assert!(second.stamped().number() > first.stamped().number());
+}
+
+/// It took a piece now and then, which was enough to hold the key for hours; and its slowness made the outcome of a
+/// request unknown that was done.
+#[tokio::test]
+async fn a_reader_that_drips_holds_its_resource_for_a_total_time_and_makes_no_outcome_unknown() {
+    let site = Site::fresh().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/upstreams/ledger/response_body_total", "1s")
+        .with("/routes/0/fence/once", json!({"store": "zookeeper"}))
+        .with("/routes/0/fence/wait", "8s");
+    let gateway = Gateway::start(&policy).await;
+    site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);
+    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    let request = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nIdempotency-Key: one\r\nContent-Length: 0\r\n\r\n";
+    reader.say(request).await.expect("connected");
+    let mut answer = reader.head().await.expect("a head");
+    let dripping = tokio::spawn(async move {
+        reader.slows_down(Duration::from_millis(50));
+        reader.body(&mut answer).await
+    });
+
+    let next = gateway.send(&Ask::post("/pay/7").field("Idempotency-Key", "two")).await;
+    assert_eq!(next.status, 200, "{next:?}");
+    assert!(next.took() < Duration::from_secs(5), "took {:?}", next.took());
+    let again = gateway.send(&Ask::post("/pay/7").field("Idempotency-Key", "one")).await;
+    assert_eq!((again.outcome(), site.origin.count("/pay/7")), (Some(Outcome::Done), 2), "{again:?}");
+    let unknown = gateway.metrics().await.sum("fencegate_outcome_unknown_total", &[]);
+    assert!(unknown < 0.5, "{unknown}");
+    dripping.abort();
 }

@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::Path,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -22,7 +23,10 @@ use rustls::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::spawn_blocking,
+};
 
 static OLDER: &[&SupportedProtocolVersion] = &[&TLS12];
 static NEWER: &[&SupportedProtocolVersion] = &[&TLS13];
@@ -300,5 +304,25 @@ async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
     for (told, words) in [(open.await, "chmod 600"), (gone.await, "gone.pem"), (swapped.await, "swapped.key")]
     {
         assert!(told.contains("FG0510") && told.contains(words), "{told}");
+    }
+}
+
+/// A client of TLS 1.3 has sent its request before it learns that it is not let in. Its unread bytes turned the end of
+/// the connection into a reset, which overtook the alert.
+#[tokio::test]
+async fn a_client_without_a_certificate_is_told_so_by_an_alert() {
+    let (site, keys) = (Site::fresh().await, Keys::new());
+    keys.authority.write(&keys.path("clients.pem"));
+    let certificates = json!([keys.write("a", "pay.example")]);
+    let tls = json!({"certificates": certificates, "client_auth": "required", "client_ca_file": keys.path("clients.pem")});
+    let gateway = Gateway::start(&with_tls(&site, tls)).await;
+    let url = format!("https://{}/read", gateway.public);
+    for round in 0..10 {
+        let url = url.clone();
+        let curl =
+            move || Command::new("curl").args(["-sS", "-k", "--tlsv1.3", "--max-time", "10", &url]).output();
+        let output = spawn_blocking(curl).await.expect("no panic").expect("curl is here");
+        let told = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        assert!(!output.status.success() && told.contains("certificate required"), "round {round}: {told}");
     }
 }

@@ -312,3 +312,64 @@ async fn tunnels_pass_through_tls_to_client_and_upstream() {
     }
     assert!(front.seen().iter().all(|seen| seen.protocol.as_deref() == Some("http/1.1")));
 }
+
+/// Switches, and then resets its connection.
+async fn resetting() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                read_head(&mut stream).await;
+                let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello";
+                drop(stream.write_all(switch.as_bytes()).await);
+                // The word that it has arrived.
+                drop(stream.read_u8().await);
+                stream.set_zero_linger().expect("open");
+            });
+        }
+    });
+    address
+}
+
+/// It held the key for as long as an idle tunnel does, ten minutes, and the client was not told.
+#[tokio::test]
+async fn a_side_that_resets_ends_the_tunnel_and_frees_the_key_at_once() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let endpoint = json!([format!("http://{}", resetting().await)]);
+    let gateway =
+        Gateway::start(&policy(&site, "gw-1", &echo).with("/upstreams/ledger/endpoints", endpoint)).await;
+    for _ in 0..2 {
+        let (mut stream, head) = ask(&gateway, "/pay/7").await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        hears(&mut stream, "hello").await;
+        stream.write_all(b"x").await.expect("connected");
+        let ended = patiently("the end", stream.read(&mut [0; 8]), || gateway.log()).await;
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    }
+    // The other side: it is told to the service, which then is done.
+    let gateway = Gateway::start(&policy(&site, "gw-2", &echo)).await;
+    for _ in 0..2 {
+        let (mut stream, head) = ask(&gateway, "/pay/8").await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        hears(&mut stream, "hello").await;
+        stream.set_zero_linger().expect("open");
+    }
+}
+
+#[tokio::test]
+async fn of_several_protocols_the_one_that_may_pass_is_asked_for() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
+    for (offered, passes) in [("h2c, websocket", true), ("websocket, h2c", true), ("h2c, chat", false)] {
+        let mut stream = TcpStream::connect(gateway.public).await.expect("listens");
+        let question =
+            format!("GET /read HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: {offered}\r\n\r\n");
+        stream.write_all(question.as_bytes()).await.expect("connected");
+        let head = patiently("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
+        assert_eq!(head.starts_with("HTTP/1.1 101 "), passes, "{offered}: {head}");
+        let seen = echo.heads().pop().expect("a request").to_ascii_lowercase();
+        assert_eq!(seen.contains("\r\nupgrade: websocket\r\n"), passes, "{offered}: {seen}");
+        assert!(!seen.contains("h2c"), "{offered}: {seen}");
+    }
+}

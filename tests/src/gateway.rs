@@ -109,6 +109,13 @@ impl Launch {
         self
     }
 
+    /// May take no more than so many bytes of memory for its data (`RLIMIT_DATA`).
+    #[must_use]
+    pub fn with_memory(mut self, bytes: usize) -> Self {
+        self.names = vec!["prlimit".to_owned(), format!("--data={bytes}"), "--".to_owned()];
+        self
+    }
+
     /// Does not make `meta` where it is missing.
     #[must_use]
     pub fn without_init(mut self) -> Self {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
+use bytes::Bytes;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -26,7 +27,10 @@ use super::{
     door::{self, Caller, Door},
     places::{Place, Places},
 };
-use crate::listen::certificates::{Certificates, Shaken, handshake};
+use crate::listen::{
+    certificates::{Certificates, Shaken, handshake},
+    farewell::farewell,
+};
 
 /// Whoever asks again after this long connects again.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -111,6 +115,10 @@ async fn greet(
                 format!("{} ({})", named.join(" "), &client.fingerprint[..FINGERPRINT]).into()
             });
             serve(stream, Caller { address, certificate, secured: true }, routes).await;
+        }
+        Ok(Ok(Shaken::Failed(error, stream))) => {
+            debug!(%address, %error, "admin: handshake");
+            farewell(stream, Bytes::new()).await;
         }
         Ok(Ok(Shaken::Plain(_) | Shaken::Gone)) => debug!(%address, "admin: no TLS"),
         Ok(Err(error)) => debug!(%address, %error, "admin: handshake"),

@@ -2,6 +2,7 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
+mod buffered;
 mod clients;
 mod endpoints;
 mod families;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::gathered::Gathered;
 pub use self::{
+    buffered::BufferedMetrics,
     clients::ClientMetrics,
     endpoints::{EndpointMetrics, Waited},
     families::Family,
@@ -75,6 +77,7 @@ pub struct Metrics {
     guard: GuardMetrics,
     endpoints: EndpointMetrics,
     clients: ClientMetrics,
+    buffered: BufferedMetrics,
 }
 
 /// What came of reading the file again.
@@ -226,7 +229,7 @@ impl Metrics {
             ),
             retries: counters(
                 "retries_total",
-                "Requests sent again because nothing of them had been sent.",
+                "Requests sent again: nothing of them had been sent, or they were reads without a fence whose pooled connection died.",
                 &["upstream"],
             ),
             refused_stale: counters(
@@ -242,6 +245,7 @@ impl Metrics {
             ),
             endpoints: EndpointMetrics::register(&families),
             clients: ClientMetrics::register(&families),
+            buffered: BufferedMetrics::register(&families),
             session,
             guard,
             families,
@@ -333,6 +337,10 @@ impl Metrics {
 
     pub fn clients(&self) -> &ClientMetrics {
         &self.clients
+    }
+
+    pub fn buffered(&self) -> &BufferedMetrics {
+        &self.buffered
     }
 
     /// Everything as it is now. With thousands of routes that takes a while: not for a thread that others wait for.

@@ -35,7 +35,9 @@ pub enum Piece {
 /// Out of a connection, while it comes.
 pub(super) struct Live {
     /// What was taken of it before, and is given again first.
-    begun: Option<Bytes>,
+    begun: Option<Frame<Bytes>>,
+    /// The library has said that nothing more comes; it is not asked again.
+    ended: bool,
     incoming: Incoming,
     stall: Stall,
     /// When all of it has to be here.
@@ -66,7 +68,7 @@ impl Source {
     pub(super) fn is_end(&self) -> bool {
         match self {
             Self::Whole { data, trailers } => data.is_none() && trailers.is_none(),
-            Self::Live(live) => live.begun.is_none() && live.incoming.is_end_stream(),
+            Self::Live(live) => live.begun.is_none() && (live.ended || live.incoming.is_end_stream()),
             Self::Piped(_) => false,
         }
     }
@@ -86,6 +88,17 @@ impl Source {
         }
     }
 
+    /// Takes what has come already, and gives it again; an error, where that is all that will ever come.
+    pub(super) fn look(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        let Self::Live(live) = self else { return Ok(()) };
+        if live.begun.is_none()
+            && let Poll::Ready(Some(frame)) = live.poll(cx)
+        {
+            live.begun = Some(frame?);
+        }
+        Ok(())
+    }
+
     pub(super) fn size_hint(&self) -> SizeHint {
         match self {
             // Trailers need a body without a length.
@@ -101,12 +114,13 @@ impl Source {
 impl Live {
     /// `pause`: between two pieces.
     pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
-        Self { begun: None, incoming, stall: Stall { limit: pause, timer: None }, by: None, framing }
+        let stall = Stall { limit: pause, timer: None };
+        Self { begun: None, ended: false, incoming, stall, by: None, framing }
     }
 
     /// `begun` was taken, and is to come first again.
     pub(super) fn begin_with(&mut self, begun: Bytes) {
-        self.begun = super::some(begun);
+        self.begun = super::some(begun).map(Frame::data);
     }
 
     pub(super) fn by(&mut self, by: Instant) {
@@ -122,12 +136,16 @@ impl Live {
             return Poll::Ready(Some(Err(BodyError::Overdue { awaited: self.stall.timer.is_some() })));
         }
         if let Some(begun) = self.begun.take() {
-            return Poll::Ready(Some(Ok(Frame::data(begun))));
+            return Poll::Ready(Some(Ok(begun)));
+        }
+        if self.ended {
+            return Poll::Ready(None);
         }
         let Poll::Ready(polled) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             return self.stall.poll(cx, self.by).map(|error| Some(Err(error)));
         };
         self.stall.timer = None;
+        self.ended = polled.is_none();
         Poll::Ready(match polled {
             None if !self.is_whole() => Some(Err(BodyError::Abandoned)),
             other => other.map(|frame| frame.map_err(BodyError::Http)),
@@ -143,7 +161,8 @@ impl Live {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (begun, mut hint) = (self.begun.as_ref().map_or(0, Bytes::len), self.incoming.size_hint());
+        let begun = self.begun.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        let mut hint = self.incoming.size_hint();
         if let (1.., Some(left)) = (begun, hint.exact()) {
             hint.set_exact(left + begun as u64);
         }

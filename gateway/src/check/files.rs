@@ -7,13 +7,14 @@ use std::{
 
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Admin, ServedTls},
+    plan::{Admin, Limits, ServedTls},
 };
 use rustix::fs::{Access, access};
 
 use super::findings::{Findings, told};
 use crate::{
     admin::bearer::Bearer,
+    buffered::{Allowance, allowance},
     listen::certificates::examine,
     state::{self, Record},
 };
@@ -37,6 +38,19 @@ pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls
             }
         }
     }
+}
+
+/// What bodies that are here in full may take on this machine, or in this container.
+pub(super) fn memory(findings: &Findings, limits: &Limits) {
+    let mib = |bytes: usize| bytes >> 20;
+    let says = match limits.buffered {
+        Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
+        None => {
+            let Allowance { bytes, of } = allowance();
+            format!("{} MiB, a part of what the {of} allows", mib(bytes))
+        }
+    };
+    findings.saw("memory for bodies", says);
 }
 
 pub(super) fn admin(findings: &Findings, admin: &Admin) {

@@ -149,8 +149,8 @@ impl Certificates {
     async fn accept<I: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: I,
-    ) -> io::Result<(TlsStream<I>, Secured, Option<Spoken>)> {
-        let stream = TlsAcceptor::from(self.current.load_full()).accept(stream).await?;
+    ) -> Result<(TlsStream<I>, Secured, Option<Spoken>), (io::Error, I)> {
+        let stream = TlsAcceptor::from(self.current.load_full()).accept(stream).into_fallible().await?;
         let (_, session) = stream.get_ref();
         let client = session.peer_certificates().and_then(|chain| chain.first()).map(|first| identity(first));
         let secured = Secured { server_name: session.server_name().map(str::to_owned), client };
@@ -167,6 +167,8 @@ impl Certificates {
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
 pub(crate) enum Shaken<I> {
     Secured(TlsStream<Rewound<I>>, Secured, Option<Spoken>),
+    /// The alert that says why is written; the client may not have read it.
+    Failed(io::Error, Rewound<I>),
     /// Something else than TLS.
     Plain(Rewound<I>),
     Gone,
@@ -179,10 +181,10 @@ pub(crate) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     Ok(match begins_with_tls(stream).await? {
         None => Shaken::Gone,
         Some((false, stream)) => Shaken::Plain(stream),
-        Some((true, stream)) => {
-            let (stream, secured, spoken) = certificates.accept(stream).await?;
-            Shaken::Secured(stream, secured, spoken)
-        }
+        Some((true, stream)) => match certificates.accept(stream).await {
+            Ok((stream, secured, spoken)) => Shaken::Secured(stream, secured, spoken),
+            Err((error, stream)) => Shaken::Failed(error, stream),
+        },
     })
 }
 

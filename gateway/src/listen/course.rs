@@ -4,11 +4,13 @@
 use std::{
     cell::{Cell, RefCell},
     rc::{Rc, Weak},
+    sync::Arc,
     task::Waker,
 };
 
 use tokio::time::Instant;
 
+use super::interim::Interims;
 use crate::upstream::tunnel::Taker;
 
 /// The course of one connection.
@@ -26,6 +28,16 @@ pub struct Course {
     held_back: Cell<bool>,
     /// Who looks for the next request, once this one is over.
     waits: RefCell<Option<Waker>>,
+    /// Something of an answer was given to the HTTP library since all that it had was written.
+    unwritten: Cell<bool>,
+    /// Who waits until it is.
+    written: RefCell<Vec<Waker>>,
+    /// What is said to its client before an answer, where it takes one at a time.
+    pub(super) interims: Option<Arc<Interims>>,
+    /// The stream has gone to somebody else, or is about to.
+    parted: Cell<bool>,
+    /// When the last of several exchanges was over.
+    over: Cell<Instant>,
     /// Who is given the stream, once the answer that says so has left.
     taker: RefCell<Option<Taker>>,
 }
@@ -108,6 +120,11 @@ impl Course {
             reset: Cell::new(false),
             held_back: Cell::new(false),
             waits: RefCell::default(),
+            interims: (!several).then(Arc::default),
+            parted: Cell::new(false),
+            over: Cell::new(Instant::now()),
+            unwritten: Cell::new(false),
+            written: RefCell::default(),
             taker: RefCell::default(),
         })
     }
@@ -147,6 +164,12 @@ impl Course {
         if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *waits = Some(waker.clone());
         }
+    }
+
+    /// The HTTP library has written all that it had.
+    pub(super) fn is_written(&self) {
+        self.unwritten.set(false);
+        self.written.take().into_iter().for_each(Waker::wake);
     }
 
     /// Nobody reads what comes, so that the client's end would not be seen.
@@ -192,6 +215,20 @@ impl Course {
         self.taker.take()
     }
 
+    /// Since when the client has nothing to wait for: no request of it was taken that is not answered in full.
+    pub(super) fn is_quiet(&self) -> Option<Instant> {
+        if self.several {
+            let asks = self.exchanges.borrow().iter().any(|exchange| exchange.strong_count() > 0);
+            return (!asks).then(|| self.over.get());
+        }
+        match (self.reading.get(), self.writing.get()) {
+            _ if self.parted.get() => None,
+            (Reading::Head(since), Writing::Owed(0)) => Some(since),
+            (Reading::Idle(known), Writing::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
+            _ => None,
+        }
+    }
+
     /// Looked at now and then, on HTTP/2.
     pub(super) fn look(&self) -> Sight {
         let mut exchanges = self.exchanges.borrow_mut();
@@ -226,6 +263,11 @@ impl Exchange {
         self.course.held_back.set(!self.course.several && coming == Coming::HeldBack);
     }
 
+    /// Where interim answers go, if they can be told apart from those to other requests.
+    pub fn interims(&self) -> Option<&Arc<Interims>> {
+        self.course.interims.as_ref()
+    }
+
     /// The connection has several exchanges at once, as HTTP/2 has it.
     pub fn is_one_of_several(&self) -> bool {
         self.course.several
@@ -239,8 +281,23 @@ impl Answering {
         self.0.seen.set(0);
     }
 
+    /// A part of it, its head to begin with, goes to the HTTP library.
+    pub fn is_to_leave(&self) {
+        self.0.course.unwritten.set(true);
+    }
+
+    /// All that was given of it was written; else the waker is told when it is.
+    pub fn has_left(&self, waker: &Waker) -> bool {
+        let course = &self.0.course;
+        if course.unwritten.get() {
+            course.written.borrow_mut().push(waker.clone());
+        }
+        !course.unwritten.get()
+    }
+
     /// This answer is the last word of HTTP: then the stream goes to who waits for it.
     pub fn parts(&self, taker: Taker) {
+        self.0.course.parted.set(true);
         self.0.course.taker.replace(Some(taker));
     }
 }
@@ -258,7 +315,9 @@ impl Drop for Answering {
 impl Drop for Exchange {
     /// Answer and body are both over.
     fn drop(&mut self) {
-        if !self.course.several {
+        if self.course.several {
+            self.course.over.set(Instant::now());
+        } else {
             self.course.held_back.set(false);
             self.course.reading.set(Reading::Idle(None));
             // The last piece has left before: nothing else happens that would begin the wait for the next request.

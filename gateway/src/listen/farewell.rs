@@ -37,7 +37,7 @@ fn words(refusal: Refusal) -> Bytes {
 
 /// Says `words` and closes. A connection that is closed while the client still sends is reset, and the reset may
 /// overtake the words: so what still comes is read and thrown away, for a moment.
-pub(super) async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
+pub(crate) async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
     let said = async {
         stream.write_all(&words).await?;
         stream.shutdown().await?;

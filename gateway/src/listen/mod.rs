@@ -3,22 +3,24 @@
 pub mod certificates;
 pub mod course;
 mod detect;
-mod farewell;
+pub(crate) mod farewell;
 pub mod identity;
+pub mod interim;
 pub mod limit;
 mod paced;
+mod places;
 mod proxied;
 mod speak;
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use fencegate_policies::{
     plan::{Listener, Protocols, ProxyProtocol},
     trust::Trust,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -28,6 +30,7 @@ use self::{
     certificates::{Certificates, Shaken, handshake},
     detect::{Rewound, Spoken, Told, detect},
     limit::Limit,
+    places::{Place, Places},
     speak::{LAST_REQUEST, Speech},
 };
 use crate::{
@@ -36,6 +39,7 @@ use crate::{
     network::{Accept, BACKLOG, Network, Reset},
     peer::Peer,
     refusal::{Reason, Refusal},
+    share::{Client, Share, Shares},
 };
 
 /// One worker's share of a listener.
@@ -43,8 +47,10 @@ pub struct Door {
     /// Made anew by a reload: connections that come later are served by it.
     entry: RefCell<Rc<Entry>>,
     drain: CancellationToken,
-    /// Open connections; when none is left the kernel's backlog holds further ones.
-    places: Arc<Semaphore>,
+    /// For open connections; when nobody makes room the kernel's backlog holds further ones.
+    places: Rc<Places>,
+    /// What each client has, over all workers.
+    shares: Shares,
     /// Or they are closed.
     turns_away: bool,
 }
@@ -54,16 +60,12 @@ impl Door {
     pub fn new(
         listener: &Listener,
         certificates: Option<Arc<Certificates>>,
-        share: usize,
+        (share, shares): (usize, Shares),
         drain: CancellationToken,
     ) -> Self {
         let entry = Rc::new(Entry::new(listener, certificates, drain.clone()));
-        Self {
-            entry: RefCell::new(entry),
-            drain,
-            places: Arc::new(Semaphore::new(share.max(1))),
-            turns_away: false,
-        }
+        let places = Places::new(share.max(1));
+        Self { entry: RefCell::new(entry), drain, places, shares, turns_away: false }
     }
 
     /// Who comes when there is no place is told so by the end of the connection, and need not wait to find out.
@@ -83,19 +85,16 @@ impl Door {
     pub async fn serve<N: Network>(&self, listener: N::Listener, front: Front, open: &TaskTracker) {
         let drain = &self.drain;
         loop {
-            let place = tokio::select! {
-                place = self.place() => place,
-                () = drain.cancelled() => break,
-            };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = drain.cancelled() => break,
             };
             match accepted {
-                Ok((stream, peer)) => match place.or_else(|| self.places.clone().try_acquire_owned().ok()) {
-                    Some(place) => self.take(stream, peer, place, &front, open),
-                    None => debug!(peer = %peer.address, "turned away: no place is left"),
-                },
+                Ok((stream, peer)) => {
+                    if let Some(place) = self.place(&peer, &front).await {
+                        self.take(stream, peer, place, &front, open);
+                    }
+                }
                 Err(error) => {
                     // Out of file descriptors, most likely: the connections that end give some back.
                     warn!(%error, "connection not accepted");
@@ -106,12 +105,42 @@ impl Door {
         self.serve_the_queue::<N>(listener, &front, open).await;
     }
 
-    /// To be waited for before a connection is accepted; `None` where it is asked for behind that.
-    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+    /// For who has come. `None`: it is closed.
+    async fn place(&self, peer: &Peer, front: &Front) -> Option<Kept> {
+        let client = Client::at(peer.address.ip());
+        let turned_away = |why: Crowded| {
+            front.metrics().clients().turned_away(why);
+            debug!(peer = %peer.address, why = why.word(), "turned away");
+        };
+        let share = match self.entry.borrow().connections_per_client {
+            None => None,
+            Some(most) => {
+                let share = self.shares.connection(client, most);
+                if share.is_none() {
+                    turned_away(Crowded::ClientLimit);
+                    return None;
+                }
+                share
+            }
+        };
         if self.turns_away {
-            return None;
+            let place = self.places.free(client);
+            if place.is_none() {
+                turned_away(Crowded::NoPlace);
+            }
+            return place.map(|place| (place, share));
         }
-        Some(self.places.clone().acquire_owned().await.expect("the semaphore is never closed"))
+        loop {
+            if let Some(place) = self.places.take(client) {
+                return Some((place, share));
+            }
+            // Everybody is at work. One that ends its work is not told here, and is looked for.
+            tokio::select! {
+                () = self.places.freed() => {}
+                () = sleep(LOOK) => {}
+                () = self.drain.cancelled() => return self.places.take(client).map(|place| (place, share)),
+            }
+        }
     }
 
     /// Takes what the kernel has queued: with the socket it would be reset.
@@ -119,35 +148,67 @@ impl Door {
         for _ in 0..BACKLOG {
             // Lets the runtime look at the socket.
             tokio::task::yield_now().await;
-            let Ok(place) = self.places.clone().try_acquire_owned() else { return };
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
                 () = std::future::ready(()) => return,
             };
             if let Ok((stream, peer)) = accepted {
-                self.take(stream, peer, place, front, open);
+                let Some(place) = self.places.take(Client::at(peer.address.ip())) else { return };
+                self.take(stream, peer, (place, None), front, open);
             }
         }
     }
 
-    fn take<S>(&self, stream: S, peer: Peer, place: OwnedSemaphorePermit, front: &Front, open: &TaskTracker)
+    fn take<S>(&self, stream: S, peer: Peer, (place, share): Kept, front: &Front, open: &TaskTracker)
     where
         S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         let (entry, front) = (self.entry.borrow().clone(), front.clone());
         open.spawn_local(async move {
-            entry.connection(stream, peer, &front).await;
-            drop(place);
+            let address = peer.address;
+            tokio::select! {
+                // First: once the place is somebody else's, no request is taken from it any more.
+                biased;
+                () = place.lost() => {
+                    front.metrics().clients().made_room();
+                    debug!(peer = %address, "ended to make room: it asked nothing");
+                }
+                () = entry.connection(stream, peer, &place, &front) => {}
+            }
+            drop((place, share));
         });
     }
 }
+
+/// What a connection has for as long as it lives: its place, and what its client's share is counted by.
+type Kept = (Place, Option<Share>);
+
+/// Why somebody is turned away at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crowded {
+    NoPlace,
+    ClientLimit,
+}
+
+impl Crowded {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NoPlace => "no-place",
+            Self::ClientLimit => "client-limit",
+        }
+    }
+}
+
+/// How often it is looked whether one of those at work asks nothing any more.
+const LOOK: Duration = Duration::from_millis(50);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What becomes of a connection once it is accepted.
 struct Entry {
     speech: Speech,
+    connections_per_client: Option<usize>,
     protocols: Protocols,
     certificates: Option<Arc<Certificates>>,
     proxy_protocol: ProxyProtocol,
@@ -166,6 +227,7 @@ impl Entry {
     fn new(listener: &Listener, certificates: Option<Arc<Certificates>>, drain: CancellationToken) -> Self {
         Self {
             speech: Speech::new(listener),
+            connections_per_client: listener.limits.connections_per_client,
             protocols: listener.protocols,
             certificates,
             proxy_protocol: listener.proxy_protocol,
@@ -174,15 +236,15 @@ impl Entry {
         }
     }
 
-    async fn connection<I>(&self, stream: I, peer: Peer, front: &Front)
+    async fn connection<I>(&self, stream: I, peer: Peer, place: &Place, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         match self.proxy_protocol {
-            ProxyProtocol::Off => self.known(stream, peer, front).await,
+            ProxyProtocol::Off => self.known(stream, peer, place, front).await,
             ProxyProtocol::Require => {
                 if let Some((stream, peer)) = self.named(stream, peer, &front.metrics()).await {
-                    self.known(stream, peer, front).await;
+                    self.known(stream, peer, place, front).await;
                 }
             }
         }
@@ -223,12 +285,12 @@ impl Entry {
     }
 
     /// It is known who is at the other end.
-    async fn known<I>(&self, stream: I, peer: Peer, front: &Front)
+    async fn known<I>(&self, stream: I, peer: Peer, place: &Place, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         let Some(certificates) = &self.certificates else {
-            return self.spoken_with(stream, peer, front).await;
+            return self.spoken_with(stream, peer, place, front).await;
         };
         let metrics = front.metrics();
         let shaken = tokio::select! {
@@ -242,13 +304,20 @@ impl Entry {
                 metrics.clients().handshake(true);
                 let peer = Peer { tls: Some(secured), ..peer };
                 match agreed {
-                    Some(spoken) => self.serve(spoken, Rewound::unread(stream), peer, front).await,
-                    None => self.spoken_with(stream, peer, front).await,
+                    Some(spoken) => self.serve(spoken, Rewound::unread(stream), peer, place, front).await,
+                    None => self.spoken_with(stream, peer, place, front).await,
                 }
             }
             Ok(Ok(Shaken::Plain(stream))) => {
                 let why = "plain HTTP, where TLS is expected";
                 refuse(stream, why, &metrics).await;
+            }
+            Ok(Ok(Shaken::Failed(error, stream))) => {
+                metrics.clients().handshake(false);
+                debug!(peer = %peer.address, %error, "handshake failed");
+                // In TLS 1.3 the client takes the handshake for complete before we have looked at its certificate, and
+                // may have sent a request: closed on unread bytes, the connection would be reset, and the alert lost.
+                farewell::farewell(stream, Bytes::new()).await;
             }
             Ok(Ok(Shaken::Gone)) => {}
             Ok(Err(error)) => {
@@ -260,7 +329,7 @@ impl Entry {
     }
 
     /// In which protocol is told by what comes first.
-    async fn spoken_with<I>(&self, stream: I, peer: Peer, front: &Front)
+    async fn spoken_with<I>(&self, stream: I, peer: Peer, place: &Place, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
@@ -271,7 +340,7 @@ impl Entry {
             () = self.drained() => return,
         };
         match detected {
-            Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, front).await,
+            Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, place, front).await,
             Ok(Ok(Told::Foreign(stream, why))) => refuse(stream, why, &front.metrics()).await,
             Ok(Ok(Told::Gone)) => {}
             Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
@@ -279,12 +348,12 @@ impl Entry {
         }
     }
 
-    async fn serve<I>(&self, spoken: Spoken, stream: Rewound<I>, peer: Peer, front: &Front)
+    async fn serve<I>(&self, spoken: Spoken, stream: Rewound<I>, peer: Peer, place: &Place, front: &Front)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         let address = peer.address;
-        if let Err(error) = self.speech.serve(spoken, stream, peer, front, &self.drain).await {
+        if let Err(error) = self.speech.serve(spoken, stream, peer, place, front, &self.drain).await {
             debug!(peer = %address, %error, "client connection ended");
         }
     }

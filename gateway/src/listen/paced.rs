@@ -178,6 +178,24 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Interim answers. When the library flushes, all that it had is written: they stand between whole messages.
+    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { stream: Stream::Live(stream), course, .. } = self else { return Poll::Ready(Ok(())) };
+        match &course.interims {
+            Some(interims) => interims.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes)),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// What an interim answer still has to say goes before anything else.
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.course.interims.as_ref().is_some_and(|interims| interims.is_begun()) {
+            return Poll::Ready(Ok(()));
+        }
+        let polled = self.poll_interims(cx);
+        self.written(cx, polled)
+    }
+
     /// Writes outside of any exchange: the rest of complete answers, and then what the library says by itself.
     fn write_owed(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let total = pieces.iter().map(|piece| piece.len()).sum();
@@ -244,6 +262,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
         if this.course.writing() != Writing::Answers {
             return this.write_owed(cx, &[IoSlice::new(bytes)]);
         }
+        ready!(this.poll_begun(cx))?;
         let Stream::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
         let polled = Pin::new(stream).poll_write(cx, bytes);
         this.written(cx, polled)
@@ -258,6 +277,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
         if this.course.writing() != Writing::Answers {
             return this.write_owed(cx, pieces);
         }
+        ready!(this.poll_begun(cx))?;
         let Stream::Live(stream) = &mut this.stream else {
             return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
         };
@@ -274,12 +294,19 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let said = this.poll_interims(cx);
+        if !matches!(said, Poll::Ready(Ok(()))) {
+            return this.written(cx, said);
+        }
         let Stream::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
         if this.course.writing() == Writing::LastPiece {
             // All of it had left before.
             this.course.owes(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = polled {
+            this.course.is_written();
+        }
         if this.course.holds_back() && this.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }

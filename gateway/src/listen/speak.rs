@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{course::Course, detect::Spoken, limit::Limit, paced::Paced};
+use super::{course::Course, detect::Spoken, limit::Limit, paced::Paced, places::Place};
 use crate::{
     front::{Facing, Front},
     network::Reset,
@@ -53,6 +53,7 @@ impl Speech {
         spoken: Spoken,
         stream: I,
         peer: Peer,
+        place: &Place,
         front: &Front,
         drain: &CancellationToken,
     ) -> hyper::Result<()>
@@ -63,6 +64,7 @@ impl Speech {
             Spoken::Http1 => Course::of_http1(Instant::now()),
             Spoken::Http2 => Course::of_http2(),
         };
+        place.follows(&course);
         let facing = front.facing(peer, course.clone(), self.timeouts.request_body);
         let metrics = front.metrics();
         let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), metrics.clone());
@@ -182,7 +184,7 @@ async fn parted(course: &Course, timeouts: &Timeouts) {
 
 /// Memory stays bounded whatever clients do: bodies that nobody reads take at most `STREAM_WINDOW` for each request in
 /// flight, and answers that nobody takes at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and
-/// reached only by clients that try. An adaptive window would be as large as a client makes us believe its network is.
+/// reached only by clients that try; bodies that are here in full have a budget of their own (`crate::buffered`). An adaptive window would be as large as a client makes us believe its network is.
 fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
     let mut http2 = http2::Builder::new(OnThisWorker);
     http2

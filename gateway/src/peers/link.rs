@@ -89,7 +89,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// For the same, where there is next to nothing left to wait.
 const AT_LEAST: Duration = Duration::from_millis(50);
 /// An answer has the fields of the upstream's and our own.
-const WIDER: Heads = Heads { fields: 256, bytes: 128 << 10 };
+const WIDER: Heads = Heads { fields: 288, bytes: 128 << 10 };
 /// A name with more addresses than this is a mistake.
 const MOST_ADDRESSES: usize = 8;
 

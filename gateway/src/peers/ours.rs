@@ -8,7 +8,8 @@ use std::{
 };
 
 use fencegate_policies::plan::{
-    self, ClientAuth, ClientCertificate, Listener, PeerTls, Protocols, ProxyProtocol, ServedTls, TlsVersion,
+    self, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol, ServedTls,
+    TlsVersion,
 };
 use tracing::{info, warn};
 
@@ -73,6 +74,8 @@ impl Ours {
             protocols: Protocols::Http1,
             tls: None,
             proxy_protocol: ProxyProtocol::Off,
+            // Other gateways speak for many clients.
+            limits: Limits { connections_per_client: None, ..public.limits.clone() },
             ..public.clone()
         }
     }

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     access::Tellers,
     admin::{self, Csrf, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
+    buffered::Budget,
     edition::Edition,
     front::Role,
     listen::certificates::Certificates,
@@ -83,6 +84,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             running: parts.running.clone(),
             drain: shared.drain.clone(),
             metrics: metrics.clone(),
+            budget: shared.budget.clone(),
         };
         let routing = Routing::of(edition, metrics);
         stack::gateway(parts, routing, fencing, forward)
@@ -95,6 +97,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let plan = Arc::new(gateway.serving.clone());
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::of_gateway(&gateway);
+    let budget = Budget::of_this_process(metrics.buffered().clone());
     let (keeper, desks) = keeper(clock.clone(), gateway.zookeeper.sessions);
     let counted = keeper.clone();
     metrics.count_keys(move || counted.keys());
@@ -147,6 +150,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         hop,
         guards: known,
         shares: Shares::default(),
+        budget,
         beside: options.beside,
         workers,
         drain,

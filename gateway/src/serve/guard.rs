@@ -13,6 +13,7 @@ use super::{
 use crate::{
     access::Tellers,
     admin::{self, Csrf, metrics::Metrics},
+    buffered::Budget,
     edition::Edition,
     front::Role,
     guard::{
@@ -83,7 +84,8 @@ impl<N: Network> Staffed<N> for Guarding {
         let Guarding { guard, tickets } = shared.role.clone();
         let claiming = Claiming { guard: guard.clone(), plan: Rc::new(edition.plan.clone()), tickets };
         let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
-        let checking = Checking { guard, running: parts.running.clone(), pool, fleet };
+        let checking =
+            Checking { guard, running: parts.running.clone(), pool, fleet, budget: shared.budget.clone() };
         stack::guard(parts, claiming, checking, forward)
     }
 }
@@ -93,6 +95,7 @@ impl<N: Network> Staffed<N> for Guarding {
 pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::of_guard();
+    let budget = Budget::of_this_process(metrics.buffered().clone());
     let waiting = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.serving.admin.address, false)?;
@@ -116,6 +119,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         hop: HopName::new(Guid::new(&SystemRandomness)),
         guards: Arc::new(Guards::new(Arc::default())),
         shares: Shares::default(),
+        budget,
         beside: false,
         workers,
         drain: drain.clone(),

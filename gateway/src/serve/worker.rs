@@ -14,6 +14,7 @@ use super::reload::Turn;
 use crate::{
     access::Tellers,
     admin::metrics::{Metrics, WorkerMetrics},
+    buffered::Budget,
     edition::Edition,
     front::{Desk, Front, Role},
     listen::{Door, certificates::Certificates},
@@ -47,6 +48,8 @@ pub struct Shared<R> {
     pub guards: Arc<Guards>,
     /// What each client has under way.
     pub shares: Shares,
+    /// For bodies that are here in full.
+    pub budget: Budget,
     /// Another process may have the same address, and is about to stop.
     pub beside: bool,
     /// How many they are.
@@ -166,10 +169,11 @@ async fn run<N: Network, R: Staffed<N>>(
     let (open, running) = (TaskTracker::new(), TaskTracker::new());
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
-    let door = Rc::new(Door::new(listens, shared.certificates.clone(), share, shared.drain.clone()));
+    let places = || (share, shared.shares.clone());
+    let door = Rc::new(Door::new(listens, shared.certificates.clone(), places(), shared.drain.clone()));
     let among = shared.ours.as_ref().map(|ours| {
         let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
-        Rc::new(Door::new(&listens, certificates, share, shared.drain.clone()).turning_away())
+        Rc::new(Door::new(&listens, certificates, places(), shared.drain.clone()).turning_away())
     });
     let desks =
         Desks { in_flight: InFlight::at_most(1), shared, network, idle, pool, running: running.clone() };
@@ -232,14 +236,16 @@ struct Desks<N, R> {
 
 impl<N: Network, R: Staffed<N>> Desks<N, R> {
     fn desk(&self, edition: &Arc<Edition>) -> Desk {
-        let Shared { clock, guards, shares, hop, workers, .. } = &self.shared;
+        let Shared { clock, guards, shares, budget, hop, workers, .. } = &self.shared;
         let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
         let limits = &edition.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
+        budget.turn_to(limits.buffered);
         let parts = Parts {
             in_flight: self.in_flight.now_at_most(share),
             per_client: PerClient { shares: shares.clone(), most: limits.per_client },
             hop: hop.clone(),
+            budget: budget.clone(),
             pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
             plan: edition.plan.clone(),
             running: self.running.clone(),
@@ -250,6 +256,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             metrics: metrics.clone(),
             guards: guards.clone(),
             fleets: edition.fleets.clone(),
+            fields: Arc::new(edition.plan.fields.clone()),
             running: self.running.clone(),
             drain: self.shared.drain.clone(),
         };

@@ -21,6 +21,10 @@ pub async fn admit<S: Serve<Admitted>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Arrived { mut http, notes, peer } = request;
+    if http.version() == Version::HTTP_2 {
+        // Before fields are counted: a client that splits its cookie has one all the same.
+        join_cookies(http.headers_mut())?;
+    }
     if http.headers().len() > plan.listener.limits.max_fields {
         return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
     }
@@ -28,10 +32,7 @@ pub async fn admit<S: Serve<Admitted>>(
     framing(&http)?;
     expectation(http.headers())?;
     header_size(&http, plan.listener.limits.max_header)?;
-    if http.version() == Version::HTTP_2 {
-        join_cookies(http.headers_mut())?;
-    }
-    let host = host(http.uri(), http.headers())?;
+    let host = host(http.uri(), http.headers(), http.version())?;
     if !plan.listener.hosts.contains(&host) {
         return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())));
     }
@@ -120,8 +121,9 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict.
-fn host(target: &Uri, headers: &HeaderMap) -> Result<CanonicalHost, Refusal> {
+/// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict. In
+/// HTTP/1.1 the field has to be there, whatever the target says (RFC 9112, 3.2).
+fn host(target: &Uri, headers: &HeaderMap, version: Version) -> Result<CanonicalHost, Refusal> {
     let mut fields = headers.get_all(HOST).iter();
     let (field, more) = (fields.next(), fields.next());
     if more.is_some() {
@@ -139,9 +141,16 @@ fn host(target: &Uri, headers: &HeaderMap) -> Result<CanonicalHost, Refusal> {
     }
     match (target.authority().map(|authority| parse(authority.as_str())).transpose()?, named) {
         (None, Some(named)) => Ok(named),
-        (Some(target), None) => Ok(target),
-        (Some(target), Some(named)) if target == named => Ok(target),
+        (Some(_), None) if version == Version::HTTP_11 => Err(malformed("no Host field")),
+        (Some(host), None) => Ok(host),
+        (Some(host), Some(named)) if place(&host, target) == place(&named, target) => Ok(named),
         (Some(_), Some(_)) => Err(malformed("the target and the Host field name different hosts")),
         (None, None) => Err(malformed("no Host field")),
     }
+}
+
+/// What a host and port name: the port of the scheme need not be written (RFC 9110, 4.2.3).
+fn place<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
+    let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
+    (host.name(), host.port().unwrap_or(usual))
 }

@@ -9,13 +9,16 @@ use hyper::{
     body::{Body as _, Frame},
     http::response::Parts,
 };
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use crate::{
     body::{Body, BodyError, Piece, Reply},
-    pieces::Pieces,
+    buffered::{Budget, NoRoom, Pieces},
     refusal::{Reason, Refusal},
     upstream::tunnel,
 };
@@ -38,8 +41,10 @@ pub trait Keep: 'static {
 pub struct Bounds {
     /// Bytes that are taken in full.
     pub most: usize,
-    /// Between two pieces, and for a client to take one.
+    /// For a client to take a piece of a larger one.
     pub idle: Duration,
+    /// For a client to take all of it.
+    pub total: Duration,
     /// That a tunnel goes on.
     pub tunnel: Duration,
 }
@@ -53,11 +58,13 @@ enum Broken {
     ProofLost,
 }
 
-/// Takes the answer. The key is free when the last byte is here, not when the client has read it.
+/// Takes the answer. The key is free when the last byte is here, not when the client has read it. One that finds no room
+/// goes on to the client while it comes, as one that is too large does: it was dispatched, and cannot be refused.
 pub async fn take<K: Keep>(
     reply: Reply,
     keep: K,
     bounds: Bounds,
+    budget: &Budget,
     running: &TaskTracker,
 ) -> Result<Reply, Refusal> {
     let (head, mut body) = reply.into_parts();
@@ -71,7 +78,9 @@ pub async fn take<K: Keep>(
         });
         return Ok(Response::from_parts(head, body));
     }
-    let (mut pieces, mut trailers) = (Pieces::default(), None);
+    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let expected = announced.map_or(bounds.most, |length| length.min(bounds.most));
+    let (mut pieces, mut trailers) = (Pieces::new(budget, expected), None);
     while let Some(frame) = next(&mut body, &keep).await {
         let frame = match frame {
             Ok(frame) => frame,
@@ -81,16 +90,23 @@ pub async fn take<K: Keep>(
                 return Err(Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {why}")));
             }
         };
-        match frame.into_data() {
-            Ok(data) => pieces.add(data),
-            Err(frame) => trailers = frame.into_trailers().ok(),
-        }
-        if pieces.len() > bounds.most {
-            let (feed, piped) = mpsc::channel(PIPED);
-            let answer = Answer { head: head.clone(), keep, idle: bounds.idle };
-            running.spawn_local(answer.pipe(pieces, body, feed));
-            return Ok(Response::from_parts(head, Body::piped(piped)));
-        }
+        let more = match frame.into_data().map(|data| pieces.add(data)) {
+            Ok(Ok(())) if pieces.len() > bounds.most => None,
+            Ok(Ok(())) => continue,
+            Ok(Err(NoRoom(piece))) => {
+                budget.metrics().answer_passed_on();
+                Some(piece)
+            }
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                continue;
+            }
+        };
+        let (feed, piped) = mpsc::channel(PIPED);
+        let answer =
+            Answer { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
+        running.spawn_local(answer.pipe((pieces, more), body, feed));
+        return Ok(Response::from_parts(head, Body::piped(piped)));
     }
     body.settled().await;
     let whole = pieces.into_bytes();
@@ -106,42 +122,59 @@ struct Answer<K> {
     head: Parts,
     keep: K,
     idle: Duration,
+    /// The client is not waited for any longer.
+    by: Instant,
 }
 
 impl<K: Keep> Answer<K> {
-    /// Ends with the answer, with its breaking off, or with a client that takes nothing for `idle`. A client that goes
-    /// away changes nothing: the rest is read and thrown away, because the upstream is at work until then.
-    async fn pipe(self, begun: Pieces, mut rest: Body, feed: mpsc::Sender<Piece>) {
-        if let Err(why) = self.pump(begun, &mut rest, &feed).await {
-            match why {
-                Ended::Slow => debug!(keys = self.keep.keys(), "client too slow for its answer"),
-                Ended::Broken(why) => warn!(keys = self.keep.keys(), %why, "the answer broke off"),
-            }
+    /// Ends with the answer, or with its breaking off. A client that goes away, or that takes too long, changes nothing
+    /// but that the rest is read and thrown away: the upstream is at work until then, and what came of the request is
+    /// known at the end, whoever has read it.
+    async fn pipe(self, begun: (Pieces, Option<Bytes>), mut rest: Body, feed: mpsc::Sender<Piece>) {
+        let mut feed = Some(feed);
+        if let Err(why) = self.pump(begun, &mut rest, &mut feed).await {
+            warn!(keys = self.keep.keys(), %why, "the answer broke off");
             drop(rest);
             return self.keep.broken();
         }
         rest.settled().await;
         self.keep.complete(&self.head, None).await;
-        // Fails when the client has gone.
-        feed.send(Piece::End).await.ok();
-    }
-
-    async fn pump(&self, begun: Pieces, rest: &mut Body, feed: &mpsc::Sender<Piece>) -> Result<(), Ended> {
-        let mut frame = Some(Frame::data(begun.into_bytes()));
-        while let Some(piece) = frame.take() {
-            tokio::select! {
-                sent = timeout(self.idle, feed.send(Piece::Frame(piece))) => drop(sent.map_err(|_| Ended::Slow)?),
-                () = self.keep.lapsed() => return Err(Ended::Broken(Broken::ProofLost)),
-            }
-            frame = next(rest, &self.keep).await.transpose().map_err(Ended::Broken)?;
+        if let Some(feed) = feed {
+            // Fails when the client has gone.
+            feed.send(Piece::End).await.ok();
         }
-        Ok(())
     }
-}
 
-enum Ended {
-    Slow,
-    Broken(Broken),
+    /// `feed` is taken away where the client has gone, or is not waited for any longer: it sees that its answer ends
+    /// before it is complete.
+    async fn pump(
+        &self,
+        (begun, more): (Pieces, Option<Bytes>),
+        rest: &mut Body,
+        feed: &mut Option<mpsc::Sender<Piece>>,
+    ) -> Result<(), Broken> {
+        let mut frame = (!begun.is_empty()).then(|| Frame::data(begun.into_bytes()));
+        let mut more = more.map(Frame::data);
+        loop {
+            let Some(piece) = frame.take().or_else(|| more.take()) else { return Ok(()) };
+            if let Some(client) = feed {
+                let by = self.by.min(Instant::now() + self.idle);
+                let sent = tokio::select! {
+                    sent = timeout_at(by, client.send(Piece::Frame(piece))) => sent,
+                    () = self.keep.lapsed() => return Err(Broken::ProofLost),
+                };
+                if sent.is_err() {
+                    info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
+                }
+                if !matches!(sent, Ok(Ok(()))) {
+                    *feed = None;
+                }
+            }
+            if more.is_none() {
+                frame = next(rest, &self.keep).await.transpose()?;
+            }
+        }
+    }
 }
 
 async fn next<K: Keep>(body: &mut Body, keep: &K) -> Option<Result<Frame<Bytes>, Broken>> {

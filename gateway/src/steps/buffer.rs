@@ -14,14 +14,21 @@ use tokio::time::timeout;
 
 use crate::{
     body::{Body, Reply},
-    pieces::Pieces,
+    buffered::{Budget, NoRoom, Pieces},
     refusal::{Reason, Refusal},
     stage::{Incoming, Loaded},
     step::Serve,
 };
 
+/// What bounds the bodies that are taken.
+#[derive(Clone)]
+pub struct Buffering {
+    pub plan: Arc<Plan>,
+    pub budget: Budget,
+}
+
 pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
-    plan: &Arc<Plan>,
+    buffering: &Buffering,
     mut request: R,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -30,6 +37,7 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
         let large = request.large_bodies();
         let http = request.http();
         let mut body = mem::replace(http.body_mut(), Body::empty());
+        let Buffering { plan, budget } = buffering;
         let most = plan.listener.limits.max_body;
         let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes"));
         // What is announced as too large is not read at all.
@@ -38,7 +46,7 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
         }
         let limit = plan.listener.timeouts.request_body;
         // Also of a large one: who is slow from the start never gets the key.
-        let taken = timeout(limit, take(&mut body, most)).await;
+        let taken = timeout(limit, take(&mut body, most, budget)).await;
         let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
         let body = match (taken.map_err(slow)??, large) {
             (Taken::Whole(whole), _) => {
@@ -74,12 +82,16 @@ enum Taken {
     Front(Bytes),
 }
 
-async fn take(body: &mut Body, most: usize) -> Result<Taken, Refusal> {
-    let mut taken = Pieces::default();
+async fn take(body: &mut Body, most: usize, budget: &Budget) -> Result<Taken, Refusal> {
+    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let mut taken = Pieces::new(budget, announced.map_or(most, |length| length.min(most)));
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if let Ok(data) = frame.into_data() {
-            taken.add(data);
+            taken.add(data).map_err(|NoRoom(_)| {
+                budget.metrics().request_refused();
+                Refusal::new(Reason::Overloaded, "there is no memory left for its body")
+            })?;
         }
         if taken.len() > most {
             return Ok(Taken::Front(taken.into_bytes()));

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     body::{Body, Reply},
+    buffered::Budget,
     guard::{
         Guard,
         admit::Patience,
@@ -47,12 +48,20 @@ pub struct Checking<N> {
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
     pub fleet: Arc<Fleet>,
+    /// For answers that are here in full.
+    pub budget: Budget,
 }
 
 impl<N> Clone for Checking<N> {
     fn clone(&self) -> Self {
-        let Self { guard, running, pool, fleet } = self;
-        Self { guard: guard.clone(), running: running.clone(), pool: pool.clone(), fleet: fleet.clone() }
+        let Self { guard, running, pool, fleet, budget } = self;
+        Self {
+            guard: guard.clone(),
+            running: running.clone(),
+            pool: pool.clone(),
+            fleet: fleet.clone(),
+            budget: budget.clone(),
+        }
     }
 }
 
@@ -72,12 +81,17 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
         Decided::Answer(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
-    let bounds = Bounds { most: MOST_WHOLE, idle: upstream.response_body_idle, tunnel: Duration::ZERO };
+    let bounds = Bounds {
+        most: MOST_WHOLE,
+        idle: upstream.response_body_idle,
+        total: upstream.response_body_total,
+        tunnel: Duration::ZERO,
+    };
     let admission = Admission { evidence: running.evidence(), running: running.clone(), ticket };
     let notes = request.notes.clone();
     let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };
     match next.serve(held(request, Some(admission))).await {
-        Ok(reply) => answer::take(reply, kept, bounds, &checking.running).await,
+        Ok(reply) => answer::take(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
             kept.unanswered();
             Err(refusal)

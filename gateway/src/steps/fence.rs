@@ -23,6 +23,7 @@ use crate::{
         metrics::{Acquired, WorkerMetrics},
     },
     body::Reply,
+    buffered::Budget,
     edition::Edition,
     lock::{
         keeper::{Keeper, Refused, Wish},
@@ -62,6 +63,8 @@ pub struct Fencing<N> {
     pub running: TaskTracker,
     pub drain: CancellationToken,
     pub metrics: Rc<WorkerMetrics>,
+    /// For answers that are here in full.
+    pub budget: Budget,
     /// Which keys are waited for.
     pub hot: Hot,
 }
@@ -223,7 +226,12 @@ impl<N: Network> Fencing<N> {
             plan::Hold::Cached(caching) => caching.max_tenure,
             plan::Hold::Strict => Caching::default().max_tenure,
         };
-        let bounds = Bounds { most: fence.max_response, idle: upstream.response_body_idle, tunnel: longest };
+        let bounds = Bounds {
+            most: fence.max_response,
+            idle: upstream.response_body_idle,
+            total: upstream.response_body_total,
+            tunnel: longest,
+        };
         let notes = request.notes.clone();
         let terms = Terms {
             level: upstream.fencing,
@@ -232,7 +240,7 @@ impl<N: Network> Fencing<N> {
         };
         let kept = Kept { terms, clock: self.clock.clone(), hold: hold.clone(), once, notes: notes.clone() };
         let taken = match next.serve(held(request, Some(hold.clone()))).await {
-            Ok(reply) => answer::take(reply, kept, bounds, &self.running).await,
+            Ok(reply) => answer::take(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
                 kept.refused(&refusal).await;
                 Err(refusal)

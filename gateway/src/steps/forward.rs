@@ -1,17 +1,18 @@
 //! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
 
 mod fate;
+mod once_more;
 mod patience;
 mod reply;
 mod stamp;
 mod switch;
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{future::poll_fn, rc::Rc, sync::Arc, task::Poll, time::Duration};
 
 use fencegate_policies::{
     key::listed,
     pick,
-    plan::{LargeBodies, Level, Route},
+    plan::{LargeBodies, Level, ReservedFields, Route},
     token::Token,
 };
 use hyper::{
@@ -24,7 +25,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
 use self::{
-    fate::{Failed, failed, given_up, not_connected, not_connected_kind},
+    fate::{Attempt, Failed, failed, given_up, not_connected, not_connected_kind},
+    once_more::once_more,
     patience::{Late, Patience},
     reply::{Answer, is_coded, judge_endpoint, refused_stale},
     stamp::stamp,
@@ -54,6 +56,8 @@ pub struct Forward<N> {
     pub metrics: Rc<WorkerMetrics>,
     pub guards: Arc<Guards>,
     pub fleets: Arc<Fleets>,
+    /// Those of the plan, counted at this worker.
+    pub fields: Arc<ReservedFields>,
     /// Tunnels of unfenced requests.
     pub running: TaskTracker,
     pub drain: CancellationToken,
@@ -72,17 +76,24 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
             http.body_mut().has_to_be_here_by(Instant::now() + within);
         }
         loop {
-            let lend = self.pool.checkout(&mut tour).await.map_err(|error| {
+            let mut lend = self.pool.checkout(&mut tour).await.map_err(|error| {
                 self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
                 not_connected(&error)
             })?;
             let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
-            let way = Way { asked: asked.clone(), plan: &plan, notes: &notes };
+            // Never of a fenced request: what a byte was written of may have been executed.
+            let spare = match hold {
+                None if !notes.fenced.get() && !tour.fresh && lend.link().reused && asked.is_none() => {
+                    once_more(&http)
+                }
+                _ => None,
+            };
+            let way = Way { asked: asked.clone(), spare, plan: &plan, notes: &notes };
             match self.exchange(lend, http, dispatch, way).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failed::Refused(refusal)) => return Err(refusal),
-                Err(Failed::Unsent { back, reused }) => {
+                Err(Failed::Again { back, reused }) => {
                     self.metrics.retried(&upstream.name);
                     tour.died(reused);
                     http = back;
@@ -113,6 +124,8 @@ fn large_bodies(route: &Route) -> Option<LargeBodies> {
 struct Way<'a> {
     /// The client wants to go on in another protocol.
     asked: Option<Asked>,
+    /// What may be sent once more, if the connection dies without a word.
+    spare: Option<Box<Request<Body>>>,
     plan: &'a Planned,
     notes: &'a Notes,
 }
@@ -121,11 +134,11 @@ impl<N: Network> Forward<N> {
     async fn exchange(
         &self,
         mut lend: Lend,
-        http: Box<Request<Body>>,
+        mut http: Box<Request<Body>>,
         dispatch: Option<Dispatch>,
         way: Way<'_>,
     ) -> Result<Reply, Failed> {
-        let Way { asked, plan, notes } = way;
+        let Way { asked, spare, plan, notes } = way;
         let began = Instant::now();
         notes.sends(began, &lend.upstream().name);
         notes.gate.replace(Some(lend.gate().clone()));
@@ -136,6 +149,9 @@ impl<N: Network> Forward<N> {
         }
         let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
         let patience = Patience::with(http.body(), evidence.is_some());
+        if let Some(saying) = notes.interims.get() {
+            reply::pass_interims(&mut http, saying.clone(), self.fields.clone());
+        }
         let answer = lend.link().send(*http);
         let (limit, level) = (lend.upstream().response_timeout, lend.upstream().fencing);
         let progress = lend.link().progress();
@@ -148,8 +164,8 @@ impl<N: Network> Forward<N> {
                 return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
             }
         };
-        let upload = patience.upload.as_deref();
-        let response = answered.map_err(|error| failed(error, &mut lend, upload, &self.metrics))?;
+        let attempt = Attempt { upload: patience.upload.as_deref(), spare };
+        let response = answered.map_err(|error| failed(error, &mut lend, attempt, &self.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(switch) = switch.filter(|switch| switch.asked.is_granted(&response)) else {
                 return Err(self.off_protocol(&lend, "switched protocols unasked"));
@@ -167,7 +183,22 @@ impl<N: Network> Forward<N> {
         let answer = Answer { response, lend, plan };
         match dispatch {
             Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
-            None => Ok(answer.reply(false)),
+            None => self.unfenced(answer).await,
+        }
+    }
+
+    /// What is broken right behind its head is told as such: the client has seen nothing of it yet.
+    async fn unfenced(&self, answer: Answer<'_>) -> Result<Reply, Failed> {
+        let endpoint = answer.lend.endpoint().clone();
+        let upstream = answer.lend.upstream().name.clone();
+        let mut reply = answer.reply(false);
+        match poll_fn(|cx| Poll::Ready(reply.body_mut().look(cx))).await {
+            Ok(()) => Ok(reply),
+            Err(why) => {
+                self.metrics.upstream_error(&upstream, "broken");
+                let detail = format!("{endpoint}: the answer broke off: {why}");
+                Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail)))
+            }
         }
     }
 

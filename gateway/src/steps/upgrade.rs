@@ -10,7 +10,7 @@ use hyper::{
 
 use crate::body::Body;
 
-/// What a client asks for; taken off the request with all other fields of its connection.
+/// What a client asks for, the protocol that it likes best first; taken off the request with all other fields of its connection.
 #[derive(Debug, Clone)]
 pub struct Wanted(HeaderValue);
 
@@ -21,7 +21,7 @@ pub struct Asked {
 }
 
 impl Wanted {
-    /// One protocol, in HTTP/1.1, nominated as a field of the connection (RFC 9110, 7.8).
+    /// One field, in HTTP/1.1, nominated as a field of the connection (RFC 9110, 7.8).
     pub fn of(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
         let (protocol, more) = (protocols.next()?, protocols.next());
@@ -40,10 +40,13 @@ pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<Asked> {
     let Wanted(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can let go of this client's stream.
     http.extensions_mut().remove::<OnUpgrade>()?;
-    let named = protocol.to_str().ok()?;
-    let allowed = route?.upgrade.iter().any(|allowed| allowed.eq_ignore_ascii_case(named));
+    let allowed = &route?.upgrade;
+    let may_pass = |named: &&str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(named));
+    // Of several the first that may pass is asked for, and no other: what it then becomes is known beforehand.
+    let chosen = protocol.to_str().ok()?.split(',').map(str::trim).find(may_pass)?;
+    let protocol = HeaderValue::from_str(chosen).ok()?;
     // A body would lie between the question and what comes after it.
-    if !allowed || !http.body().is_end_stream() {
+    if !http.body().is_end_stream() {
         return None;
     }
     mark(http.headers_mut(), &protocol);

@@ -1,9 +1,11 @@
 //! Connections of one worker that wait for a request, and requests of it that wait for a connection.
 
 use std::{
-    cell::RefCell,
-    collections::{BTreeMap, VecDeque},
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -19,7 +21,9 @@ use super::{
 pub struct Idle {
     /// By [`Endpoint::id`].
     links: RefCell<BTreeMap<u64, Vec<Lying>>>,
-    waiters: RefCell<VecDeque<Waiter>>,
+    /// In the order in which they came. Who gives up takes itself out.
+    waiters: RefCell<BTreeMap<u64, Waiter>>,
+    next: Cell<u64>,
 }
 
 /// A connection that lies idle.
@@ -33,6 +37,13 @@ struct Lying {
 struct Waiter {
     endpoints: Vec<Arc<Endpoint>>,
     taker: oneshot::Sender<Box<Link>>,
+}
+
+/// A request's place among those that wait, until it is dropped.
+pub struct Waiting<'a> {
+    idle: &'a Idle,
+    number: u64,
+    taken: oneshot::Receiver<Box<Link>>,
 }
 
 /// A connection goes from hand to hand at one worker at most so often, while requests at others wait as well.
@@ -63,13 +74,13 @@ impl Idle {
     /// Gives it to the first request here that waits for such a one.
     fn hand_on(&self, mut link: Box<Link>) -> Option<Box<Link>> {
         let mut waiters = self.waiters.borrow_mut();
-        waiters.retain(|waiter| !waiter.taker.is_closed());
         if link.handed_on >= MOST_HANDS && link.endpoint.waiting() > waiters.len() {
             return Some(link);
         }
         link.handed_on += 1;
-        while let Some(at) = waiters.iter().position(|waiter| waiter.takes(&link)) {
-            let waiter = waiters.remove(at).expect("a position of the queue");
+        loop {
+            let first = waiters.iter().find(|(_, waiter)| waiter.takes(&link)).map(|(number, _)| *number);
+            let Some(waiter) = first.and_then(|number| waiters.remove(&number)) else { break };
             match waiter.taker.send(link) {
                 Ok(()) => return None,
                 Err(back) => link = back,
@@ -79,10 +90,15 @@ impl Idle {
     }
 
     /// Comes when a connection to one of these is given back at this worker.
-    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> oneshot::Receiver<Box<Link>> {
+    ///
+    /// # Cancellation
+    /// Dropping it leaves nothing behind, however long no connection is given back.
+    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> Waiting<'_> {
         let (taker, taken) = oneshot::channel();
-        self.waiters.borrow_mut().push_back(Waiter { endpoints: endpoints.into(), taker });
-        taken
+        let number = self.next.get();
+        self.next.set(number + 1);
+        self.waiters.borrow_mut().insert(number, Waiter { endpoints: endpoints.into(), taker });
+        Waiting { idle: self, number, taken }
     }
 
     /// The youngest idle connection that has finished its last exchange in both directions. One that has not is left
@@ -115,8 +131,40 @@ impl Idle {
     }
 }
 
+impl Future for Waiting<'_> {
+    type Output = Box<Link>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<Link>> {
+        Pin::new(&mut self.taken).poll(cx).map(|taken| taken.expect("its sender waits with it"))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.idle.waiters.borrow_mut().remove(&self.number);
+    }
+}
+
 impl Waiter {
     fn takes(&self, link: &Link) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.id == link.endpoint.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_in_vain_leave_nothing_behind() {
+        let idle = Idle::default();
+        let (first, last) = (idle.wait(&[]), idle.wait(&[]));
+        for _ in 0..10_000 {
+            drop(idle.wait(&[]));
+        }
+        idle.sweep();
+        assert_eq!(idle.waiters.borrow().len(), 2, "those that still wait, and no more");
+        drop((first, last));
+        assert_eq!(idle.waiters.borrow().len(), 0);
     }
 }

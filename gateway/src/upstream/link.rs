@@ -47,7 +47,7 @@ impl Link {
     /// Its exchange is over in both directions, and nothing of it is left to be written. What HTTP/2 has written has to
     /// be asked for, see [`Link::settled`].
     fn is_settled(&self) -> bool {
-        matches!(&self.sender, Sender::Http1(sender, _) if sender.is_ready()) && self.gate.is_flushed()
+        matches!(&self.sender, Sender::Http1(sender, ..) if sender.is_ready()) && self.gate.is_flushed()
     }
 
     /// May it carry another exchange?
@@ -66,6 +66,12 @@ impl Link {
         self.sender.send(request)
     }
 
+    /// It died under a request without a byte of an answer, after others had been answered on it: the other side has
+    /// closed it while it lay idle, most likely.
+    pub fn has_died_silently(&self) -> bool {
+        self.reused && self.sender.is_unanswered()
+    }
+
     /// Returns true when the exchange is over in both directions, and nothing of it is left to be written.
     pub(super) async fn settled(&mut self) -> bool {
         if self.sender.settled().await.is_err() {
@@ -81,7 +87,7 @@ impl Link {
 
     /// The stream itself, once the upstream has switched protocols; `None` where it cannot.
     pub fn stream(&self) -> Option<oneshot::Receiver<Switched>> {
-        let Sender::Http1(_, parting) = &self.sender else { return None };
+        let Sender::Http1(_, parting, _) = &self.sender else { return None };
         let (taker, taken) = oneshot::channel();
         parting.set(Some(taker));
         Some(taken)

@@ -8,6 +8,7 @@ pub mod frames;
 pub mod gate;
 pub mod guards;
 pub mod health;
+mod heard;
 pub mod idle;
 pub mod link;
 pub mod names;

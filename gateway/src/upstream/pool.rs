@@ -161,7 +161,7 @@ impl<N: Network> Pool<N> {
             async move { (endpoint.clone(), place.await) }.boxed_local()
         });
         tokio::select! {
-            Ok(link) = given_back => Freed::Link(link),
+            link = given_back => Freed::Link(link),
             ((endpoint, place), ..) = select_all(places) => Freed::Place(endpoint, place),
         }
     }

@@ -25,6 +25,7 @@ use tracing::debug;
 
 use super::{
     frames::{Followed, Seen},
+    heard::{Heard, Word},
     tunnel::{Switched, Taker},
 };
 use crate::body::Body;
@@ -35,7 +36,7 @@ pub const HTTP2: &str = "h2";
 
 /// What requests are given to.
 pub enum Sender {
-    Http1(http1::SendRequest<Body>, Parting),
+    Http1(http1::SendRequest<Body>, Parting, Word),
     Http2(http2::SendRequest<Body>, Rc<Seen>, Scheme),
 }
 
@@ -90,8 +91,8 @@ impl Drop for Running {
 /// What is read of an answer before its client takes it, and the longest head. The library's own bound is 400 KiB for
 /// each client that does not read.
 const READ_AHEAD: usize = 64 << 10;
-/// The library's own bound.
-const FIELDS: usize = 100;
+/// The library's own bound is 100, and what goes beyond is no answer at all.
+const FIELDS: usize = 256;
 
 /// The largest heads of answers over HTTP/1.1. Of a larger one nothing is known but that it came.
 #[derive(Debug, Clone, Copy)]
@@ -112,13 +113,13 @@ pub async fn http1_with<S>(stream: S, heads: Heads) -> io::Result<(Sender, Runni
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let mut builder = http1::Builder::new();
-    if heads.fields != FIELDS {
-        // Asked for, even the library's own bound costs memory for each head.
-        builder.max_headers(heads.fields);
-    }
-    let (sender, mut connection) =
-        builder.max_buf_size(heads.bytes).handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let (stream, word) = Heard::new(stream);
+    let (sender, mut connection) = http1::Builder::new()
+        .max_headers(heads.fields)
+        .max_buf_size(heads.bytes)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
     let running = Running::new();
     let parting = Parting::default();
     let taker = parting.clone();
@@ -139,7 +140,7 @@ where
             debug!(%error, "upstream connection ended");
         }
     });
-    Ok((Sender::Http1(sender, parting), running))
+    Ok((Sender::Http1(sender, parting, word), running))
 }
 
 /// Returns once the other side has shown that it speaks HTTP/2: only then may anything of a request be written.
@@ -184,14 +185,14 @@ const LONGEST_HEAD: u32 = 64 << 10;
 impl Sender {
     pub fn is_ready(&self) -> bool {
         match self {
-            Self::Http1(sender, _) => sender.is_ready(),
+            Self::Http1(sender, ..) => sender.is_ready(),
             Self::Http2(sender, ..) => sender.is_ready(),
         }
     }
 
     pub fn is_closed(&self) -> bool {
         match self {
-            Self::Http1(sender, _) => sender.is_closed(),
+            Self::Http1(sender, ..) => sender.is_closed(),
             Self::Http2(sender, ..) => sender.is_closed(),
         }
     }
@@ -199,12 +200,17 @@ impl Sender {
     /// Returns when nothing of the last request is left to be sent; an error where that will not come.
     pub async fn settled(&mut self) -> Result<(), hyper::Error> {
         match self {
-            Self::Http1(sender, _) => sender.ready().await,
+            Self::Http1(sender, ..) => sender.ready().await,
             Self::Http2(sender, seen, _) => {
                 seen.until(Seen::request_has_left).await;
                 sender.ready().await
             }
         }
+    }
+
+    /// Not a byte has come since the last request was given to it. Of HTTP/2 it is not known: frames come at any time.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Http1(_, _, word) if !word.get())
     }
 
     /// Sends a request in the form of HTTP/1.1: a path and a `Host`.
@@ -213,7 +219,10 @@ impl Sender {
         request: Request<Body>,
     ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
         let answer = match self {
-            Self::Http1(sender, _) => futures_util::future::Either::Left(sender.try_send_request(request)),
+            Self::Http1(sender, _, word) => {
+                word.set(false);
+                futures_util::future::Either::Left(sender.try_send_request(request))
+            }
             Self::Http2(sender, seen, scheme) => {
                 seen.begin();
                 let request = in_the_form_of_http2(request, scheme.clone());

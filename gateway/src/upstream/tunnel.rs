@@ -156,20 +156,28 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
     let ended = {
         let mut down = std::pin::pin!(pump(upstream.first, &mut from_upstream, &mut to_client, &moved));
         let up = pump(client.first, &mut from_client, &mut to_upstream, &moved);
+        // Whatever becomes of one direction is looked at: a side that broke is told to the other one at once.
         tokio::select! {
-            Ok(()) = &mut down => Ended::Closed,
-            Ok(()) = up => {
+            down = &mut down => match down {
+                Ok(()) => Ended::Closed,
+                Err(Broken::From) => Ended::Cut("the upstream's connection broke"),
+                Err(Broken::To) => Ended::Cut("the client's connection broke"),
+            },
+            up = up => match up {
+                Err(Broken::From) => Ended::Cut("the client's connection broke"),
                 // An orderly end, while we may: what was sent before it arrives. Then the upstream's own end tells
-                // that it is done.
-                lend.gate().disarm_if_held();
-                let farewell = async { (to_upstream.shutdown().await, down.await) };
-                match timeout(bounds.farewell, farewell).await {
-                    Ok((_, Ok(()))) => Ended::Closed,
-                    Ok(_) | Err(_) => Ended::Cut("the client has ended it, and the upstream has not"),
+                // that it is done. One that takes no more may still have something to say.
+                Ok(()) | Err(Broken::To) => {
+                    lend.gate().disarm_if_held();
+                    let farewell = async { (to_upstream.shutdown().await, down.await) };
+                    match timeout(bounds.farewell, farewell).await {
+                        Ok((_, Ok(()))) => Ended::Closed,
+                        Ok((_, Err(_))) => Ended::Cut("a connection broke"),
+                        Err(_) => Ended::Cut("the client has ended it, and the upstream has not"),
+                    }
                 }
-            }
+            },
             () = idle(&moved, bounds.idle) => Ended::Cut("idle"),
-            else => Ended::Cut("a connection broke"),
         }
     };
     if ended == Ended::Closed {
@@ -181,24 +189,32 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
     ended
 }
 
+/// Which end of a direction broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    From,
+    To,
+}
+
 /// `first`, then all that comes, until it ends.
 async fn pump<F: AsyncRead, T: AsyncWrite>(
     first: Bytes,
     from: &mut ReadHalf<F>,
     to: &mut WriteHalf<T>,
     moved: &Cell<Instant>,
-) -> io::Result<()> {
-    to.write_all(&first).await?;
-    to.flush().await?;
+) -> Result<(), Broken> {
+    let to_broke = |_: io::Error| Broken::To;
+    to.write_all(&first).await.map_err(to_broke)?;
+    to.flush().await.map_err(to_broke)?;
     let mut piece = vec![0; PIECE];
     loop {
-        let read = from.read(&mut piece).await?;
+        let read = from.read(&mut piece).await.map_err(|_| Broken::From)?;
         moved.set(Instant::now());
         if read == 0 {
             return Ok(());
         }
-        to.write_all(&piece[..read]).await?;
-        to.flush().await?;
+        to.write_all(&piece[..read]).await.map_err(to_broke)?;
+        to.flush().await.map_err(to_broke)?;
         moved.set(Instant::now());
     }
 }

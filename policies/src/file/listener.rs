@@ -127,12 +127,14 @@ fn protocol(text: &str) -> Result<Protocols, Diagnostic> {
 fn limits(block: &mut Block) -> Limits {
     Limits {
         connections: block.value("connections", scalar::limit).unwrap_or(4000),
+        connections_per_client: block.value("connections_per_client", scalar::limit),
         in_flight: block.value("in_flight", scalar::limit).unwrap_or(10_000),
         per_client: block.value("per_client", scalar::limit),
         streams: block.value("streams", scalar::limit).unwrap_or(100),
         max_header: block.value("max_header", scalar::head_size).unwrap_or(64 << 10),
         max_fields: block.value("max_fields", scalar::limit).unwrap_or(100),
         max_body: block.value("max_body", scalar::size).unwrap_or(1 << 20),
+        buffered: block.value("buffered", scalar::memory),
     }
 }
 

@@ -38,7 +38,7 @@ const HOMES: [Home; 6] = [
     },
     Home {
         name: "limits",
-        fields: &["connections", "in_flight", "per_client", "max_header", "max_body"],
+        fields: &["connections", "in_flight", "per_client", "max_header", "max_body", "buffered"],
         near: &["listener ", "`listener`", "the "],
     },
     Home {

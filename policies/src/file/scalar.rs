@@ -17,6 +17,7 @@ const LONGEST_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What a gateway could hold in memory for one request.
 const LARGEST: u64 = 1 << 30;
+const MOST_MEMORY: u64 = 1 << 40;
 
 /// Zero to a day, with a unit.
 pub(super) fn duration(text: &str) -> Parsed<Duration> {
@@ -57,6 +58,18 @@ fn not_zero(text: &str, duration: Duration) -> Parsed<Duration> {
 
 /// Bytes, with a unit, up to 1 GiB.
 pub(super) fn size(text: &str) -> Parsed<usize> {
+    sized(text, LARGEST, "a size is at most `1GiB`")
+}
+
+/// Memory of a process.
+pub(super) fn memory(text: &str) -> Parsed<usize> {
+    match sized(text, MOST_MEMORY, "memory is at most `1TiB`")? {
+        0 => Err(out_of_range(text, "with no memory at all, no body is taken")),
+        bytes => Ok(bytes),
+    }
+}
+
+fn sized(text: &str, largest: u64, remedy: &str) -> Parsed<usize> {
     let bad =
         |remedy: String| Diagnostic::new(Code::BadSize, format!("`{text}` is not a size")).remedy(remedy);
     if is_bare_number(text) {
@@ -66,8 +79,8 @@ pub(super) fn size(text: &str) -> Parsed<usize> {
         text.parse().map_err(|_| bad("write a number and its unit, such as `64KiB` or `1MiB`".into()))?;
     usize::try_from(size.as_u64())
         .ok()
-        .filter(|_| size.as_u64() <= LARGEST)
-        .ok_or_else(|| out_of_range(text, "a size is at most `1GiB`"))
+        .filter(|_| size.as_u64() <= largest)
+        .ok_or_else(|| out_of_range(text, remedy))
 }
 
 /// The size of a request head. The HTTP library reads at least 8 KiB at once.

@@ -36,12 +36,14 @@ fn what_is_not_written_has_the_documented_default() {
     let plan = plan(MINIMAL);
     let limits = Limits {
         connections: 4000,
+        connections_per_client: None,
         in_flight: 10_000,
         per_client: None,
         streams: 100,
         max_header: 65_536,
         max_fields: 100,
         max_body: 1_048_576,
+        buffered: None,
     };
     let timeouts = Timeouts {
         tls_handshake: Duration::from_secs(5),
@@ -65,6 +67,7 @@ fn what_is_not_written_has_the_documented_default() {
     assert_eq!((&*upstream.fields.token, &*upstream.fields.number), ("fencing-token", "fencing-number"));
     assert_eq!(upstream.connect_timeout, Duration::from_secs(3));
     assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
+    assert_eq!(upstream.response_body_total, Duration::from_secs(120));
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));

@@ -195,6 +195,7 @@ struct Terms {
     connect_timeout: Duration,
     response_timeout: Duration,
     response_body_idle: Duration,
+    response_body_total: Duration,
     idle: Duration,
     tunnel_idle: Duration,
     sharing: Sharing,
@@ -211,6 +212,7 @@ impl Terms {
         let connect_timeout = limit("connect_timeout", 3);
         let response_timeout = limit("response_timeout", patience);
         let response_body_idle = limit("response_body_idle", 30);
+        let response_body_total = limit("response_body_total", 120);
         let idle = limit("idle", 30);
         let tunnel_idle = block.value("tunnel_idle", scalar::time_limit).unwrap_or(TUNNEL_IDLE);
         let sharing = sharing(block)?;
@@ -219,6 +221,7 @@ impl Terms {
             connect_timeout,
             response_timeout,
             response_body_idle,
+            response_body_total,
             idle,
             tunnel_idle,
             sharing,
@@ -237,6 +240,7 @@ impl Terms {
             connect_timeout: self.connect_timeout,
             response_timeout: self.response_timeout,
             response_body_idle: self.response_body_idle,
+            response_body_total: self.response_body_total,
             idle: self.idle,
             tunnel_idle: self.tunnel_idle,
             sharing: self.sharing,

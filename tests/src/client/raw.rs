@@ -1,6 +1,6 @@
 //! A connection on which a test says exactly the bytes it wants.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use tokio::{
     io::AsyncWriteExt,
@@ -75,6 +75,11 @@ impl Raw {
         let mut answer = self.head().await?;
         self.body(&mut answer).await?;
         Ok(answer)
+    }
+
+    /// From now on reads a little at a time.
+    pub fn slows_down(&mut self, pause: Duration) {
+        self.answers.slows_down(pause);
     }
 
     /// Hangs up with a reset.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts};
+use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
 use super::families::Families;
-use crate::listen::limit::Limit;
+use crate::listen::{Crowded, limit::Limit};
 
 /// The families of the connections of clients; clones count into the same ones.
 #[derive(Debug, Clone)]
@@ -13,6 +13,8 @@ pub struct ClientMetrics {
     timeouts: IntCounterVec,
     handshakes: IntCounterVec,
     proxy_headers: IntCounterVec,
+    made_room: IntCounter,
+    turned_away: IntCounterVec,
     reloads: IntCounterVec,
     not_after: IntGaugeVec,
 }
@@ -37,12 +39,24 @@ impl ClientMetrics {
                 "Connections that had to begin with the PROXY protocol, by how they did.",
                 "result",
             ),
+            made_room: families.register(IntCounter::new(
+                "client_connections_made_room_total",
+                "Connections that asked nothing and were ended, because all places were taken and somebody came.",
+            )),
+            turned_away: counters(
+                "client_connections_turned_away_total",
+                "Connections that were closed at once.",
+                "why",
+            ),
             reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
             not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),
         };
         for limit in Limit::ALL {
             // A series that is there before it counts is one that an alert can compare with.
             metrics.timeouts.with_label_values(&[limit.word()]);
+        }
+        for why in [Crowded::NoPlace, Crowded::ClientLimit] {
+            metrics.turned_away.with_label_values(&[why.word()]);
         }
         for result in RESULTS {
             metrics.handshakes.with_label_values(&[result]);
@@ -66,6 +80,15 @@ impl ClientMetrics {
     pub fn certificate_valid_until(&self, file: &Path, until: u64) {
         let until = i64::try_from(until).unwrap_or(i64::MAX);
         self.not_after.with_label_values(&[&*file.to_string_lossy()]).set(until);
+    }
+
+    /// One that asked nothing was ended for who came.
+    pub fn made_room(&self) {
+        self.made_room.inc();
+    }
+
+    pub fn turned_away(&self, why: Crowded) {
+        self.turned_away.with_label_values(&[why.word()]).inc();
     }
 
     pub fn timed_out(&self, limit: Limit) {

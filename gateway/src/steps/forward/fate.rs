@@ -19,24 +19,38 @@ use crate::{
 
 /// An attempt that got no answer.
 pub(super) enum Failed {
-    /// Not one byte was written, and the request is still here. `reused`: the connection had carried others before.
-    Unsent {
+    /// Not one byte was written, or only of what may be sent twice, and the request is still here. `reused`: the
+    /// connection had carried others before.
+    Again {
         back: Box<Request<Body>>,
         reused: bool,
     },
     Refused(Refusal),
 }
 
+/// What an attempt leaves behind for the next one.
+pub(super) struct Attempt<'a> {
+    /// Of a body that goes up while its client sends it.
+    pub(super) upload: Option<&'a Exchange>,
+    /// The request once more, where it may be sent twice.
+    pub(super) spare: Option<Box<Request<Body>>>,
+}
+
 /// The exchange broke before its answer.
 pub(super) fn failed(
     failed: NotAnswered,
     lend: &mut Lend,
-    upload: Option<&Exchange>,
+    Attempt { upload, spare }: Attempt<'_>,
     metrics: &WorkerMetrics,
 ) -> Failed {
     // From here on the count cannot grow.
     lend.gate().shut(Why::Abandoned);
-    let sent = if lend.gate().written() == 0 { Sent::Nothing } else { Sent::Something };
+    let silent = lend.link().has_died_silently();
+    let sent = match lend.gate().written() {
+        0 => Sent::Nothing,
+        _ if silent && spare.is_some() => Sent::Harmless,
+        _ => Sent::Something,
+    };
     let cause = if lend.gate().lost_its_proof() { Cause::ProofLost } else { Cause::Closed };
     let detail = format!("{}: {}", lend.endpoint(), failed.why);
     if let Some(reason) = of_the_client(upload, sent) {
@@ -49,16 +63,19 @@ pub(super) fn failed(
     }
     metrics.upstream_error(&lend.upstream().name, if sent == Sent::Nothing { "unsent" } else { "broken" });
     let reused = lend.link().reused;
-    if cause == Cause::Closed && !(reused && sent == Sent::Nothing) {
+    if cause == Cause::Closed && !(reused && sent != Sent::Something) {
         lend.failed();
     }
     // The library gives back only what it has not begun with; a body that was begun would go on in its middle.
-    let back = failed.back.filter(|_| is_untouched(upload));
+    let back = match sent {
+        Sent::Harmless => spare,
+        Sent::Nothing | Sent::Something => failed.back.filter(|_| is_untouched(upload)).map(Box::new),
+    };
     match (retry::again(cause, sent), sent, back) {
-        (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) => {
-            Failed::Unsent { back: Box::new(back), reused }
+        (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) => Failed::Again { back, reused },
+        (_, Sent::Something | Sent::Harmless, _) => {
+            Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail))
         }
-        (_, Sent::Something, _) => Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail)),
         (_, Sent::Nothing, _) if cause == Cause::ProofLost => {
             Failed::Refused(Refusal::new(Reason::Suspended, detail))
         }

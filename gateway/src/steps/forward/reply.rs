@@ -1,17 +1,20 @@
 //! The answer of an upstream on its way back, and the connection that the rest of it comes from.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use fencegate_policies::plan::ReservedFields;
 use hyper::{
-    HeaderMap, Response, StatusCode, Version,
+    HeaderMap, Request, Response, StatusCode, Version,
     body::Incoming,
-    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    ext::on_informational,
+    header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING},
 };
 use tracing::warn;
 
 use super::stamp::FENCING_REFUSAL;
 use crate::{
     body::{Body, Reply},
+    listen::interim::Saying,
     stage::Planned,
     steps::hygiene::{self, Trailers},
     upstream::{link::Lend, verdict::Account},
@@ -34,6 +37,7 @@ impl Answer<'_> {
             // The library took the coding; a length beside it would be believed by the client (RFC 9112, 6.3).
             head.headers.remove(CONTENT_LENGTH);
         }
+        one_length(&mut head.headers);
         if let Some(longest) = keep_alive(&head.headers) {
             lend.keep_at_most(longest);
         }
@@ -49,6 +53,40 @@ impl Answer<'_> {
         if let Some(body) = self.reply(true).into_body().spent().await {
             body.settled().await;
         }
+    }
+}
+
+/// What an upstream says before its answer goes to the client (RFC 9110, 15.2), without what only we may say. That it goes
+/// on is not said: whoever asked for that was told so here.
+pub(super) fn pass_interims(http: &mut Request<Body>, saying: Saying, ours: Arc<ReservedFields>) {
+    on_informational(http, move |answer| {
+        if answer.status() == StatusCode::CONTINUE {
+            return;
+        }
+        let mut headers = answer.headers().clone();
+        hygiene::clean(&mut headers, &ours);
+        // It has no body that any of these could tell of.
+        headers.remove(CONTENT_LENGTH);
+        saying.say(answer.status(), &headers);
+    });
+}
+
+/// One length, however often an upstream says it (RFC 9110, 8.6). Where a body follows, the library has refused unlike
+/// ones; elsewhere (HEAD, 304) nobody counts by them, and a client would not know which to believe.
+fn one_length(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let (Some(line), more) = (lines.next(), lines.next()) else { return };
+    if more.is_none() && line.as_bytes().iter().all(u8::is_ascii_digit) {
+        return;
+    }
+    let lines = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::to_str);
+    let said =
+        lines.map(|line| line.ok().map(|line| line.split(',').map(str::trim))).collect::<Option<Vec<_>>>();
+    let mut lengths = said.into_iter().flatten().flatten().map(|length| length.parse::<u64>().ok());
+    let length = lengths.next().flatten().filter(|length| lengths.all(|other| other == Some(*length)));
+    match length {
+        Some(length) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+        None => drop(headers.remove(CONTENT_LENGTH)),
     }
 }
 

@@ -39,7 +39,7 @@ fn single(reader: &str) -> Value {
     };
     match reader {
         "scalar::duration" | "scalar::time_limit" | "scalar::keep" => duration,
-        "scalar::size" | "scalar::head_size" => size,
+        "scalar::size" | "scalar::memory" | "scalar::head_size" => size,
         "scalar::count" | "scalar::limit" | "hold::max_local" | "fence::queue" | "zookeeper::sessions" => {
             count
         }

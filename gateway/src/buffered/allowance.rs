@@ -1,0 +1,113 @@
+//! How much memory bodies may take unless the policy says so: a part of what this process, its container or its machine
+//! has.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::{Resource, getrlimit};
+
+/// Bytes, and what they were derived from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    pub bytes: usize,
+    pub of: &'static str,
+}
+
+/// Half of what the container or the process may have; a quarter of the machine's memory, which is others' as well. The
+/// least of these counts.
+pub fn allowance() -> Allowance {
+    let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
+    let known = [
+        of_cgroup(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")).map(|most| half((most, "cgroup"))),
+        left(Resource::As, "VmSize:").map(|left| half((left, "address space limit"))),
+        left(Resource::Data, "VmData:").map(|left| half((left, "data limit"))),
+        kib(&read("/proc/meminfo"), "MemTotal:").map(|all| (all / 4, "machine")),
+    ];
+    let least = known.into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
+    let (bytes, of) = least.unwrap_or((LEAST, "least that is useful"));
+    Allowance { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), of }
+}
+
+/// With less than this next to nothing is served.
+const LEAST: u64 = 8 << 20;
+
+fn read(path: impl AsRef<Path>) -> String {
+    // What cannot be read says nothing.
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The lowest bound on the way from the process's own group to the root. `own`: `/proc/self/cgroup`.
+fn of_cgroup(mounted: &Path, own: &str) -> Option<u64> {
+    let bounds = own.lines().flat_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (root, file) = match controllers {
+            "" => (mounted.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                (mounted.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return Vec::new(),
+        };
+        let below = PathBuf::from(group.trim_start_matches('/'));
+        let way: Vec<PathBuf> = below.ancestors().map(|group| root.join(group).join(file)).collect();
+        way.iter().filter_map(|bound| read(bound).trim().parse::<u64>().ok()).collect()
+    });
+    // Version 1 writes "no bound" as a number near the largest.
+    bounds.filter(|bound| *bound < 1 << 60).min()
+}
+
+/// What a limit of the process leaves, beside what it has at the moment.
+fn left(limit: Resource, used: &str) -> Option<u64> {
+    let most = getrlimit(limit).current?;
+    Some(most.saturating_sub(kib(&read("/proc/self/status"), used)?))
+}
+
+/// A line such as `MemTotal:  16384 kB`, in bytes.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    number.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn mounted(files: &[(&str, &str)]) -> TempDir {
+        let folder = TempDir::new().expect("a folder");
+        for (file, text) in files {
+            let file = folder.path().join(file);
+            fs::create_dir_all(file.parent().expect("below")).expect("a folder");
+            fs::write(file, text).expect("a file");
+        }
+        folder
+    }
+
+    #[test]
+    fn the_lowest_bound_of_a_group_and_those_above_it_counts() {
+        for (files, own, bound) in [
+            (&[("memory.max", "max\n")][..], "0::/\n", None),
+            (&[("memory.max", "536870912\n")], "0::/\n", Some(536_870_912)),
+            (&[("a/memory.max", "300\n"), ("a/b/memory.max", "max\n")], "0::/a/b\n", Some(300)),
+            (&[("a/memory.max", "300\n"), ("a/b/memory.max", "200\n")], "0::/a/b\n", Some(200)),
+            (&[("memory/memory.limit_in_bytes", "9223372036854771712\n")], "5:cpu,memory:/x\n", None),
+            (&[("memory/x/memory.limit_in_bytes", "400\n")], "3:cpu:/\n5:cpu,memory:/x\n", Some(400)),
+            (&[("memory/memory.limit_in_bytes", "500\n")], "5:memory:/docker/1\n0::/\n", Some(500)),
+            (&[], "", None),
+        ] {
+            let mounted = mounted(files);
+            assert_eq!(of_cgroup(mounted.path(), own), bound, "{files:?} {own:?}");
+        }
+    }
+
+    #[test]
+    fn there_is_always_an_answer() {
+        let Allowance { bytes, of } = allowance();
+        assert!(bytes as u64 >= LEAST && !of.is_empty());
+        assert_eq!(kib("MemFree: 1 kB\nMemTotal:  2 kB\n", "MemTotal:"), Some(2048));
+    }
+}

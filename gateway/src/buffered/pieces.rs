@@ -1,0 +1,175 @@
+//! Puts the pieces of a body together, within the memory that bodies may take; most bodies come in one piece.
+
+use bytes::Bytes;
+
+use super::{Budget, FREE, Room};
+
+/// What has come so far of one body.
+#[derive(Debug)]
+pub struct Pieces {
+    held: Held,
+    room: Room,
+    /// Bytes that it is going to have, or may have at most.
+    expected: usize,
+}
+
+#[derive(Debug, Default)]
+enum Held {
+    #[default]
+    None,
+    One(Bytes),
+    Several(Vec<u8>),
+}
+
+/// A piece that found no room. What came before is still there.
+#[derive(Debug)]
+pub struct NoRoom(pub Bytes);
+
+impl Pieces {
+    /// `expected`: as announced, or as many bytes as it may have.
+    pub fn new(budget: &Budget, expected: usize) -> Self {
+        Self { held: Held::None, room: budget.room(), expected }
+    }
+
+    /// # Errors
+    /// There is no room for it.
+    pub fn add(&mut self, data: Bytes) -> Result<(), NoRoom> {
+        let all = self.len() + data.len();
+        match &mut self.held {
+            // A small piece is a part of a buffer that is larger, and would keep all of that.
+            Held::None if data.len() <= FREE => self.held = Held::One(Bytes::copy_from_slice(&data)),
+            Held::None => match self.room.hold(all) {
+                Ok(()) => self.held = Held::One(data),
+                Err(_full) => return Err(NoRoom(data)),
+            },
+            Held::One(first) => {
+                let mut several = Vec::new();
+                if !grow(&mut several, all, self.expected, &mut self.room) {
+                    return Err(NoRoom(data));
+                }
+                several.extend_from_slice(first);
+                several.extend_from_slice(&data);
+                self.held = Held::Several(several);
+            }
+            Held::Several(several) => {
+                if !grow(several, all, self.expected, &mut self.room) {
+                    return Err(NoRoom(data));
+                }
+                several.extend_from_slice(&data);
+            }
+        }
+        Ok(())
+    }
+
+    /// In bytes.
+    pub fn len(&self) -> usize {
+        match &self.held {
+            Held::None => 0,
+            Held::One(data) => data.len(),
+            Held::Several(data) => data.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them. The room is given back when nobody has a part of it any more.
+    pub fn into_bytes(self) -> Bytes {
+        let Self { held, mut room, .. } = self;
+        let data = match held {
+            Held::None => return Bytes::new(),
+            Held::One(data) => data,
+            Held::Several(mut data) => {
+                data.shrink_to_fit();
+                Bytes::from(data)
+            }
+        };
+        room.shrink(data.len());
+        if data.len() <= FREE { data } else { Bytes::from_owner(Kept { data, _room: room }) }
+    }
+}
+
+/// Makes room for `all` bytes. A body that grows by doubling would take twice what it has in the end: beyond what is
+/// expected, it grows by what it needs.
+fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut Room) -> bool {
+    if all <= several.capacity() {
+        return true;
+    }
+    let roomy = all.max(several.capacity().saturating_mul(2).min(expected));
+    let Some(capacity) = [roomy, all].into_iter().find(|bytes| room.hold(*bytes).is_ok()) else {
+        return false;
+    };
+    several.reserve_exact(capacity - several.len());
+    true
+}
+
+/// A body and its room.
+struct Kept {
+    data: Bytes,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::metrics::BufferedMetrics;
+
+    fn budget(most: usize) -> Budget {
+        Budget::new(most, BufferedMetrics::nobodys())
+    }
+
+    fn used(budget: &Budget) -> usize {
+        usize::try_from(budget.metrics().add(0)).expect("never less than nothing")
+    }
+
+    #[test]
+    fn a_body_takes_no_more_than_it_has_and_gives_it_back_with_its_last_part() {
+        let budget = budget(4 << 20);
+        let whole: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+        let mut pieces = Pieces::new(&budget, whole.len());
+        for piece in whole.chunks(16 << 10) {
+            pieces.add(Bytes::copy_from_slice(piece)).expect("room");
+            assert!(used(&budget) <= whole.len(), "{} bytes of {}", used(&budget), pieces.len());
+        }
+        let body = pieces.into_bytes();
+        assert!(body == whole);
+        assert_eq!(used(&budget), whole.len());
+        let part = body.slice(5..6);
+        drop(body);
+        assert_eq!(used(&budget), whole.len(), "a part keeps all of it");
+        drop(part);
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn a_piece_without_room_comes_back_and_what_was_there_stays() {
+        let budget = budget(100 << 10);
+        let mut pieces = Pieces::new(&budget, 1 << 20);
+        let piece = Bytes::from(vec![7; 30 << 10]);
+        for _ in 0..2 {
+            pieces.add(piece.clone()).expect("room");
+        }
+        let NoRoom(back) = pieces.add(piece.clone()).expect_err("more than three quarters");
+        assert_eq!((back.len(), pieces.len()), (30 << 10, 60 << 10));
+        assert_eq!(pieces.into_bytes(), vec![7; 60 << 10]);
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn small_bodies_are_not_counted_and_keep_no_larger_buffer() {
+        let budget = budget(0);
+        let buffer = Bytes::from(vec![1; 64 << 10]);
+        let mut pieces = Pieces::new(&budget, 3);
+        pieces.add(buffer.slice(..3)).expect("free");
+        drop(buffer);
+        assert_eq!(pieces.into_bytes(), vec![1; 3]);
+        assert!(Pieces::new(&budget, 0).into_bytes().is_empty());
+    }
+}

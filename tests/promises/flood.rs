@@ -1,0 +1,112 @@
+//! Bodies that are here in full take the memory that they may, and no more: what finds no room is told so, and nobody else
+//! is harmed.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome, Streams},
+    gateway::{Gateway, Launch},
+    history::History,
+    origin::{Act, Reply},
+    site::Site,
+};
+use tokio::{task::JoinSet, time::timeout};
+
+const MIB: usize = 1 << 20;
+const CONNECTIONS: usize = 5;
+const STREAMS: usize = 100;
+
+/// All that came of the flood so far: refused, and waiting for the key with their bodies.
+async fn counted(gateway: &Gateway) -> (f64, f64) {
+    let metrics = gateway.metrics().await;
+    let refused = metrics.sum("fencegate_rejections_total", &["reason=\"overloaded\""]);
+    (refused, metrics.sum("fencegate_lock_waiters", &[]))
+}
+
+#[tokio::test]
+async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
+    let site = Site::alone().await;
+    let policy = site
+        .policy("gw-1")
+        // The flood keeps a small machine busy, and a session is not what is tried here.
+        .with("/zookeeper/session_timeout", "30s")
+        .with("/routes/0/fence/queue", 1000)
+        .with("/routes/0/fence/wait", "60s")
+        .with("/listeners/public/timeouts/request_body", "60s");
+    let gateway = Launch::new(&policy).with_memory(512 * MIB).start().await;
+    gateway.becomes_ready().await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+
+    let mut flood = JoinSet::new();
+    let ask = Ask::post("/pay/7").body(vec![b'x'; MIB - 1]);
+    for _ in 0..CONNECTIONS {
+        let streams = Streams::connect(gateway.public).await.expect("listens");
+        for _ in 0..STREAMS {
+            flood.spawn(streams.send(&ask));
+        }
+        // The connection lives as long as one of its requests does.
+        flood.spawn(async move { streams.closed().await.and(Err("closed".to_owned())) });
+    }
+    let all = (CONNECTIONS * STREAMS) as f64;
+    let settled = async {
+        while {
+            let (refused, waiting) = counted(&gateway).await;
+            refused + waiting < all
+        } {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // Half a gigabyte takes a while on a busy machine.
+    timeout(Duration::from_secs(60), settled).await.unwrap_or_else(|_| panic!("{}", gateway.log()));
+    let (refused, waiting) = counted(&gateway).await;
+    println!("{refused} refused, {waiting} wait, {} MiB at most", gateway.peak() / MIB);
+    assert!(refused > 0.0 && waiting > 20.0, "{refused} refused, {waiting} wait");
+    let metrics = gateway.metrics().await;
+    let (bytes, limit) =
+        (metrics.sum("fencegate_buffered_bytes", &[]), metrics.sum("fencegate_buffered_limit_bytes", &[]));
+    assert!(bytes > 0.0 && bytes <= limit && limit < 256.0 * MIB as f64, "{bytes} of {limit}");
+
+    // Others are served meanwhile, with a body and without.
+    for round in 0..5 {
+        for ask in [Ask::get("/x"), Ask::post("/pay/8").body(vec![b'y'; 20_000])] {
+            let answer = gateway.send(&ask).await;
+            assert_eq!(answer.status, 200, "round {round}: {answer:?}");
+        }
+    }
+    let mut told = 0.0;
+    while told < refused {
+        let answer = flood.join_next().await.expect("there are more").expect("no panic").expect("an answer");
+        assert_eq!((answer.status, answer.reason().as_str()), (503, "overloaded"), "{answer:?}");
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert!(answer.field("retry-after").is_some());
+        told += 1.0;
+    }
+    flood.shutdown().await;
+    latch.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7").body(vec![b'z'; MIB])).await.status, 200);
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// It was dispatched, so it cannot be refused.
+#[tokio::test]
+async fn an_answer_without_room_is_passed_on_while_it_comes() {
+    let site = Site::fresh().await;
+    let gateway =
+        Gateway::start(&site.policy("gw-1").with("/listeners/public/limits/buffered", "100KiB")).await;
+    let body: Vec<u8> = (0..500_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    site.origin.script("/pay/7", [Act::now(Reply::with_body(body.clone()))]);
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    assert!(answer.body == body, "{} bytes", answer.body.len());
+    let metrics = gateway.metrics().await;
+    assert!(metrics.sum("fencegate_buffered_without_room_total", &["body=\"answer\""]) > 0.5);
+    let refused = gateway.send(&Ask::post("/pay/7").body(body)).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "overloaded"));
+    assert_eq!(site.origin.count("/pay/7"), 1, "nothing of it was sent");
+    assert_eq!(gateway.send(&Ask::post("/pay/7").body(vec![1; 50_000])).await.status, 200);
+    gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
+}

@@ -1,0 +1,210 @@
+//! What a service's early end means for its client: never silence where a request may have arrived, and nothing is sent a
+//! second time but a read that nobody holds a key for.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use fencegate_tests::{
+    client::{Ask, Client, Outcome},
+    gateway::Gateway,
+    patience::patiently,
+    site::Site,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+/// What a service does with a request, by the number of those that its connection has had before.
+type Manner = fn(&str, usize) -> Says;
+
+/// Bytes, and whether it closes behind them.
+struct Says(&'static str, Then);
+
+#[derive(PartialEq)]
+enum Then {
+    Waits,
+    Closes,
+}
+
+/// A service with manners of its own.
+struct Service {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Service {
+    async fn with(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let seen = Arc::<Mutex<Vec<String>>>::default();
+        let noted = seen.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(converse(stream, manner, noted.clone()));
+            }
+        });
+        Self { address, seen }
+    }
+
+    /// How often a request with this line has come.
+    fn count(&self, line: &str) -> usize {
+        self.seen.lock().expect("no panic").iter().filter(|head| head.starts_with(line)).count()
+    }
+
+    /// `/open/...` leads to it without a fence, `/pay/{account}` under one.
+    async fn gateway(&self, site: &Site) -> Gateway {
+        let endpoint = json!([format!("http://{}", self.address)]);
+        let open = json!({"endpoints": endpoint, "fencing": "none"});
+        let policy =
+            site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint).with("/upstreams/open", open);
+        let policy = policy.with("/routes/1", json!({"name": "open", "upstream": "open", "match": {"path": "/open/{rest...}"}, "fence": "none"}));
+        Gateway::start(&policy.with("/routes/0/match/methods", json!(["GET", "POST"]))).await
+    }
+}
+
+async fn converse(mut stream: TcpStream, manner: Manner, seen: Arc<Mutex<Vec<String>>>) {
+    for before in 0.. {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let Ok(byte) = stream.read_u8().await else { return };
+            head.push(byte);
+        }
+        let head = String::from_utf8(head).expect("text");
+        let length = head.to_ascii_lowercase().split_once("\r\ncontent-length: ").map_or(0, |(_, rest)| {
+            rest.split("\r\n").next().and_then(|digits| digits.parse().ok()).expect("a length")
+        });
+        let mut body = vec![0; length];
+        if stream.read_exact(&mut body).await.is_err() {
+            return;
+        }
+        let Says(words, then) = manner(&head, before);
+        seen.lock().expect("no panic").push(head);
+        drop(stream.write_all(words.as_bytes()).await);
+        if then == Then::Closes {
+            return;
+        }
+    }
+}
+
+const OK: Says = Says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Then::Waits);
+
+/// All that a client of its own is told, up to the end of its connection.
+async fn told(gateway: &Gateway, request: &str) -> String {
+    let mut stream = TcpStream::connect(gateway.public).await.expect("listens");
+    stream.write_all(request.as_bytes()).await.expect("connected");
+    let mut told = Vec::new();
+    // A reset ends it as well as an orderly end.
+    drop(patiently("the end", stream.read_to_end(&mut told), || gateway.log()).await);
+    String::from_utf8_lossy(&told).into_owned()
+}
+
+/// A client that gets not one byte on a connection that it has used before takes its request for one that never arrived,
+/// and sends it again: a POST is then executed twice.
+#[tokio::test]
+async fn a_service_that_dies_behind_its_head_is_told_and_never_a_silent_close() {
+    let site = Site::fresh().await;
+    let service = Service::with(|head, _| {
+        let words = match head {
+            _ if head.contains("/none ") => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
+            _ if head.contains("/some ") => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
+            _ if head.contains("/negative ") => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+            _ => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc",
+        };
+        Says(words, Then::Closes)
+    })
+    .await;
+    let gateway = service.gateway(&site).await;
+    for path in ["/open/none", "/open/some", "/open/negative", "/open/bare"] {
+        for round in 0..20 {
+            let request = format!(
+                "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"
+            );
+            let told = told(&gateway, &request).await;
+            let unknown = told.starts_with("HTTP/1.1 502 ") && told.contains("\"outcome\":\"unknown\"");
+            assert!(unknown || told.starts_with("HTTP/1.1 200 "), "{path}, round {round}: {told:?}");
+        }
+        assert_eq!(service.count(&format!("POST {path} ")), 20, "{path}: each arrived once");
+    }
+}
+
+/// As services with a short keep-alive do: the connection is gone under the next request.
+fn closes_under_the_second(head: &str, before: usize) -> Says {
+    match before {
+        1.. if !head.contains("/first ") => Says("", Then::Closes),
+        _ if head.starts_with("HEAD ") => Says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Then::Waits),
+        _ => OK,
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_a_dead_pooled_connection_lost_is_sent_once_more_and_nothing_else_is() {
+    let site = Site::fresh().await;
+    let service = Service::with(closes_under_the_second).await;
+    let gateway = service.gateway(&site).await;
+    for (method, path, body, status, times) in [
+        ("GET", "/open/1", "", 200, 2),
+        ("HEAD", "/open/2", "", 200, 2),
+        ("POST", "/open/3", "", 502, 1),
+        ("PUT", "/open/4", "x", 502, 1),
+        ("DELETE", "/open/5", "", 502, 1),
+        ("OPTIONS", "/open/6", "", 502, 1),
+        ("GET", "/open/7", "x", 502, 1),
+        // No fenced request, whatever its method: its first sending may have been executed under the token.
+        ("GET", "/pay/8", "", 502, 1),
+        ("POST", "/pay/9", "x", 502, 1),
+    ] {
+        // A connection lies idle at the worker of this client.
+        let mut client = Client::connect(gateway.public).await.expect("listens");
+        let first = if path.starts_with("/pay") { "/pay/first" } else { "/open/first" };
+        assert_eq!(client.send(&Ask::post(first)).await.expect("an answer").status, 200);
+        let answer = client.send(&Ask::with_method(method, path).body(body)).await.expect("an answer");
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert_eq!(service.count(&format!("{method} {path} ")), times, "{method} {path}");
+        if status == 502 {
+            assert_eq!(answer.reason(), "outcome-unknown", "{method} {path}");
+        }
+        if path.starts_with("/pay") {
+            assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_is_sent_twice_at_most_and_not_again_once_a_byte_has_answered_it() {
+    let site = Site::fresh().await;
+    let service = Service::with(|head, before| match before {
+        _ if head.contains("/first ") => OK,
+        _ if head.contains("/begun ") => Says("HTTP/1.1 200", Then::Closes),
+        _ => Says("", Then::Closes),
+    })
+    .await;
+    let gateway = service.gateway(&site).await;
+    for (path, times) in [("/open/never", 2), ("/open/begun", 1)] {
+        let mut client = Client::connect(gateway.public).await.expect("listens");
+        assert_eq!(client.send(&Ask::post("/open/first")).await.expect("an answer").status, 200);
+        let answer = client.send(&Ask::get(path)).await.expect("an answer");
+        assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"), "{path}");
+        assert_eq!(service.count(&format!("GET {path} ")), times, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_may_have_more_fields_than_a_request() {
+    let site = Site::fresh().await;
+    let service = Service::with(|_, _| {
+        let fields: String = (0..240).map(|n| format!("X-{n}: {n}\r\n")).collect();
+        Says(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n").leak(), Then::Waits)
+    })
+    .await;
+    let gateway = service.gateway(&site).await;
+    for line in ["GET /open/1", "POST /pay/1"] {
+        let request = format!("{line} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        let told = told(&gateway, &request).await;
+        assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+        assert!((0..240).all(|n| told.contains(&format!("x-{n}: {n}\r\n"))), "{told}");
+    }
+}

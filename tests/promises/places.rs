@@ -1,0 +1,83 @@
+//! Places for connections: one client that takes all of them keeps nobody out, and nobody who is answered loses his.
+
+use std::{net::IpAddr, time::Duration};
+
+use fencegate_tests::{
+    client::{Ask, Client},
+    gateway::{Gateway, Launch},
+    site::Site,
+};
+use tokio::{net::TcpSocket, time::timeout};
+
+async fn connect(address: &str, gateway: &Gateway) -> Result<Client, String> {
+    let address: IpAddr = address.parse().expect("an address");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((address, 0).into()).expect("an address of loopback");
+    let stream = socket.connect(gateway.public).await.map_err(|error| error.to_string())?;
+    Client::over(stream, gateway.public).await
+}
+
+async fn asks(client: &mut Client) -> Result<u16, String> {
+    let answer = timeout(Duration::from_secs(5), client.send(&Ask::get("/x"))).await;
+    Ok(answer.map_err(|_| "no answer in time".to_owned())??.status)
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_client_make_room_for_others() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/limits/connections", 8);
+    let gateway = Launch::new(&policy).workers(1).start().await;
+    gateway.becomes_ready().await;
+    let latch = site.origin.holds("/slow");
+    let mut all = Vec::new();
+    for _ in 0..7 {
+        let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
+        assert_eq!(asks(&mut client).await, Ok(200));
+        all.push(client);
+    }
+    let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
+    let slow = tokio::spawn(async move { busy.send(&Ask::get("/slow")).await });
+    site.origin.request("/slow", 1).await;
+    // All places are taken, by one client that asks nothing more.
+    for address in ["127.0.0.1", "127.0.0.3", "127.0.0.4"] {
+        let mut other = connect(address, &gateway).await.expect("listens");
+        assert_eq!(asks(&mut other).await, Ok(200), "{address}");
+        assert_eq!(asks(&mut other).await, Ok(200), "{address} keeps its place");
+    }
+    let made_room = gateway.metrics().await.sum("fencegate_client_connections_made_room_total", &[]);
+    assert!((0.5..3.5).contains(&made_room), "{made_room}");
+    latch.let_go();
+    let slow = slow.await.expect("no panic").expect("who is answered stays");
+    assert_eq!(slow.status, 200);
+}
+
+#[tokio::test]
+async fn one_client_has_no_more_connections_than_its_share() {
+    let site = Site::fresh().await;
+    let gateway =
+        Gateway::start(&site.policy("gw-1").with("/listeners/public/limits/connections_per_client", 3)).await;
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
+        assert_eq!(asks(&mut client).await, Ok(200));
+        all.push(client);
+    }
+    let mut fourth = connect("127.0.0.2", &gateway).await.expect("listens");
+    assert!(asks(&mut fourth).await.is_err_and(|why| !why.contains("in time")), "closed at once");
+    let mut other = connect("127.0.0.3", &gateway).await.expect("a place");
+    assert_eq!(asks(&mut other).await, Ok(200));
+    drop(all.pop());
+    let again = async {
+        loop {
+            let mut client = connect("127.0.0.2", &gateway).await.expect("listens");
+            if asks(&mut client).await == Ok(200) {
+                return;
+            }
+        }
+    };
+    timeout(Duration::from_secs(5), again).await.expect("its place is free again");
+    let turned_away = ["why=\"client-limit\""];
+    assert!(
+        gateway.metrics().await.sum("fencegate_client_connections_turned_away_total", &turned_away) > 0.5
+    );
+}

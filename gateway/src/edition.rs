@@ -66,6 +66,12 @@ impl Edition {
         (Arc::new(Self { known: known.chain(left).collect(), plan, fleets }), openings)
     }
 
+    /// Some route fences requests to the service behind `upstream`. Whether two names lead to one service is known where the
+    /// file shows it, and where both were found to have an address in common.
+    pub async fn leads_to_fence(&self, upstream: UpstreamId) -> bool {
+        self.plan.upstream(upstream).service.is_fenced || self.fleets.meets_fenced(upstream).await
+    }
+
     /// To be kept for as long as anything of a fenced request runs.
     pub fn runs(&self, upstream: UpstreamId) -> Running {
         self.known[upstream.0].term.runs()

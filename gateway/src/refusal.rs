@@ -152,6 +152,7 @@ reasons! {
     TicketKey = "ticket-key", 403, NotDispatched, "the ticket is of another dispatch";
     OutcomeUnknown = "outcome-unknown", 502, Unknown, "the service broke off; what came of the request is not known";
     OutcomeLate = "outcome-unknown", 504, Unknown, "the service did not answer in time; what came of the request is not known";
+    OutcomeRefused = "outcome-unknown", 502, Unknown, "the guard refused it; whether a copy of it passed before is not known";
     Fenced = "fenced", 503, NotDispatched, "a newer holder has the resource";
     Busy = "busy", 503, NotDispatched, "an older request still works on the resource";
     InDoubt = "in-doubt", 503, NotDispatched, "what came of an older request is not known yet";
@@ -298,8 +299,8 @@ mod tests {
         let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
         words.sort_unstable();
         words.dedup();
-        // outcome-unknown has three statuses: broken, late, recorded. Of a slow request, and of one whose body breaks off,
+        // outcome-unknown has three statuses: broken, late, recorded; and it may be a refusal that proves nothing. Of a slow request, and of one whose body breaks off,
         // a part may have been sent on.
-        assert_eq!(words.len(), Reason::ALL.len() - 4);
+        assert_eq!(words.len(), Reason::ALL.len() - 5);
     }
 }

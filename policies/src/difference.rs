@@ -122,7 +122,7 @@ fn upstreams(before: &Plan, after: &Plan) -> Vec<String> {
     let other = |plan: &Plan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
     let alike = |old: &Upstream, new: &Upstream| {
         // What the routes make of it is told with the routes.
-        *old == Upstream { has_fenced_routes: old.has_fenced_routes, ..new.clone() }
+        *old == Upstream { has_fenced_routes: old.has_fenced_routes, service: old.service, ..new.clone() }
     };
     let unlike = after
         .upstreams

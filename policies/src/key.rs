@@ -1,13 +1,16 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
+mod declared;
 mod expand;
 pub mod json;
 mod name;
 mod pointer;
+mod query;
 mod template;
 
 use std::{fmt, sync::Arc};
 
+pub use declared::Said;
 pub use expand::{BadKey, Field, Values};
 pub(crate) use expand::{header, parameter};
 pub use pointer::Pointer;

@@ -69,7 +69,7 @@ impl CanonicalPath {
 
     /// What stands between the slashes, decoded (raw in an ambiguous path). Routes match on this: an upstream that
     /// decodes `%40` must not see another path than the route table did.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &str> {
+    pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.tail().into_iter().flat_map(|tail| tail.split('/'))
     }
 

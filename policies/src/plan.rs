@@ -3,11 +3,13 @@
 mod admin;
 mod conditions;
 mod fence;
+mod fields;
 mod guard;
 mod log;
 mod once;
 mod peer;
 mod served_tls;
+mod service;
 mod sharing;
 mod tls;
 
@@ -15,12 +17,14 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use admin::Admin;
 pub use conditions::Conditions;
-pub use fence::{Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
+pub use fence::{BodyType, Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
+pub use fields::{ReservedFields, TokenFields, are_alike, begins_plain, is_plain, plain};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Once, OnceStore, Operation};
 pub use peer::{Forward, Peer, PeerTls};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
+pub use service::{Service, ServiceId, Spot, services};
 pub use sharing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use tls::{ClientCertificate, Tls};
 
@@ -234,8 +238,9 @@ pub struct Upstream {
     /// A tunnel ends that carries nothing for this long. Default 10 min.
     pub tunnel_idle: Duration,
     pub sharing: Sharing,
-    /// Some route fences requests to this upstream, so a path that could be read in two ways never reaches it.
+    /// Some route fences requests to this upstream.
     pub has_fenced_routes: bool,
+    pub service: Service,
 }
 
 /// Who compares tokens.
@@ -273,61 +278,6 @@ impl Level {
             Level::Upstream => "upstream",
         }
     }
-}
-
-/// The names of the two token fields at one upstream. Lower case.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenFields {
-    /// Default `fencing-token`.
-    pub token: String,
-    /// Default `fencing-number`.
-    pub number: String,
-}
-
-impl Default for TokenFields {
-    fn default() -> Self {
-        Self { token: "fencing-token".into(), number: "fencing-number".into() }
-    }
-}
-
-/// Header names that only the gateway may write: everything that begins with `fencing-`, and what the policy renames
-/// the token fields to.
-#[derive(Debug, Clone, Default)]
-pub struct ReservedFields {
-    renamed: Vec<String>,
-}
-
-impl ReservedFields {
-    /// `renamed`: names in any spelling.
-    pub fn with(renamed: impl IntoIterator<Item = String>) -> Self {
-        Self { renamed: renamed.into_iter().map(|name| plain(&name)).collect() }
-    }
-
-    /// True for every spelling that some server takes for one of our fields: case does not count, and `_` is `-`
-    /// (CGI, WSGI and Rack fold the two into one variable).
-    pub fn contains(&self, name: &str) -> bool {
-        begins_plain(name, "fencing-") || self.renamed.iter().any(|renamed| is_plain(name, renamed))
-    }
-}
-
-fn fold(byte: u8) -> u8 {
-    if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
-}
-
-/// `name` is, in some spelling, the field that is called `plainly` (see [`plain`]).
-pub fn is_plain(name: &str, plainly: &str) -> bool {
-    name.len() == plainly.len() && begins_plain(name, plainly)
-}
-
-/// `name` begins so, in some spelling.
-pub fn begins_plain(name: &str, plainly: &str) -> bool {
-    name.len() >= plainly.len()
-        && name.bytes().zip(plainly.bytes()).all(|(given, plain)| fold(given) == plain)
-}
-
-/// One spelling for all that [`ReservedFields`] takes for one name.
-pub fn plain(name: &str) -> String {
-    name.bytes().map(|byte| char::from(fold(byte))).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

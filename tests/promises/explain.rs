@@ -91,6 +91,7 @@ fn announce(guarded: &Guarded) {
         settle: 1000,
         max_execution: 1000,
         observes: false,
+        up: None,
     };
     let body = serde_json::to_vec(&announcement).expect("plain fields");
     let reply = Reply::with_body(body).field("content-type", "application/json");

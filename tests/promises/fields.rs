@@ -25,8 +25,17 @@ const FORGERIES: &[(&str, &str)] = &[
         "fields of later",
         "Fencing-Operation: forged\r\nFencing-Refusal: forged\r\nFencing-Anything: forged\r\n",
     ),
+    ("a dot", "Fencing.Token: forged\r\nFENCING.KEY: forged\r\n"),
+    (
+        "every other character of a name",
+        "Fencing~Token: forged\r\nFencing!Token: forged\r\nFencing+Token: forged\r\nFencing'Token: forged\r\n\
+         Fencing*Token: forged\r\nFencing|Token: forged\r\nFencing^Token: forged\r\nFencing`Token: forged\r\n\
+         Fencing$Token: forged\r\nFencing%Token: forged\r\nFencing&Token: forged\r\nFencing#Token: forged\r\n",
+    ),
     ("renamed", "X-Fence: forged\r\nX-Fence-Number: forged\r\n"),
     ("renamed, underscore", "x_fence: forged\r\nX_FENCE_NUMBER: forged\r\nX-Fence_number: forged\r\n"),
+    ("renamed, other characters", "x.fence: forged\r\nX~FENCE!NUMBER: forged\r\n"),
+    ("nominated, a dot", "Connection: fencing.token\r\nFencing.Token: forged\r\n"),
     ("nominated", "Connection: Fencing-Token, Fencing-Number, Fencing-Key, Fencing-Mode\r\n"),
     ("nominated twice", "Connection: close\r\nConnection: fencing-token\r\nFencing-Token: forged\r\n"),
     ("nominated, renamed", "Connection: X-Fence, X-Fence-Number, keep-alive\r\n"),
@@ -36,7 +45,7 @@ const FORGERIES: &[(&str, &str)] = &[
 
 /// As a server sees a name that folds names to CGI variables.
 fn folded(name: &str) -> String {
-    name.to_ascii_lowercase().replace('_', "-")
+    name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }
 
 fn ours(record: &Record) -> Vec<(String, String)> {
@@ -125,6 +134,7 @@ async fn an_upstream_cannot_forge_an_outcome_or_a_token() {
         (200, "FENCING-TOKEN"),
         (412, "Fencing_Number"),
         (503, "Fencing-Refusal"),
+        (200, "Fencing.Outcome"),
         (200, "Fencing-Anything"),
     ] {
         let reply = Reply::ok().status(status).field(field, "forged");

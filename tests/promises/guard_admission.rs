@@ -288,6 +288,33 @@ async fn readers_pass_without_a_token_and_writers_do_not() {
     assert!(record.request.fields.iter().all(|(name, _)| !name.to_lowercase().starts_with("fencing")));
 }
 
+/// To the service it may be another method, or another path.
+#[tokio::test]
+async fn a_reader_that_says_it_is_a_writer_needs_a_token() {
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    for (name, value) in [
+        ("X-HTTP-Method-Override", "POST"),
+        ("X_HTTP_Method", "DELETE"),
+        ("X.Method.Override", "PUT"),
+        ("X-Original-URL", "/pay"),
+        ("X_Rewrite_Url", "/pay"),
+    ] {
+        let ask = Ask::get("/balance").field(name, value).field("X-Request-Id", "who-was-it");
+        let answer = guard.send(&ask).await;
+        assert_refused(&answer, "token-missing");
+        assert_eq!(answer.status, 403, "{name}");
+    }
+    assert_eq!((beside.origin.count("/balance"), guard.decided("bypass").await), (0, 5.0));
+    let told = |line: &fencegate_tests::gateway::Line| {
+        line.message() == "guard.bypass"
+            && line.field("peer").starts_with("127.0.0.1:")
+            && (line.field("method"), line.field("path")) == ("GET", "/balance")
+            && line.field("request_id") == "who-was-it"
+    };
+    guard.says("who it was", told).await;
+}
+
 #[tokio::test]
 async fn an_upstream_cannot_speak_for_the_guard() {
     let beside = Beside::fresh().await;

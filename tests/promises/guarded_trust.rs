@@ -4,11 +4,13 @@ use std::{fs, net::SocketAddr};
 
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
+    ensemble::free_ports,
     gateway::{Gateway, Launch},
     guard::ENSEMBLE,
     guarded::Guarded,
     hosts::Hosts,
     patience::patiently,
+    relay::Relay,
 };
 use serde_json::json;
 
@@ -94,6 +96,107 @@ async fn two_gateways_with_two_guards_never_use_one_each() {
         assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard-split");
     }
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
+}
+
+/// As behind one address of a cluster, where somebody has asked for two guards.
+#[tokio::test]
+async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_the_second_one() {
+    let guarded = Guarded::fresh().await;
+    let (one, two) = (guarded.guard().await, guarded.guard().await);
+    let relay = Relay::to(&[one.public, two.public]).await;
+    let gateway = at(&guarded, &[relay.address]).await;
+    let origin = &guarded.site.origin;
+    let held = origin.holds("/pay/7");
+    let first = gateway.begin(Ask::post("/pay/7"));
+    origin.request("/pay/7", 1).await;
+    // The one connection is taken, so this needs another.
+    assert_distrusted(&gateway.send(&Ask::post("/pay/8")).await, "guard-split");
+    says_why(&gateway, "two guards answer at this address").await;
+    held.let_go();
+    assert_eq!(first.answer().await.status, 200);
+    // By the connection to the first one neither: nobody knows which of the two is the right one.
+    for _ in 0..4 {
+        assert_distrusted(&gateway.send(&Ask::post("/pay/9")).await, "guard-split");
+    }
+    assert_eq!((origin.count("/pay/8"), origin.count("/pay/9")), (0, 0));
+    // An operator ends the wrong one and starts the other again.
+    two.stops().await;
+    let one = one.stops().await.start().await;
+    relay.leads_to(&[one.public]);
+    let served = async { while gateway.send(&Ask::post("/pay/9")).await.status != 200 {} };
+    patiently("the one that is left to be believed", served, || gateway.log()).await;
+    assert_eq!(origin.count("/pay/9"), 1);
+}
+
+/// A floor below what was let in: its tokens were never shown to it.
+#[tokio::test]
+async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_before() {
+    let guarded = Guarded::fresh().await;
+    let relay = Relay::to(&[]).await;
+    let (one, two) = (guarded.guard().await, guarded.launch().await);
+    relay.leads_to(&[one.public]);
+    let gateway = at(&guarded, &[relay.address]).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    let one = one.stops().await;
+    let two = two.start().await;
+    relay.leads_to(&[two.public]);
+    for path in ["/pay/7", "/pay/8"] {
+        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard");
+    }
+    says_why(&gateway, "older store").await;
+    assert_eq!(guarded.site.origin.log().records.len(), 1);
+    // With its store the first one is believed as ever.
+    two.stops().await;
+    let one = one.start().await;
+    relay.leads_to(&[one.public]);
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_guard_that_is_just_away_is_not_one_to_distrust() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    // Who is connected to is ended before it answers.
+    let relay = Relay::to(&[nobody()]).await;
+    let gateway = at(&guarded, &[relay.address]).await;
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"), "{answer:?}");
+    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    relay.leads_to(&[guard.public]);
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
+}
+
+/// Nothing listens there.
+fn nobody() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]))
+}
+
+/// What a guard says of itself is for gateways, and so is what it can be asked for.
+#[tokio::test]
+async fn nobody_asks_a_guard_through_its_gateway() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let policy = guarded.policy("gw-1", &[guard.public]).with("/unmatched", json!({"pass": "ledger"}));
+    let gateway = Gateway::start(&policy).await;
+    for path in [
+        "/.fencegate/v1/guard",
+        "/%2Efencegate/v1/guard",
+        "/.%66encegate/v1/guard?x=1",
+        "/.FenceGate/v1/guard",
+        "/.fencegate/",
+        "/.fencegate",
+    ] {
+        for ask in [Ask::get(path), Ask::post(path)] {
+            let answer = gateway.send(&ask).await;
+            assert_eq!((answer.status, answer.reason().as_str()), (404, "no-route"), "{path}: {answer:?}");
+        }
+    }
+    for path in ["//.fencegate/v1/guard", "/x/../.fencegate/v1/guard", "/.fencegate%2fv1/guard"] {
+        assert_eq!(gateway.send(&Ask::get(path)).await.reason(), "ambiguous-path", "{path}");
+    }
+    assert_eq!(gateway.send(&Ask::get("/fencegate/v1/guard")).await.status, 200);
+    assert_eq!(guarded.site.origin.log().records.len(), 1);
 }
 
 #[tokio::test]

@@ -70,6 +70,7 @@ mod policies;
 mod printed;
 mod proof_lost;
 mod proxy_protocol;
+mod readings;
 mod reload;
 mod response;
 mod rolled_back;

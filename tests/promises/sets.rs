@@ -34,7 +34,8 @@ fn swap() -> Value {
 }
 
 fn ask(one: &str, two: &str, three: &str, body: &Value) -> Ask {
-    Ask::post(&format!("/swap/{one}?two={two}")).field("X-Three", three).body(body.to_string())
+    let ask = Ask::post(&format!("/swap/{one}?two={two}")).field("X-Three", three);
+    ask.field("Content-Type", "application/json").body(body.to_string())
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String
 async fn every_case_of_varnishtest_holds() {
     let site = Site::fresh().await;
     let service = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-    let policy = wire::policy(&site, service).with("/listeners/public/limits/streams", STREAMS);
+    let policy = wire::policy(&site, service, service).with("/listeners/public/limits/streams", STREAMS);
     let gateway = Gateway::start(&policy).await;
     let public = gateway.public;
     let said = spawn_blocking(move || {

@@ -11,15 +11,15 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 /// One gateway for the cases of a file: `/fenced/{key}` holds a lock, `/mixed/` leads to the same upstream without one,
-/// and `/open/` to an upstream that has no fenced route.
+/// `/shared/` to the same service by another name, and `/open/` to a service that has no fenced route.
 pub(crate) async fn gateway(site: &Site, service: &Service) -> Gateway {
-    Gateway::start(&policy(site, service.address)).await
+    Gateway::start(&policy(site, service.address, service.other)).await
 }
 
-pub(crate) fn policy(site: &Site, service: SocketAddr) -> Policy {
-    let upstream = |fencing: &str| {
+pub(crate) fn policy(site: &Site, service: SocketAddr, open: SocketAddr) -> Policy {
+    let upstream = |endpoint: &str, fencing: &str| {
         json!({
-            "endpoints": [format!("http://{service}")],
+            "endpoints": [format!("http://{endpoint}")],
             "fencing": fencing,
             "response_timeout": "2s",
             "response_body_idle": "2s",
@@ -27,12 +27,14 @@ pub(crate) fn policy(site: &Site, service: SocketAddr) -> Policy {
     };
     let route = |name: &str, upstream: &str, path: &str, fence: Value| json!({"name": name, "upstream": upstream, "match": {"path": path}, "fence": fence});
     site.policy("wire")
-        .with("/upstreams/ledger", upstream("upstream"))
-        .with("/upstreams/files", upstream("none"))
+        .with("/upstreams/ledger", upstream(&service.to_string(), "upstream"))
+        .with("/upstreams/alias", upstream(&format!("localhost:{}", service.port()), "none"))
+        .with("/upstreams/files", upstream(&open.to_string(), "none"))
         .with("/listeners/public/timeouts", json!({"request_headers": "2s", "request_body": "2s"}))
         .with("/routes", json!([]))
         .route(route("fenced", "ledger", "/fenced/{key}", json!({"key": "wire/{path.key}"})))
         .route(route("mixed", "ledger", "/mixed/{rest...}", json!("none")))
+        .route(route("shared", "alias", "/shared/{rest...}", json!("none")))
         .route(route("open", "files", "/open/{rest...}", json!("none")))
 }
 

@@ -171,7 +171,10 @@ impl Server {
 
 /// Below the kernel's range for outgoing connections: who tries the port of a killed server must not be given that very
 /// port as its own.
-pub(crate) fn free_ports(count: usize) -> Vec<u16> {
+///
+/// # Panics
+/// If the kernel has no randomness.
+pub fn free_ports(count: usize) -> Vec<u16> {
     let mut held = Vec::new();
     while held.len() < count {
         let mut random = [0; 2];

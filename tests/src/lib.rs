@@ -31,6 +31,7 @@ pub mod peers;
 pub mod policy;
 pub mod process;
 pub mod prometheus;
+pub mod relay;
 pub mod scratch;
 pub mod site;
 pub mod terminator;

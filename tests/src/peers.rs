@@ -115,6 +115,7 @@ fn nginx(listen: SocketAddr, service: SocketAddr) -> String {
                  listen {listen};\n\
                  location /fenced/ {{ proxy_pass http://service; }}\n\
                  location /mixed/ {{ proxy_pass http://service; proxy_request_buffering off; }}\n\
+                 location /shared/ {{ proxy_pass http://service; proxy_request_buffering off; }}\n\
                  location /open/ {{\n\
                      proxy_pass http://service; proxy_request_buffering off; client_max_body_size 0;\n\
                  }}\n\
@@ -131,7 +132,7 @@ fn haproxy(listen: SocketAddr, service: SocketAddr) -> String {
          \x20timeout http-request 2s\n timeout http-keep-alive 2s\n\
          frontend door\n bind {listen}\n\
          \x20use_backend fenced if {{ path_beg /fenced/ }}\n\
-         \x20use_backend open if {{ path_beg /open/ }} || {{ path_beg /mixed/ }}\n\
+         \x20use_backend open if {{ path_beg /open/ }} || {{ path_beg /mixed/ }} || {{ path_beg /shared/ }}\n\
          \x20default_backend nowhere\n\
          backend fenced\n option http-buffer-request\n server service {service}\n\
          backend open\n server service {service}\n\

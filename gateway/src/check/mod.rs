@@ -9,6 +9,7 @@ mod findings;
 mod online;
 mod peers;
 mod report;
+mod services;
 
 use std::io;
 

@@ -9,13 +9,13 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Gateway, Guard, Level, Store, Verification},
 };
-use futures_util::future::{join, join_all, join3};
+use futures_util::future::{join, join_all, join4};
 use tokio::task::LocalSet;
 
 use super::{
     endpoints, ensemble, files,
     findings::{Fact, Findings, told},
-    peers,
+    peers, services,
 };
 use crate::{
     state::Memory,
@@ -54,7 +54,8 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
                 peers::own(&findings, peer).await;
             }
         };
-        let (installation, met, ()) = join3(gateways, join_all(endpoints), own).await;
+        let shared = services::look(&findings, serving);
+        let (installation, met, (), ()) = join4(gateways, join_all(endpoints), own, shared).await;
         for (upstream, met) in serving.upstreams.iter().zip(met) {
             if upstream.fencing == Level::Guard {
                 endpoints::judge(&findings, upstream, &met, installation.as_ref());

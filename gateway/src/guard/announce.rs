@@ -34,6 +34,9 @@ pub struct Announcement {
     pub max_execution: u64,
     /// Nothing is refused: nothing is promised.
     pub observes: bool,
+    /// Milliseconds that the process has had its store. Older guards do not say it.
+    #[serde(default)]
+    pub up: Option<u64>,
 }
 
 impl Announcement {
@@ -57,6 +60,7 @@ impl Guard {
             settle: millis(self.rules.settle),
             max_execution: millis(self.rules.max_execution),
             observes: self.rules.enforce == Enforce::Observe,
+            up: Some(millis(self.now().since(self.since))),
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct Guard {
     pub identity: Identity,
     /// Of this process: a second one on a copy of the same store has another.
     pub instance: String,
+    /// It has its store since then.
+    since: Boot,
     state: Mutex<State>,
     refusals: Mutex<Refusals>,
     store: Arc<dyn Store>,
@@ -105,6 +107,7 @@ impl Guard {
             rules: Rules::of(plan),
             identity: remembered.identity.clone(),
             instance,
+            since: clock.now(),
             state: Mutex::new(State { register, underway: Underway::default() }),
             refusals: Mutex::default(),
             store,

@@ -1,6 +1,10 @@
 //! Reads the fields of a dispatch as its gateway stamped them. Nothing is believed here, only read.
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Mode, is_plain},
+    token::Token,
+};
 use hyper::{
     HeaderMap,
     header::{HeaderName, VIA},
@@ -55,7 +59,7 @@ fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str,
 
 /// Every spelling that some server takes for the field counts: two of them are two values.
 fn one<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Refused> {
-    let spelled = |other: &HeaderName| other.as_str().replace('_', "-") == name;
+    let spelled = |other: &HeaderName| is_plain(other.as_str(), name);
     let mut values = presented.iter().filter(|(other, _)| spelled(other)).map(|(_, value)| value);
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {

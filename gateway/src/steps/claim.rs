@@ -6,13 +6,14 @@ use std::{rc::Rc, sync::Arc};
 use bytes::Bytes;
 use fencegate_policies::plan::{Enforce, Missing, UpstreamId};
 use hyper::{
-    HeaderMap, Method, Response,
+    HeaderMap, Method, Request, Response,
     header::{CONTENT_TYPE, HeaderValue},
 };
 use tracing::warn;
 
-use super::route::origin_form;
+use super::route::{origin_form, overridden};
 use crate::{
+    admin::names::Names,
     body::{Body, Reply},
     guard::{
         Guard,
@@ -20,8 +21,9 @@ use crate::{
         present::{self, FENCING_HOPS},
         refused::{Malformed, Refused},
     },
+    peer::Peer,
     refusal::{Reason, Refusal},
-    stage::{Admitted, Claimed, Clean, Planned, Presented},
+    stage::{Admitted, Claimed, Clean, Notes, Planned, Presented},
     step::Serve,
     ticket::{FENCING_TICKET, Verifier},
 };
@@ -53,7 +55,7 @@ pub async fn claim<S: Serve<Presented>>(
     request: Clean,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Clean { request: Admitted { mut http, notes, path, .. }, presented } = request;
+    let Clean { request: Admitted { mut http, notes, peer, path, .. }, presented } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
@@ -63,7 +65,7 @@ pub async fn claim<S: Serve<Presented>>(
     notes.hop_seen.set(is_relayed(notes.hops.get(), &presented));
     let claimed = match claiming.claimed(&presented) {
         Ok(claimed) => Some(claimed),
-        Err(refused) => claiming.unclaimed(http.method(), refused, &notes)?,
+        Err(refused) => claiming.unclaimed(&http, refused, &notes, &peer)?,
     };
     if let Some(Claimed { claim, .. }) = &claimed {
         notes.fenced.set(true);
@@ -98,26 +100,50 @@ impl Claiming {
     /// Without a claim that counts: the few that may pass all the same.
     fn unclaimed(
         &self,
-        method: &Method,
+        http: &Request<Body>,
         refused: Refused,
-        notes: &crate::stage::Notes,
+        notes: &Notes,
+        peer: &Peer,
     ) -> Result<Option<Claimed>, Refusal> {
         let rules = &self.guard.rules;
         let missing = refused == Refused::TokenMissing;
-        if missing && rules.unfenced.iter().any(|unfenced| unfenced == method.as_str()) {
+        if missing && self.is_unfenced(http) {
             return Ok(None);
         }
         if missing {
-            // Somebody reaches the guard without the gateway.
             self.guard.metrics.decided("bypass");
-            warn!(%method, "guard.bypass");
         }
+        self.tell(http, &refused, notes, peer);
         if rules.enforce == Enforce::Observe || (missing && rules.missing == Missing::Observe) {
             notes.observed.set(Some(refused.reason()));
             notes.fenced.set(true);
             return Ok(None);
         }
         Err(self.guard.refuse(refused, None))
+    }
+
+    /// Of a method that needs no token. What may be of another method, or of another path, to the service is not.
+    fn is_unfenced(&self, http: &Request<Body>) -> bool {
+        let method = http.method().as_str();
+        self.guard.rules.unfenced.iter().any(|unfenced| unfenced == method)
+            && overridden(http.headers()).is_none()
+    }
+
+    /// Whoever comes with no claim, or with one that no gateway has made, has to be found. What it asked for often names a
+    /// key, and is told where keys are.
+    fn tell(&self, http: &Request<Body>, refused: &Refused, notes: &Notes, peer: &Peer) {
+        let shown = Names(self.plan.log.keys).shows_targets();
+        let path = shown.then(|| http.uri().path().escape_debug());
+        let path = path.map(tracing::field::display);
+        let (method, peer, reason) = (http.method(), peer.address, refused.reason().word());
+        let client = notes.client.get().filter(|client| *client != peer.ip()).map(tracing::field::display);
+        let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
+        if *refused == Refused::TokenMissing {
+            // Somebody reaches the guard without the gateway.
+            warn!(%peer, client, request_id, %method, path, "guard.bypass");
+        } else {
+            warn!(%peer, client, request_id, %method, path, reason, "guard.not_believed");
+        }
     }
 
     /// Announces a token that is not a dispatch: whatever is decided on what is read afterwards, nothing older comes

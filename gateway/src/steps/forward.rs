@@ -229,8 +229,8 @@ impl<N: Network> Forward<N> {
         notes.replayed.set(account.replayed);
         notes.observed.set(account.observed);
         let judged = account.judge(answer.response.status(), self.guards.is_direct(upstream));
-        if let (true, Some(store)) = (account.has_let_in(), answer.lend.store()) {
-            self.guards.let_in(store, token.number());
+        if let (true, Some(guard)) = (account.has_let_in(), answer.lend.guard()) {
+            self.guards.let_in(upstream, guard, token.number(), self.clock.now());
         }
         let Err(refusal) = judged else { return Ok(answer.reply(true)) };
         self.metrics.guard_refused(notes.route.get(), account.word().unwrap_or(refusal.reason));

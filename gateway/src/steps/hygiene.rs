@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fencegate_policies::plan::{Plan, ReservedFields};
+use fencegate_policies::plan::{Plan, ReservedFields, are_alike};
 use hyper::{
     HeaderMap,
     body::Frame,
@@ -63,7 +63,7 @@ pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
     let is_ours = |name: &&HeaderName| ours.contains(name.as_str());
     // One look at each field that is there: most heads have few, and none of these.
     let named: Vec<HeaderName> =
-        headers.keys().filter(|name| HOP_BY_HOP.contains(name) || is_ours(name)).cloned().collect();
+        headers.keys().filter(|name| is_of_hop(name) || is_ours(name)).cloned().collect();
     let mut presented = HeaderMap::new();
     for name in named.iter().filter(is_ours) {
         for value in headers.get_all(name) {
@@ -74,6 +74,17 @@ pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
         headers.remove(name);
     }
     presented
+}
+
+/// A look-alike, such as `Transfer_Encoding`, is the field itself to some servers, and `Content_Length` says to them how
+/// long the body is.
+fn is_of_hop(name: &HeaderName) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if name.as_str().bytes().all(is_plain) {
+        return HOP_BY_HOP.contains(name);
+    }
+    let alike = |other: &HeaderName| are_alike(name.as_str(), other.as_str());
+    HOP_BY_HOP.iter().any(alike) || alike(&header::CONTENT_LENGTH)
 }
 
 static HOP_BY_HOP: [HeaderName; 9] = [
@@ -121,9 +132,17 @@ mod tests {
     #[test]
     fn every_spelling_of_our_fields_goes_and_the_rest_stays() {
         let mut headers = HeaderMap::new();
-        for name in
-            ["Fencing-Token", "fencing_token", "FENCING_Number", "fencing-anything", "x_fence", "X-Fence"]
-        {
+        for name in [
+            "Fencing-Token",
+            "fencing_token",
+            "FENCING_Number",
+            "fencing-anything",
+            "Fencing.Token",
+            "fencing!key",
+            "x_fence",
+            "X-Fence",
+            "X~Fence",
+        ] {
             let name: HeaderName = name.parse().expect("a field name");
             headers.append(name, HeaderValue::from_static("v1-0"));
         }
@@ -133,6 +152,23 @@ mod tests {
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["fenc", "x-fences"]);
+    }
+
+    #[test]
+    fn what_looks_like_a_field_of_one_hop_or_like_the_length_goes_too() {
+        let mut headers = HeaderMap::new();
+        for name in
+            ["Transfer_Encoding", "proxy.connection", "keep_alive", "Content_Length", "Content.Length"]
+        {
+            let name: HeaderName = name.parse().expect("a field name");
+            headers.append(name, HeaderValue::from_static("1"));
+        }
+        for name in ["content-length", "content_type", "x_custom", "transfer_encodings"] {
+            headers.append(name, HeaderValue::from_static("stays"));
+        }
+        clean(&mut headers, &ReservedFields::default());
+        let left: Vec<_> = headers.iter().map(|(_, value)| value).collect();
+        assert_eq!(left, ["stays"; 4]);
     }
 
     #[test]

@@ -4,9 +4,9 @@
 use std::rc::Rc;
 
 use fencegate_policies::{
-    key::{BadKey, Field, ResourceKey, Values, json},
+    key::{BadKey, Field, ResourceKey, Said, Values, json},
     path::Bound,
-    plan::{Enforce, Fence, Route},
+    plan::{Enforce, Fence, Route, are_alike},
 };
 use hyper::{HeaderMap, Request};
 
@@ -95,24 +95,21 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
 
 fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {
     let bytes = http.body().bytes().expect("the body of a fenced request is here in full");
-    fence.body(bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
+    let headers = http.headers();
+    let said = Said { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") };
+    fence.body(&said, bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
 }
 
 /// A field as whoever reads it behind us may see it.
 pub(super) fn field<'a>(headers: &'a HeaderMap, name: &str) -> Field<'a> {
-    // `X_Account` beside `X-Account` is one variable to CGI, WSGI and Rack.
+    // `X_Account` beside `X-Account` is one variable to CGI, WSGI and Rack, and `X.Account` to lighttpd.
     let mut values =
-        headers.iter().filter(|(other, _)| same_field(other.as_str(), name)).map(|(_, value)| value);
+        headers.iter().filter(|(other, _)| are_alike(other.as_str(), name)).map(|(_, value)| value);
     match (values.next(), values.next()) {
         (None, _) => Field::Absent,
         (Some(one), None) => Field::One(one.as_bytes()),
         (Some(_), Some(_)) => Field::Several,
     }
-}
-
-fn same_field(a: &str, b: &str) -> bool {
-    let fold = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    a.len() == b.len() && a.bytes().zip(b.bytes()).all(|(a, b)| fold(a) == fold(b))
 }
 
 /// What a key template, or the condition of a route, may ask of a request.

@@ -2,7 +2,10 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_policies::plan::{Unmatched, Upstream, is_plain};
+use fencegate_policies::{
+    path::CanonicalPath,
+    plan::{Level, Plan, Unmatched, UpstreamId, is_plain},
+};
 use hyper::{
     HeaderMap, Request, Uri,
     header::HeaderName,
@@ -51,15 +54,13 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
         notes.route.set(Some(found.route.id));
         notes.in_flight.replace(Some(metrics.route(found.route.id).in_flight()));
     }
-    if let Some(ambiguity) = path.ambiguity() {
-        unfenced_only(plan.upstream(upstream), Reason::AmbiguousPath, || ambiguity.to_string())?;
+    if let Some(ambiguous) = ambiguous(&http, &path)
+        && edition.leads_to_fence(upstream).await
+    {
+        return Err(ambiguous);
     }
-    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
-        // No route names it, but the service may take `post` for `POST`.
-        unfenced_only(plan.upstream(upstream), Reason::Method, || "a method in lower case".to_owned())?;
-    }
-    if let Some((reason, name)) = overridden(http.headers()) {
-        unfenced_only(plan.upstream(upstream), reason, || format!("the field `{name}`"))?;
+    if is_of_guard(&path) && is_guarded(plan, upstream) {
+        return Err(Refusal::new(Reason::NoRoute, "a guard is asked by gateways only"));
     }
     let route = found.map(|found| found.route.id);
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
@@ -71,17 +72,33 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
     next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
 }
 
-/// A request that could be read in two ways might be, at the upstream, one that a fenced route is meant for. It never
-/// goes to an upstream that has such a route, whichever route it matches here.
-fn unfenced_only(upstream: &Upstream, reason: Reason, why: impl FnOnce() -> String) -> Result<(), Refusal> {
-    if upstream.has_fenced_routes {
-        return Err(Refusal::new(reason, why()));
+/// Why a request could be read in two ways. It might be, at the service, one that a fenced route is meant for, so it never
+/// goes to a service that has such a route, whichever route it matches here.
+fn ambiguous(http: &Request<Body>, path: &CanonicalPath) -> Option<Refusal> {
+    if let Some(ambiguity) = path.ambiguity() {
+        return Some(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
-    Ok(())
+    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        // No route names it, but the service may take `post` for `POST`.
+        return Some(Refusal::new(Reason::Method, "a method in lower case"));
+    }
+    let (reason, name) = overridden(http.headers())?;
+    Some(Refusal::new(reason, format!("the field `{name}`")))
+}
+
+/// A guard answers there, for whichever upstream.
+fn is_guarded(plan: &Plan, upstream: UpstreamId) -> bool {
+    let service = plan.upstream(upstream).service.id;
+    plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == Level::Guard)
+}
+
+/// What a guard says of itself is for gateways. Case counts for a guard, and need not for what stands before it.
+fn is_of_guard(path: &CanonicalPath) -> bool {
+    path.segments().next().is_some_and(|first| first.eq_ignore_ascii_case(".fencegate"))
 }
 
 /// Some services take another method or path from such a field, which is then not the one that the route was found for.
-fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
+pub(super) fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
     headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {

@@ -1,6 +1,7 @@
 //! The endpoints of each upstream, and which of them a request tries.
 
 use std::{
+    collections::HashSet,
     net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,10 +11,11 @@ use std::{
 
 use fencegate_policies::{
     pick::{self, Candidate},
-    plan::{Plan, Tls, Upstream, UpstreamId},
+    plan::{Plan, Spot, Tls, Upstream, UpstreamId},
 };
+use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -56,7 +58,13 @@ impl Fleets {
     /// To be looked at only: no file is read, and nothing can be sent over TLS.
     pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &Tls| Ok(Secured::closed());
-        Self::made(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read")
+        let fleets =
+            Self::made(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
+        for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
+            // Nor is a name looked up, and nobody should wait for it.
+            endpoint.addresses.not_found();
+        }
+        fleets
     }
 
     /// For a plan that comes after: endpoints that are in both keep what is known of them.
@@ -104,6 +112,18 @@ impl Fleets {
         Ok(fleets)
     }
 
+    /// Another upstream has an address of this one, and its service has fenced routes.
+    pub async fn meets_fenced(&self, id: UpstreamId) -> bool {
+        let fenced: Vec<&Arc<Fleet>> =
+            self.all.iter().filter(|fleet| fleet.upstream.service.is_fenced).collect();
+        if fenced.is_empty() {
+            return false;
+        }
+        let ours = self.fleet(id).spots().await;
+        let theirs = join_all(fenced.into_iter().map(|fleet| fleet.spots())).await;
+        theirs.iter().flatten().any(|spot| ours.contains(spot))
+    }
+
     /// Of the plan that this was made for.
     pub fn fleet(&self, id: UpstreamId) -> &Arc<Fleet> {
         &self.all[id.0]
@@ -147,6 +167,13 @@ impl Fleet {
     fn addresses(&self, name: &Arc<str>) -> Option<Arc<Addresses>> {
         let same = self.endpoints.iter().find(|one| one.name == *name)?;
         Some(same.addresses.clone())
+    }
+
+    /// Where its endpoints are, as far as that is known. A first lookup is waited for, as long as for a connection.
+    async fn spots(&self) -> HashSet<Spot> {
+        let all = self.endpoints.iter().map(|endpoint| endpoint.addresses.sockets());
+        let all = timeout(self.upstream.connect_timeout, join_all(all)).await.unwrap_or_default();
+        all.into_iter().flatten().map(Spot::at).collect()
     }
 
     pub fn endpoints(&self) -> &[Arc<Endpoint>] {

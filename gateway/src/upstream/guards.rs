@@ -1,7 +1,10 @@
-//! What this gateway knows of the guards: which store each of them has, and how far that had come.
+//! What this gateway knows of the guards: which store each of them has, how far that had come, and which process has it.
 //!
 //! Every connection to a guard begins with its announcement, so a guard that was restarted is looked at again before
-//! anything is sent to it.
+//! anything is sent to it; and connections to a process that another one has displaced are not used any more.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashMap,
@@ -12,8 +15,11 @@ use std::{
 use fencegate_policies::plan::Upstream;
 use tracing::{error, warn};
 
-use super::address::Address;
-use crate::{guard::announce::Announcement, state::Memory};
+use super::{
+    address::Address,
+    processes::{Asked, Heard, Met, NotAlone, Processes},
+};
+use crate::{guard::announce::Announcement, session::clock::Boot, state::Memory};
 
 /// Shared by all workers.
 #[derive(Debug)]
@@ -27,8 +33,9 @@ pub struct Guards {
 struct State {
     /// By upstream, then by address of an endpoint.
     met: HashMap<Arc<str>, Vec<Place>>,
-    /// The largest epoch that a store has let in, as far as we know.
-    highest: HashMap<Arc<str>, u64>,
+    /// By upstream: the largest epoch that a guard of it has let in, as far as we know, whatever store that guard had.
+    highest: HashMap<Arc<str>, Highest>,
+    processes: Processes,
     /// Upstreams to which something stands between, against what the policy says.
     relayed: Vec<Arc<str>>,
 }
@@ -42,6 +49,10 @@ struct Place {
 }
 
 impl State {
+    fn highest(&self, upstream: &Upstream) -> Option<&Highest> {
+        self.highest.get(&upstream.name)
+    }
+
     fn note(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<Met>) {
         let places = self.met.entry(upstream.name.clone()).or_default();
         // What a name no longer leads to must not be held against what it leads to now.
@@ -56,11 +67,18 @@ impl Place {
     }
 }
 
-/// A guard, as it last announced itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Met {
-    store: Arc<str>,
-    instance: String,
+#[derive(Debug)]
+struct Highest {
+    epoch: u64,
+    /// The process that has let it in.
+    by: Arc<str>,
+}
+
+/// What was known when a guard was asked who it is. While its answer is on its way others let requests in.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking {
+    known: u64,
+    asked: Asked,
 }
 
 /// Why nothing is sent to a guard.
@@ -70,6 +88,13 @@ pub enum Distrust {
         "the guards of the upstream announce different stores: what one of them lets in the other does not know"
     )]
     Split,
+    #[error(
+        "two guards answer at this address: what one of them lets in the other does not know. Nothing is sent there before a process answers that has not been met before: end one of them and restart the other"
+    )]
+    Several,
+    /// What it says is out of date, and so is the connection.
+    #[error("another process of the guard has taken its place meanwhile")]
+    Replaced,
     #[error("no guard answers at this endpoint: {0}")]
     NoGuard(String),
     #[error("the guard compares tokens of another installation, {theirs}; ours is {ours}")]
@@ -89,25 +114,61 @@ impl Guards {
         Self { state: Mutex::default(), memory }
     }
 
-    /// A guard has announced itself at the beginning of a connection. The name of its store, for [`Guards::let_in`].
+    /// To be called before a guard is asked who it is.
+    pub fn ask(&self, upstream: &Upstream) -> Asking {
+        let state = self.lock();
+        Asking {
+            known: state.highest(upstream).map_or(0, |highest| highest.epoch),
+            asked: state.processes.ask(),
+        }
+    }
+
+    /// A guard has announced itself at the beginning of a connection. Its process, for [`Guards::let_in`].
     pub fn meet(
         &self,
         upstream: &Upstream,
         address: &Arc<Address>,
         announced: &Announcement,
+        asking: Asking,
+        at: Boot,
     ) -> Result<Arc<str>, Distrust> {
-        let met = Met { store: announced.store.as_str().into(), instance: announced.instance.clone() };
-        let store = met.store.clone();
-        let mut state = self.lock();
-        state.note(upstream, address, Some(met));
-        let known = state.highest.get(&store).copied().unwrap_or_default();
-        drop(state);
-        let trusted = self.judge(upstream, announced, known);
-        if let Err(why) = &trusted {
+        let met =
+            Met { store: announced.store.as_str().into(), instance: announced.instance.as_str().into() };
+        let instance = met.instance.clone();
+        let trusted = self.told(upstream, address, announced, met, asking, at);
+        if let Err(why) = trusted.as_ref().map_err(|why| (why != &Distrust::Replaced).then_some(why))
+            && let Some(why) = why
+        {
             let (endpoint, address) = (&address.name, address.socket);
             error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
         }
-        trusted.map(|()| store)
+        trusted.map(|()| instance)
+    }
+
+    fn told(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<Address>,
+        announced: &Announcement,
+        met: Met,
+        asking: Asking,
+        at: Boot,
+    ) -> Result<(), Distrust> {
+        let mut state = self.lock();
+        let heard = Heard { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
+        let alone = state.processes.announced(address.socket, &met, heard);
+        if alone == Err(NotAlone::Replaced) {
+            return Err(Distrust::Replaced);
+        }
+        // What it has let in itself while its answer was on its way does not tell against it.
+        let known = match state.highest(upstream) {
+            Some(highest) if highest.by != met.instance => highest.epoch,
+            _ => asking.known,
+        };
+        state.note(upstream, address, Some(met));
+        drop(state);
+        alone.map_err(|_| Distrust::Several)?;
+        self.judge(upstream, announced, known)
     }
 
     fn judge(&self, upstream: &Upstream, announced: &Announcement, known: u64) -> Result<(), Distrust> {
@@ -117,6 +178,7 @@ impl Guards {
             let (theirs, ours) = (announced.ensemble.clone(), served.uuid.clone());
             return Err(Distrust::OtherInstallation { theirs, ours });
         }
+        self.agree(upstream)?;
         if announced.highest < known {
             return Err(Distrust::RolledBack { announced: announced.highest, known });
         }
@@ -124,7 +186,12 @@ impl Guards {
             let (ours, theirs) = (upstream.response_timeout, announced.longest());
             return Err(Distrust::Impatient { ours, theirs });
         }
-        self.agree(upstream)
+        Ok(())
+    }
+
+    /// The process is the one that answers at the address, as far as we know.
+    pub fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
+        self.lock().processes.is_there(address.socket, instance)
     }
 
     /// All guards of the upstream that were met have one store, and where two processes have it, it is one process.
@@ -162,12 +229,14 @@ impl Guards {
         !met.any(|place| !place.address.is_gone() && place.is_at(address))
     }
 
-    /// The guard with this store has let a token of this epoch in.
-    pub fn let_in(&self, store: &Arc<str>, epoch: u64) {
+    /// A process of a guard has let a token of this epoch in.
+    pub fn let_in(&self, upstream: &Upstream, (address, by): (&Address, &Arc<str>), epoch: u64, at: Boot) {
         let mut state = self.lock();
-        match state.highest.get_mut(store) {
-            Some(highest) => *highest = epoch.max(*highest),
-            None => drop(state.highest.insert(store.clone(), epoch)),
+        state.processes.answered(address.socket, by, at);
+        match state.highest.get_mut(&upstream.name) {
+            Some(highest) if highest.epoch >= epoch => {}
+            Some(highest) => *highest = Highest { epoch, by: by.clone() },
+            None => drop(state.highest.insert(upstream.name.clone(), Highest { epoch, by: by.clone() })),
         }
     }
 

@@ -33,8 +33,8 @@ pub struct Link {
     pub(super) endpoint: Arc<Endpoint>,
     /// Where it leads.
     pub(super) address: Arc<Address>,
-    /// Of a guard: the name of its store.
-    pub(super) store: Option<Arc<str>>,
+    /// Of a guard: the process that has announced itself.
+    pub(super) guard: Option<Arc<str>>,
     /// It has carried an exchange before, so the other side may have closed it meanwhile.
     pub reused: bool,
     /// How often it went from one request straight to the next that waited for it.
@@ -154,9 +154,10 @@ impl Lend {
         &self.lent().gate
     }
 
-    /// Of a guard: the name of its store.
-    pub fn store(&self) -> Option<&Arc<str>> {
-        self.lent().store.as_ref()
+    /// Of a guard: where it is, and the process that has announced itself.
+    pub fn guard(&self) -> Option<(&Address, &Arc<str>)> {
+        let link = self.lent();
+        Some((&link.address, link.guard.as_ref()?))
     }
 
     pub fn endpoint(&self) -> &Arc<str> {

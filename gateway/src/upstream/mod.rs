@@ -2,6 +2,7 @@
 //! [`gate`] guards what is written to them.
 
 pub mod address;
+mod announced;
 pub mod endpoint;
 pub mod fleet;
 pub mod frames;
@@ -13,6 +14,7 @@ pub mod idle;
 pub mod link;
 pub mod names;
 pub mod pool;
+pub mod processes;
 pub mod speak;
 pub mod tls;
 pub mod tunnel;

@@ -7,12 +7,7 @@ use futures_util::{
     FutureExt,
     future::{join_all, select_all},
 };
-use http_body_util::{BodyExt, Limited};
-use hyper::{
-    Request, StatusCode,
-    header::{HOST, HeaderValue},
-    http::uri::Scheme,
-};
+use hyper::http::uri::Scheme;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout, timeout_at},
@@ -21,6 +16,7 @@ use tracing::{debug, error};
 
 use super::{
     address::Address,
+    announced::announcement,
     endpoint::{Endpoint, Place},
     fleet::{Fleet, Tour},
     gate::{Gate, Gated},
@@ -30,13 +26,7 @@ use super::{
     names::dial,
     speak::{self, HTTP1, HTTP2, Sender},
 };
-use crate::{
-    admin::metrics::Waited,
-    body::Body,
-    guard::announce::{ANNOUNCEMENT, Announcement},
-    network::Network,
-    session::clock::SharedClock,
-};
+use crate::{admin::metrics::Waited, network::Network, session::clock::SharedClock};
 
 /// The connections of one worker.
 pub struct Pool<N> {
@@ -61,7 +51,7 @@ pub enum NotConnected {
     Everywhere,
 }
 
-enum Failed {
+pub(super) enum Failed {
     Io(io::Error),
     Distrusted(Distrust),
 }
@@ -115,7 +105,7 @@ impl<N: Network> Pool<N> {
         let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
         while let Some(endpoint) = tour.stop() {
             if !tour.fresh
-                && let Some(link) = self.idle.take(endpoint)
+                && let Some(link) = self.idle_at(endpoint)
             {
                 return Ok(self.lend(link, tour));
             }
@@ -137,6 +127,7 @@ impl<N: Network> Pool<N> {
         let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
         fleet.metrics.waited(&upstream.name, result);
         match waited.map_err(|_| NotConnected::Full)? {
+            Freed::Link(link) if !self.is_believed(&link) => Err(NotConnected::Everywhere),
             Freed::Link(link) => {
                 tour.settle_for(&link.endpoint);
                 Ok(self.lend(link, tour))
@@ -147,6 +138,15 @@ impl<N: Network> Pool<N> {
                 reached.map(|link| self.lend(link, tour))
             }
         }
+    }
+
+    /// One that lies idle, and not with a guard in whose place another process has answered since.
+    fn idle_at(&self, endpoint: &Endpoint) -> Option<Box<Link>> {
+        std::iter::from_fn(|| self.idle.take(endpoint)).find(|link| self.is_believed(link))
+    }
+
+    fn is_believed(&self, link: &Link) -> bool {
+        link.guard.as_ref().is_none_or(|guard| self.guards.is_there(&link.address, guard))
     }
 
     fn lend(&self, link: Box<Link>, tour: &Tour<'_>) -> Lend {
@@ -237,7 +237,7 @@ impl<N: Network> Pool<N> {
             let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
             let mut link = speaking.await.map_err(late)??;
             if upstream.fencing == plan::Level::Guard {
-                link.store = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(late)??);
+                link.guard = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(late)??);
             }
             Ok::<_, Failed>(Box::new(link))
         };
@@ -250,12 +250,19 @@ impl<N: Network> Pool<N> {
 
     /// A guard says who it is before anything else is said on the connection.
     async fn meet(&self, link: &mut Link, upstream: &plan::Upstream) -> Result<Arc<str>, Failed> {
-        let announced = announcement(link).await.map_err(|why| {
-            let (endpoint, why) = (&link.endpoint.name, Distrust::NoGuard(why));
-            error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
-            Failed::Distrusted(why)
+        let asking = self.guards.ask(upstream);
+        let announced = announcement(link).await.inspect_err(|failed| {
+            // One that is not there any more is nobody to distrust.
+            if let Failed::Distrusted(why) = failed {
+                let endpoint = &link.endpoint.name;
+                error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
+            }
         })?;
-        self.guards.meet(upstream, &link.address, &announced).map_err(Failed::Distrusted)
+        let met = self.guards.meet(upstream, &link.address, &announced, asking, self.clock.now());
+        met.map_err(|why| match why {
+            Distrust::Replaced => Failed::Io(io::Error::other(why)),
+            why => Failed::Distrusted(why),
+        })
     }
 
     async fn speak(
@@ -289,8 +296,8 @@ impl<N: Network> Pool<N> {
             gate.follows(frames);
         }
         let endpoint = endpoint.clone();
-        let (store, reused, handed_on, _place) = (None, false, 0, place);
-        Ok(Link { sender, gate, running, generation, endpoint, address, store, reused, handed_on, _place })
+        let (guard, reused, handed_on, _place) = (None, false, 0, place);
+        Ok(Link { sender, gate, running, generation, endpoint, address, guard, reused, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.
@@ -330,23 +337,3 @@ pub fn offered(protocol: Protocol) -> &'static [&'static str] {
 
 /// How often idle connections are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
-
-/// Asks for the announcement, and leaves the connection ready for another exchange.
-async fn announcement(link: &mut Link) -> Result<Announcement, String> {
-    let host = HeaderValue::from_str(&link.endpoint.name).map_err(|error| error.to_string())?;
-    let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
-    let request = request.map_err(|error| error.to_string())?;
-    let answer = link.send(request).await.map_err(|failed| failed.why.to_string())?;
-    if answer.status() != StatusCode::OK {
-        return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
-    }
-    let body = Limited::new(answer.into_body(), LONGEST_ANNOUNCEMENT).collect().await;
-    let body = body.map_err(|error| error.to_string())?.to_bytes();
-    let announced = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-    if !link.settled().await {
-        return Err("the connection ended behind the announcement".into());
-    }
-    Ok(announced)
-}
-
-const LONGEST_ANNOUNCEMENT: usize = 16 << 10;

@@ -109,7 +109,7 @@ impl Account {
             _ => {}
         }
         if !direct || word == Reason::Duplicate {
-            return Refusal::new(Reason::OutcomeUnknown, detail);
+            return Refusal::new(Reason::OutcomeRefused, detail);
         }
         match word {
             Reason::Stale | Reason::Floor => Refusal::new(Reason::Fenced, detail).retiring(),
@@ -163,14 +163,14 @@ mod tests {
             ("ticket-expired", Reason::Guard, true),
         ] {
             assert_eq!(judged("not-dispatched", word, true), (reason, retires), "{word}");
-            assert_eq!(judged("not-dispatched", word, false), (Reason::OutcomeUnknown, true), "{word}");
+            assert_eq!(judged("not-dispatched", word, false), (Reason::OutcomeRefused, true), "{word}");
         }
     }
 
     #[test]
     fn a_duplicate_is_unknown_to_everybody() {
         for direct in [true, false] {
-            assert_eq!(judged("unknown", "duplicate", direct), (Reason::OutcomeUnknown, true));
+            assert_eq!(judged("unknown", "duplicate", direct), (Reason::OutcomeRefused, true));
         }
     }
 

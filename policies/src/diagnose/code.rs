@@ -104,7 +104,7 @@ codes! {
     BadCondition      "FG0224" Error "no request can meet the condition of a route, or it cannot be told which do"
     OpenPath          "FG0225" Warning "a route lets requests that write pass without a lock where another one fences them"
     LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
-    OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to an upstream that has fenced routes"
+    OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to a service that has fenced routes"
     StreamedBody      "FG0228" Error "bodies are to be streamed whose end has to be known before they are sent"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
@@ -115,6 +115,7 @@ codes! {
     EarlyEviction     "FG0306" Warning "a guard forgets marks of keys that may still be held or waited for"
     Observed          "FG0307" Warning "what should be refused passes, so nothing is promised"
     BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
+    NotDirect         "FG0309" Warning "a guard's refusals prove nothing, because `direct` is not written"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"
@@ -142,6 +143,7 @@ codes! {
     PeerSilent        "FG0517" Warning "another gateway cannot be reached where it says that it can"
     StateUnusable     "FG0519" Error "what is in `state_dir` cannot be used"
     UnlikeServers     "FG0520" Warning "the servers of ZooKeeper keep a session for unlike times"
+    SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::{Faults, reach::Pattern};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::UpstreamId,
+    plan::{ServiceId, UpstreamId},
     route::tree::{Part, Tree},
 };
 
@@ -13,6 +13,8 @@ use crate::{
 pub(super) struct Way<'r> {
     pub(super) pattern: Pattern<'r>,
     pub(super) upstream: UpstreamId,
+    /// What the upstream leads to, maybe as others do.
+    pub(super) service: ServiceId,
     pub(super) access: Access,
 }
 
@@ -46,7 +48,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
         let parts: Vec<Part> = open.pattern.path.pieces().iter().map(Part::from).collect();
         let round = |other: usize| {
             looks.set(looks.get() + 1);
-            ways[other].upstream == open.upstream
+            ways[other].service == open.service
                 && ways[other].pattern.conditions.meet(open.pattern.conditions)
                 && passed(&ways[other], open, other < index).is_some()
         };
@@ -55,7 +57,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
             faults.push(open_path(&ways[other], open, &methods));
         } else if parts.iter().any(|part| matches!(part, Part::Rest)) {
             let alike = |other: usize| {
-                ways[other].upstream == open.upstream && !shared_writes(&ways[other], open).is_empty()
+                ways[other].service == open.service && !shared_writes(&ways[other], open).is_empty()
             };
             if let Some(other) = fenced.first_meeting(&parts, alike) {
                 faults.push(loose(&ways[other], open));
@@ -105,8 +107,10 @@ fn takes(way: &Way, method: &str) -> bool {
 
 fn open_path(fenced: &Way, open: &Way, methods: &str) -> Diagnostic {
     let (locks, passes) = (fenced.pattern.name, open.pattern.name);
-    let message =
-        format!("route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences");
+    let message = format!(
+        "route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences{}",
+        shared(fenced, open)
+    );
     let remedy = "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only";
     Diagnostic::new(Code::OpenPath, message).at(open.pattern.place).remedy(remedy)
 }
@@ -114,8 +118,14 @@ fn open_path(fenced: &Way, open: &Way, methods: &str) -> Diagnostic {
 fn loose(fenced: &Way, open: &Way) -> Diagnostic {
     let (locks, passes) = (fenced.pattern.name, open.pattern.name);
     let message = format!(
-        "a path of route `{locks}` in another spelling, with other case or a slash at its end, passes by route `{passes}` without a lock"
+        "a path of route `{locks}` in another spelling, with other case or a slash at its end, passes by route `{passes}` without a lock{}",
+        shared(fenced, open)
     );
     let remedy = "leave out the methods that write, or make sure the service refuses such spellings";
     Diagnostic::new(Code::LooseRoute, message).at(open.pattern.place).remedy(remedy)
+}
+
+/// Whoever wrote two upstreams may think of two services.
+fn shared(fenced: &Way, open: &Way) -> &'static str {
+    if fenced.upstream == open.upstream { "" } else { ": their upstreams share an endpoint" }
 }

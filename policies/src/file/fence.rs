@@ -7,7 +7,7 @@ use super::{
     forward,
     hold::{self, Of},
     key::{self, Naming},
-    large_bodies::large_bodies,
+    large_bodies::{body_type, large_bodies},
     once::{self, Fencing},
     scalar,
 };
@@ -107,6 +107,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
+    let body_type = body_type(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
     let mut fence = Fence {
@@ -121,6 +122,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         locked_status,
         max_response,
         large_bodies,
+        body_type,
         enforce,
         once: once?,
     };

@@ -82,7 +82,7 @@ fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {
 fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams) {
     let Unmatched::Pass(id) = unmatched else { return };
     if upstreams.is_fenced(id) {
-        let message = "what no route takes passes without a lock, to an upstream that has fenced routes";
+        let message = "what no route takes passes without a lock, to a service that has fenced routes";
         let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
         block.fault("unmatched", Diagnostic::new(Code::OpenUnmatched, message).remedy(remedy));
     }

@@ -1,10 +1,11 @@
-//! Reads what becomes of bodies that are larger than what is taken in full.
+//! Reads what becomes of bodies that are larger than what is taken in full, and what has to be said of those that keys
+//! are taken from.
 
 use super::{block::Block, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
     key::KeyTemplate,
-    plan::{LargeBodies, Once},
+    plan::{BodyType, LargeBodies, Once},
 };
 
 /// `keys` and `once` of the same fence, as far as they are known.
@@ -21,9 +22,7 @@ pub(super) fn large_bodies(
     }
     let in_full = match (keys, once) {
         (_, Some(_)) => Some("`once` tells one operation from another by its whole body"),
-        (Some(keys), None) if keys.iter().any(|key| key.pointers().next().is_some()) => {
-            Some("the key stands in the body")
-        }
+        (Some(keys), None) if keys.iter().any(reads_body) => Some("the key stands in the body"),
         _ => None,
     };
     if let Some(why) = in_full {
@@ -39,4 +38,20 @@ fn no_effect(fence: &mut Block) {
         let fault = Diagnostic::new(Code::NoEffect, message);
         fence.fault("upload_timeout", fault.remedy("leave it out, or write `large_bodies: stream`"));
     }
+}
+
+/// `keys` and `once` of the same fence, as far as they are known.
+pub(super) fn body_type(fence: &mut Block, keys: Option<&[KeyTemplate]>, once: Option<&Once>) -> BodyType {
+    let written = fence.word("body_type", &[("json", BodyType::Json), ("any", BodyType::Any)]);
+    let mut templates = keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(Once::templates));
+    if written.is_some() && keys.is_some() && !templates.any(reads_body) {
+        let fault =
+            Diagnostic::new(Code::NoEffect, "`body_type` has no effect where no key stands in the body");
+        fence.fault("body_type", fault.remedy("leave it out, or take a key from the body: `{body:/id}`"));
+    }
+    written.unwrap_or_default()
+}
+
+fn reads_body(template: &KeyTemplate) -> bool {
+    template.pointers().next().is_some()
 }

@@ -23,6 +23,7 @@ const HOMES: [Home; 6] = [
             "once",
             "locked_status",
             "large_bodies",
+            "body_type",
         ],
         near: &["route ", "a route", "`match`", "`hold`", "`once`"],
     },

@@ -68,13 +68,14 @@ impl Written {
     }
 
     /// As a way to the upstream; `None` where that is not known.
-    fn way(&self) -> Option<Way<'_>> {
+    fn way(&self, upstreams: &Upstreams) -> Option<Way<'_>> {
         let access = match self.fence.as_ref()? {
             None => Access::Open,
             Some(fenced) if fenced.fence.mode == ModeRule::Shared => Access::Shared,
             Some(_) => Access::Fenced,
         };
-        Some(Way { pattern: self.pattern()?, upstream: self.upstream?, access })
+        let upstream = self.upstream?;
+        Some(Way { pattern: self.pattern()?, upstream, service: upstreams.service(upstream), access })
     }
 
     fn fenced(&self) -> Option<(&str, &Fenced)> {
@@ -114,7 +115,8 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     };
     let routes: Vec<Written> = policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
     reach::check(&routes.iter().filter_map(Written::pattern).collect::<Vec<_>>(), faults);
-    bypass::check(&routes.iter().filter_map(Written::way).collect::<Vec<_>>(), faults);
+    let ways = routes.iter().filter_map(|route| route.way(upstreams));
+    bypass::check(&ways.collect::<Vec<_>>(), faults);
     agree::check(&routes.iter().filter_map(Written::fenced).collect::<Vec<_>>(), faults);
     routes
 }

@@ -1,6 +1,6 @@
 //! Reads the upstreams, and finds the one that a route names.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
     Faults,
@@ -16,12 +16,17 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     key::is_token,
-    plan::{Level, Protocol, ReservedFields, Sharing, TokenFields, Upstream, UpstreamId, plain},
+    plan::{
+        Level, Protocol, ReservedFields, Service, ServiceId, Sharing, TokenFields, Upstream, UpstreamId,
+        plain, services,
+    },
 };
 
 /// All upstreams of the file, under the number that they have in the plan.
 pub(super) struct Upstreams<'n> {
     all: Vec<Entry<'n>>,
+    /// Of each of them.
+    services: Vec<ServiceId>,
 }
 
 struct Entry<'n> {
@@ -30,6 +35,12 @@ struct Entry<'n> {
     upstream: Option<Upstream>,
     /// The response timeout, or the name where it is left to its default.
     place: Place,
+}
+
+impl Entry<'_> {
+    fn endpoints(&self) -> &[Arc<str>] {
+        self.upstream.as_ref().map_or(&[], |upstream| &upstream.endpoints)
+    }
 }
 
 /// Fields with a meaning between client, gateway and upstream.
@@ -53,7 +64,8 @@ impl<'n> Upstreams<'n> {
     pub(super) fn read(policy: &mut Block<'n>) -> Self {
         let faults = policy.faults();
         let entries = policy.entries("upstreams").iter();
-        Self { all: entries.map(|(key, node)| entry(key, node, faults)).collect() }
+        let all: Vec<Entry> = entries.map(|(key, node)| entry(key, node, faults)).collect();
+        Self { services: services(all.iter().map(Entry::endpoints)), all }
     }
 
     /// The upstream that a field of `block` names.
@@ -87,9 +99,14 @@ impl<'n> Upstreams<'n> {
         }
     }
 
-    /// Some route fences requests to it.
+    /// What it leads to.
+    pub(super) fn service(&self, id: UpstreamId) -> ServiceId {
+        self.services[id.0]
+    }
+
+    /// Some route fences requests to what it leads to.
     pub(super) fn is_fenced(&self, id: UpstreamId) -> bool {
-        self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.has_fenced_routes)
+        self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.service.is_fenced)
     }
 
     /// The plan's upstreams; `None` where one of them is bad.
@@ -108,9 +125,12 @@ impl<'n> Upstreams<'n> {
     }
 
     pub(super) fn mark_fenced(&mut self, routes: &[Written]) {
-        for UpstreamId(index) in routes.iter().filter_map(Written::fenced_upstream) {
-            if let Some(upstream) = &mut self.all[index].upstream {
-                upstream.has_fenced_routes = true;
+        let upstreams: HashSet<UpstreamId> = routes.iter().filter_map(Written::fenced_upstream).collect();
+        let fenced: HashSet<ServiceId> = upstreams.iter().map(|id| self.service(*id)).collect();
+        for (index, (entry, id)) in self.all.iter_mut().zip(&self.services).enumerate() {
+            if let Some(upstream) = &mut entry.upstream {
+                upstream.has_fenced_routes = upstreams.contains(&UpstreamId(index));
+                upstream.service = Service { id: *id, is_fenced: fenced.contains(id) };
             }
         }
     }
@@ -158,6 +178,11 @@ fn direct(block: &mut Block, fencing: Option<Level>) -> bool {
         let fault = Diagnostic::new(Code::NoEffect, message);
         block.fault("direct", fault.remedy("leave it out: it is about the way to a guard"));
     }
+    if fencing == Some(Level::Guard) && !block.is_present("direct") {
+        let message = "what the guard refuses, such as in its first seconds, is told to clients as unknown: `direct` is not written";
+        let fault = Diagnostic::new(Code::NotDirect, message);
+        block.fault("fencing", fault.remedy("write `direct: true` where nothing between here and the guard sends a request twice, else `direct: false`"));
+    }
     direct.unwrap_or(false)
 }
 
@@ -184,6 +209,7 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
         written?;
         let mut upstream = terms?.upstream("upstream".into(), reached?, Level::Upstream, false);
         upstream.has_fenced_routes = true;
+        upstream.service.is_fenced = true;
         Some(Beside { upstream, place })
     };
     guard.is_present("upstream").then(|| guard.inner("upstream", read)).flatten()?
@@ -245,6 +271,7 @@ impl Terms {
             tunnel_idle: self.tunnel_idle,
             sharing: self.sharing,
             has_fenced_routes: false,
+            service: Service { id: ServiceId(0), is_fenced: false },
         }
     }
 }

@@ -6,9 +6,10 @@ mod tests;
 use super::{
     ResourceKey,
     json::{Body, Leaf},
+    query,
     template::{Filter, KeyTemplate, Part, Source, Variable},
 };
-use crate::path::{escape, is_unreserved, percent_encoded};
+use crate::path::{is_unreserved, percent_encoded};
 
 /// What a request offers to a key template.
 pub trait Values {
@@ -74,9 +75,8 @@ pub(super) enum BadValue {
     Invalid(&'static str),
 }
 
-const NOT_UTF8: &str = "is not UTF-8";
-const TWICE: &str = "is there more than once";
-const BAD_ESCAPE: &str = "has a percent sign without two hexadecimal digits";
+pub(super) const NOT_UTF8: &str = "is not UTF-8";
+pub(super) const TWICE: &str = "is there more than once";
 
 impl KeyTemplate {
     /// The same values give the same key, other values another key.
@@ -137,7 +137,7 @@ impl Source {
     pub(super) fn value(&self, values: &dyn Values) -> Result<String, BadValue> {
         let value = match self {
             Self::Path(name) => values.path(name).ok_or(BadValue::Missing)?.to_owned(),
-            Self::Query(name) => found(values.query().unwrap_or_default(), name)?,
+            Self::Query(name) => query::parameter(values.query().unwrap_or_default(), name)?,
             Self::Header(name) => match values.header(name) {
                 Field::Absent => return Err(BadValue::Missing),
                 Field::Several => return Err(BadValue::Invalid(TWICE)),
@@ -175,42 +175,6 @@ fn whole_number(value: &str) -> Result<String, BadValue> {
     }
     let digits = value.trim_start_matches('0');
     Ok(if digits.is_empty() { "0".into() } else { digits.to_owned() })
-}
-
-/// The one value of a query parameter (application/x-www-form-urlencoded, WHATWG URL 5.1).
-///
-/// Stricter than that: what another reader of the same query could take for a second value is refused.
-fn found(query: &str, name: &str) -> Result<String, BadValue> {
-    // Older servers separate at semicolons, too, and would see parameters that this one does not.
-    if query.contains(';') {
-        return Err(BadValue::Invalid("is in a query with a semicolon, which servers read differently"));
-    }
-    let mut value = None;
-    for pair in query.split('&') {
-        let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
-        if form_decoded(raw_name)? != name.as_bytes() {
-            continue;
-        }
-        if value.replace(raw_value).is_some() {
-            return Err(BadValue::Invalid(TWICE));
-        }
-    }
-    text(form_decoded(value.ok_or(BadValue::Missing)?)?)
-}
-
-fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {
-    let mut decoded = Vec::with_capacity(raw.len());
-    let mut rest = raw.as_bytes();
-    while let [first, after @ ..] = rest {
-        let (byte, after) = match first {
-            b'%' => escape(after).ok_or(BadValue::Invalid(BAD_ESCAPE))?,
-            b'+' => (b' ', after),
-            _ => (*first, after),
-        };
-        decoded.push(byte);
-        rest = after;
-    }
-    Ok(decoded)
 }
 
 fn text(bytes: Vec<u8>) -> Result<String, BadValue> {

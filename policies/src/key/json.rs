@@ -35,6 +35,12 @@ pub(super) enum Leaf {
 /// Why no key can be taken from a body. The client is at fault; no message repeats what the client sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadBody {
+    #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
+    NotSaid,
+    #[error("the body is said to be in another character set than UTF-8")]
+    Charset,
+    #[error("the body has a `Content-Encoding`")]
+    Encoded,
     #[error("the body is not JSON")]
     NotJson,
     #[error("the body has an object with two members of one name")]

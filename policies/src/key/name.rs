@@ -7,6 +7,7 @@ use super::{
     expand::{BadValue, apply, push_escaped},
     template::{KeyTemplate, Part, Source, Variable},
 };
+use crate::plan::is_plain;
 
 /// Characters of one value. Names are random numbers or a few words; the draft of `Idempotency-Key` leaves it to us.
 const LONGEST: usize = 255;
@@ -36,7 +37,7 @@ impl Variable {
     fn named(&self, values: &dyn Values) -> Result<String, BadValue> {
         let value = self.source.value(values)?;
         let value = match &self.source {
-            Source::Header(field) if field.replace('_', "-") == QUOTED => unquoted(&value)?.into_owned(),
+            Source::Header(field) if is_plain(field, QUOTED) => unquoted(&value)?.into_owned(),
             _ => value,
         };
         let value = if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply) }?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Forward, Once};
 use crate::key::{
-    BadKey, KeyTemplate, Pointer, ResourceKey, Values,
+    BadKey, KeyTemplate, Pointer, ResourceKey, Said, Values,
     json::{BadBody, Body},
 };
 
@@ -32,9 +32,20 @@ pub struct Fence {
     /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
     pub max_response: usize,
     pub large_bodies: LargeBodies,
+    pub body_type: BodyType,
     pub enforce: Enforce,
     /// Operations of this route happen at most once.
     pub once: Option<Once>,
+}
+
+/// What a request has to say of a body that a key is taken from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BodyType {
+    /// That it is JSON in UTF-8, and not compressed.
+    #[default]
+    Json,
+    /// Whatever it says: the service takes every body for JSON.
+    Any,
 }
 
 /// What becomes of a request whose body is larger than what is taken in full before the lock is asked for.
@@ -78,7 +89,13 @@ impl Fence {
     }
 
     /// Reads a request body for [`Values::body`], and keeps what this fence's keys and operations ask for.
-    pub fn body(&self, bytes: &[u8]) -> Result<Body, BadBody> {
+    ///
+    /// # Errors
+    /// Another reader could take other values from it.
+    pub fn body(&self, said: &Said<'_>, bytes: &[u8]) -> Result<Body, BadBody> {
+        if self.body_type == BodyType::Json {
+            said.is_json()?;
+        }
         Body::parse(bytes, self.pointers())
     }
 
@@ -188,6 +205,8 @@ impl Default for Caching {
 
 #[cfg(test)]
 mod tests {
+    const JSON: Said<'static> = Said { kind: Field::One(b"application/json"), coding: Field::Absent };
+
     use proptest::{prelude::*, sample::subsequence};
 
     use super::*;
@@ -229,13 +248,14 @@ mod tests {
             locked_status: 423,
             max_response: 0,
             large_bodies: LargeBodies::Refuse,
+            body_type: BodyType::Json,
             enforce: Enforce::Refuse,
             once: None,
         }
     }
 
     fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, BadKey> {
-        let body = fence.body(body.as_bytes()).expect("JSON");
+        let body = fence.body(&JSON, body.as_bytes()).expect("JSON");
         let keys = fence.expand_all(&Request(&body))?;
         Ok(keys.iter().map(ToString::to_string).collect())
     }
@@ -274,7 +294,7 @@ mod tests {
         };
         let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..set(&["{host}"]) };
         assert!(fence.reads_body());
-        let body = fence.body(br#"{"id": 7, "shop": "x"}"#).expect("JSON");
+        let body = fence.body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
         let operation = fence.once("POST").expect("operations").expand(&Request(&body));
         assert_eq!(operation, Ok(Some(Operation { name: "7".into(), principal: "x".into() })));
         assert!(fence.once("GET").is_none());

@@ -64,7 +64,7 @@ impl Once {
     }
 
     /// All that is asked of a request.
-    pub(super) fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         [&self.key].into_iter().chain(&self.principal)
     }
 }

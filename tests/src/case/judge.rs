@@ -204,5 +204,5 @@ fn values<'a>(message: &'a Message, name: &str) -> Vec<&'a str> {
 
 /// As a server sees a name that folds names to CGI variables.
 fn folded(name: &str) -> String {
-    name.to_ascii_lowercase().replace('_', "-")
+    name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }

@@ -20,6 +20,8 @@ use crate::wire::{Message, Reader, Unframed};
 /// Dropping it ends it.
 pub struct Service {
     pub address: SocketAddr,
+    /// Another one, for a gateway that is to take it for another service.
+    pub other: SocketAddr,
     shared: Arc<Shared>,
     running: JoinHandle<()>,
 }
@@ -42,18 +44,21 @@ impl Service {
     /// # Panics
     /// If no port is free.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
+        let (listener, address) = bound().await;
+        let (beside, other) = bound().await;
         let shared = Arc::<Shared>::default();
         let serving = shared.clone();
         let running = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
+            while let Ok((stream, _)) = tokio::select! {
+                taken = listener.accept() => taken,
+                taken = beside.accept() => taken,
+            } {
                 let shared = serving.clone();
                 // What a proxy breaks off is in the record as far as it came.
                 tokio::spawn(async move { drop(shared.converse(stream).await) });
             }
         });
-        Self { address, shared, running }
+        Self { address, other, shared, running }
     }
 
     /// Of the next requests, in their order; then 200 for all.
@@ -74,6 +79,12 @@ impl Service {
         let mut requests = self.shared.requests.subscribe();
         requests.wait_for(|requests| requests.len() >= count).await.expect("the service lives");
     }
+}
+
+async fn bound() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    (listener, address)
 }
 
 impl Drop for Service {

@@ -125,7 +125,7 @@ pub(super) fn not_connected(error: &NotConnected) -> Refusal {
     let reason = match error {
         NotConnected::Io { .. } | NotConnected::Everywhere => Reason::UpstreamConnect,
         NotConnected::Full => Reason::Overloaded,
-        NotConnected::Distrusted { why: Distrust::Split, .. } => Reason::GuardSplit,
+        NotConnected::Distrusted { why: Distrust::Split | Distrust::Several, .. } => Reason::GuardSplit,
         NotConnected::Distrusted { .. } => Reason::Guard,
     };
     Refusal::new(reason, error.to_string())

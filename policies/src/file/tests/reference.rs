@@ -183,7 +183,9 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
             let Some(default) = written_default(&row.default) else { continue };
             for name in &row.names {
                 // Those that are an error without another field beside them.
-                if name.ends_with("...") || ["store", "direct", "upload_timeout"].contains(&name.as_str()) {
+                if name.ends_with("...")
+                    || ["store", "direct", "upload_timeout", "body_type"].contains(&name.as_str())
+                {
                     continue;
                 }
                 let (mut written, way) = (least.clone(), format!("{root}/{}", name.replace('.', "/")));

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::key::query::{BAD_ESCAPE, RESPELLED};
 
 /// A request that has every variable `name` under the value of `name`, whatever the source.
 #[derive(Default, Clone)]
@@ -97,7 +98,10 @@ fn a_query_parameter_is_read_as_a_form_would_read_it() {
         ("", Err(None)),
         ("id", Err(None)),
         ("id=", Err(None)),
-        ("ID=1", Err(None)),
+        ("ID=1", Err(Some(RESPELLED))),
+        ("ID=2&id=1", Err(Some(RESPELLED))),
+        ("id=1&id[]=2", Err(Some(RESPELLED))),
+        ("id=1&x=%zz", Err(Some(BAD_ESCAPE))),
         ("id=1&id=1", Err(Some(TWICE))),
         ("id=&id=1", Err(Some(TWICE))),
         ("id=1&%69d=2", Err(Some(TWICE))),

@@ -1,0 +1,110 @@
+//! Whether a request says of its body what a key takes it for: JSON in UTF-8, as it stands there.
+//!
+//! The service goes by what is said. Said to be a form, compressed, or in another character set, the same bytes have
+//! other values there than in the key.
+
+use super::{Field, is_token, json::BadBody};
+
+/// What a request says of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said<'a> {
+    /// `Content-Type`.
+    pub kind: Field<'a>,
+    /// `Content-Encoding`.
+    pub coding: Field<'a>,
+}
+
+impl Said<'_> {
+    pub(crate) fn is_json(&self) -> Result<(), BadBody> {
+        if self.coding != Field::Absent {
+            return Err(BadBody::Encoded);
+        }
+        let kind = match self.kind {
+            Field::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
+            // Some servers read a body of which nothing is said as a form.
+            Field::Absent | Field::Several => "",
+        };
+        let mut parts = kind.split(';');
+        let named = parts.next().and_then(|named| named.trim().split_once('/'));
+        let is_json = named.is_some_and(|(kind, subtype)| {
+            let subtype = subtype.to_ascii_lowercase();
+            is_token(kind) && is_token(&subtype) && (subtype == "json" || subtype.ends_with("+json"))
+        });
+        if !is_json {
+            return Err(BadBody::NotSaid);
+        }
+        parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(parameter)
+    }
+}
+
+/// One that is no character set means nothing, as long as it is one.
+fn parameter(part: &str) -> Result<(), BadBody> {
+    let (name, value) = part.split_once('=').ok_or(BadBody::NotSaid)?;
+    let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+    if !is_token(name) || !is_token(bare) {
+        return Err(BadBody::NotSaid);
+    }
+    let is_charset = name.len() >= 7 && name.as_bytes()[..7].eq_ignore_ascii_case(b"charset");
+    if is_charset && (name.len() > 7 || !bare.eq_ignore_ascii_case("utf-8")) {
+        return Err(BadBody::Charset);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(kind: &str) -> Result<(), BadBody> {
+        Said { kind: Field::One(kind.as_bytes()), coding: Field::Absent }.is_json()
+    }
+
+    #[test]
+    fn json_in_utf_8_is_what_it_says() {
+        for kind in [
+            "application/json",
+            "Application/JSON",
+            "text/json",
+            "application/vnd.pay+json",
+            "application/json; charset=utf-8",
+            "application/json;charset=\"UTF-8\"",
+            "application/json; profile=pay.v1; Charset=utf-8;",
+            " application/json ; charset=utf-8",
+        ] {
+            assert_eq!(said(kind), Ok(()), "{kind}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_not() {
+        for (kind, bad) in [
+            ("", BadBody::NotSaid),
+            ("json", BadBody::NotSaid),
+            ("application/x-www-form-urlencoded", BadBody::NotSaid),
+            ("application/jsonp", BadBody::NotSaid),
+            ("text/plain; a=application/json", BadBody::NotSaid),
+            ("application/json, text/plain", BadBody::NotSaid),
+            ("application/json; a=b, text/plain", BadBody::NotSaid),
+            ("application/json; a=\"x;charset=utf-7\"", BadBody::NotSaid),
+            ("application/json; charset", BadBody::NotSaid),
+            ("application/json; charset=utf-7", BadBody::Charset),
+            ("application/json; charset=utf-16", BadBody::Charset),
+            ("application/json; charset=utf-8; charset=utf-7", BadBody::Charset),
+            ("application/json; charset*=utf-8", BadBody::Charset),
+            ("application/json; charset=\"\"", BadBody::NotSaid),
+        ] {
+            assert_eq!(said(kind), Err(bad), "{kind}");
+        }
+        let json = Field::One(b"application/json");
+        for (kind, coding, bad) in [
+            (Field::Absent, Field::Absent, BadBody::NotSaid),
+            (Field::Several, Field::Absent, BadBody::NotSaid),
+            (Field::One(b"application/json\xff"), Field::Absent, BadBody::NotSaid),
+            (json, Field::One(b"gzip"), BadBody::Encoded),
+            (json, Field::One(b"identity"), BadBody::Encoded),
+            (json, Field::Several, BadBody::Encoded),
+        ] {
+            assert_eq!(Said { kind, coding }.is_json(), Err(bad));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Reads one parameter of a query, where every reader of that query takes the same value for it.
+//!
+//! Readers disagree about names: some take them in any case, cut them at a NUL or leave spaces off, PHP makes `_` of a
+//! dot and a space, and several read `a[b]` and `a[]` as members of `a`. What one of them could take for a second value
+//! is refused.
+
+use super::expand::{BadValue, NOT_UTF8, TWICE};
+use crate::path::escape;
+
+pub(super) const BAD_ESCAPE: &str =
+    "is in a query that has a percent sign without two hexadecimal digits, which servers read differently";
+pub(super) const RESPELLED: &str = "is there in another spelling, which some servers take for the same";
+const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
+
+/// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
+pub(super) fn parameter(query: &str, name: &str) -> Result<String, BadValue> {
+    // Older servers separate at semicolons, too, and would see parameters that this one does not.
+    if query.contains(';') {
+        return Err(BadValue::Invalid(SEMICOLON));
+    }
+    // Who leaves out what it cannot decode, or the rest from there on, sees another query.
+    if query.split('%').skip(1).any(|after| escape(after.as_bytes()).is_none()) {
+        return Err(BadValue::Invalid(BAD_ESCAPE));
+    }
+    let wanted = Folded::of(name.as_bytes());
+    let mut value = None;
+    for pair in query.split('&') {
+        let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
+        let given = form_decoded(raw_name)?;
+        if given != name.as_bytes() {
+            if Folded::of(&given).is_like(&wanted) {
+                return Err(BadValue::Invalid(RESPELLED));
+            }
+        } else if value.replace(raw_value).is_some() {
+            return Err(BadValue::Invalid(TWICE));
+        }
+    }
+    let value = form_decoded(value.ok_or(BadValue::Missing)?)?;
+    String::from_utf8(value).map_err(|_| BadValue::Invalid(NOT_UTF8))
+}
+
+fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw.as_bytes();
+    while let [first, after @ ..] = rest {
+        let (byte, after) = match first {
+            b'%' => escape(after).ok_or(BadValue::Invalid(BAD_ESCAPE))?,
+            b'+' => (b' ', after),
+            _ => (*first, after),
+        };
+        decoded.push(byte);
+        rest = after;
+    }
+    Ok(decoded)
+}
+
+/// What is left of a name when all is gone that some reader does not look at: the name, and its members in brackets.
+struct Folded(Vec<String>);
+
+impl Folded {
+    fn of(name: &[u8]) -> Self {
+        let name = String::from_utf8_lossy(name);
+        let seen = name.split('\0').next().unwrap_or_default().trim();
+        let member = |part: &str| {
+            let part = part.split(']').next().unwrap_or_default().trim();
+            let folded = part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
+            folded.map(|character| if is_separator(character) { '_' } else { character }).collect()
+        };
+        Self(seen.split('[').map(member).collect())
+    }
+
+    /// One is the other, or the whole of which the other is a member.
+    fn is_like(&self, other: &Self) -> bool {
+        let joined = |name: &Self| {
+            let members: Vec<&str> =
+                name.0.iter().map(String::as_str).filter(|member| !member.is_empty()).collect();
+            members.join("_")
+        };
+        self.0.starts_with(&other.0) || other.0.starts_with(&self.0) || joined(self) == joined(other)
+    }
+}
+
+fn is_separator(character: char) -> bool {
+    matches!(character, '.' | '-' | '_' | '+') || character.is_whitespace() || character.is_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_respelled(name: &str, query: &str) {
+        let read = parameter(query, name);
+        assert!(matches!(read, Err(BadValue::Invalid(RESPELLED))), "{name} in {query}");
+    }
+
+    #[test]
+    fn a_name_that_some_reader_takes_for_the_one_asked_for_is_refused() {
+        for other in [
+            "ID", "Id", "+id", "%20id", "id+", "id%20", "%09id", "id%00", "id%00x", "id[]", "id[0]",
+            "id[x][y]", "id[", "%69D", "id%5B%5D", "[id]",
+        ] {
+            assert_respelled("id", &format!("id=1&{other}=2"));
+            assert_respelled("id", &format!("{other}=2&id=1"));
+            assert_respelled("id", &format!("{other}=2"));
+            assert_respelled("id", &format!("id=1&{other}"));
+        }
+        for other in [
+            "account.id",
+            "account+id",
+            "account%20id",
+            "account-id",
+            "account[id",
+            "account[id]",
+            "ACCOUNT_ID",
+            "account%2Bid",
+            "Account.Id",
+            "account_id[]",
+            "account%1Fid",
+        ] {
+            assert_respelled("account_id", &format!("account_id=1&{other}=2"));
+        }
+        for (name, other) in [
+            ("filter[id]", "filter"),
+            ("filter[id]", "filter[id][]"),
+            ("filter[id]", "filter[+id]"),
+            ("a.b", "a[b]"),
+        ] {
+            assert_respelled(name, &format!("{name}=1&{other}=2"));
+        }
+    }
+
+    #[test]
+    fn another_name_is_another_parameter() {
+        for (name, other) in [
+            ("id", "ids"),
+            ("id", "i"),
+            ("id", "id_"),
+            ("id", "_id"),
+            ("id", "id.x"),
+            ("id", "x[id]"),
+            ("id", ""),
+            ("account", "account_id"),
+            ("account_id", "account"),
+            ("account_id", "accountid"),
+            ("filter[id]", "filter[name]"),
+            ("filter[id]", "filter[]"),
+            ("filter[id]", "id"),
+        ] {
+            let read = parameter(&format!("{other}=2&{name}=1&{other}=3"), name);
+            assert_eq!(read.ok().as_deref(), Some("1"), "{name} beside {other}");
+        }
+    }
+
+    #[test]
+    fn a_broken_escape_anywhere_is_refused() {
+        for query in
+            ["id=1&x=%zz", "id=1&x=%", "id=1&x=%2", "%=&id=1", "id=1&x=%u0041", "x=100%&id=1", "id=1&x=%%41"]
+        {
+            assert!(matches!(parameter(query, "id"), Err(BadValue::Invalid(BAD_ESCAPE))), "{query}");
+        }
+        assert_eq!(parameter("x=%25%c3%a9&id=1&y=%ff", "id").ok().as_deref(), Some("1"));
+    }
+}

@@ -1,0 +1,82 @@
+//! The names of the fields that only the gateway writes, and all that servers take for them.
+
+/// The names of the two token fields at one upstream. Lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenFields {
+    /// Default `fencing-token`.
+    pub token: String,
+    /// Default `fencing-number`.
+    pub number: String,
+}
+
+impl Default for TokenFields {
+    fn default() -> Self {
+        Self { token: "fencing-token".into(), number: "fencing-number".into() }
+    }
+}
+
+/// Header names that only the gateway may write: everything that begins with `fencing-`, and what the policy renames
+/// the token fields to.
+#[derive(Debug, Clone, Default)]
+pub struct ReservedFields {
+    renamed: Vec<String>,
+}
+
+impl ReservedFields {
+    /// `renamed`: names in any spelling.
+    pub fn with(renamed: impl IntoIterator<Item = String>) -> Self {
+        Self { renamed: renamed.into_iter().map(|name| plain(&name)).collect() }
+    }
+
+    /// True for every spelling that some server takes for one of our fields, see [`plain`].
+    pub fn contains(&self, name: &str) -> bool {
+        begins_plain(name, "fencing-") || self.renamed.iter().any(|renamed| is_plain(name, renamed))
+    }
+}
+
+/// Case does not count, and a character that is no letter and no digit is `-`: CGI, WSGI and Rack make one variable of
+/// `-` and `_`, and lighttpd and older servers of all of them.
+fn fold(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
+}
+
+/// `name` is, in some spelling, the field that is called `plainly` (see [`plain`]).
+pub fn is_plain(name: &str, plainly: &str) -> bool {
+    name.len() == plainly.len() && begins_plain(name, plainly)
+}
+
+/// `name` begins so, in some spelling.
+pub fn begins_plain(name: &str, plainly: &str) -> bool {
+    name.len() >= plainly.len()
+        && name.bytes().zip(plainly.bytes()).all(|(given, plain)| fold(given) == plain)
+}
+
+/// One spelling for all that some server takes for one name.
+pub fn plain(name: &str) -> String {
+    name.bytes().map(|byte| char::from(fold(byte))).collect()
+}
+
+/// Two spellings that some server takes for one name.
+pub fn are_alike(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| fold(one) == fold(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_character_but_letters_and_digits_is_one() {
+        let ours = ReservedFields::with(["X-Fence".to_owned()]);
+        for between in "-_.~!+'*|^`$%&#".chars() {
+            for name in ["Fencing?Token", "fencing?", "FENCING?key?2", "x?fence"] {
+                let name = name.replace('?', &between.to_string());
+                assert!(ours.contains(&name), "{name}");
+            }
+            assert!(are_alike("x-account", &format!("X{between}Account")), "{between}");
+        }
+        for name in ["fencing", "fencings-token", "xfence", "x-fences", "x0fence", "a-fencing-token"] {
+            assert!(!ours.contains(name), "{name}");
+        }
+    }
+}

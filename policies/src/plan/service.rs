@@ -1,0 +1,192 @@
+//! Which upstreams are one service: two that share an endpoint, and all that do so one through another.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+/// A service of one plan, by the first of the upstreams that lead to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(pub usize);
+
+/// What an upstream leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Service {
+    pub id: ServiceId,
+    /// Some route fences requests to it, by way of this upstream or of another one. So a request that could be read in two
+    /// ways never reaches it.
+    pub is_fenced: bool,
+}
+
+/// Where somebody listens, however it is written. How one speaks there does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Spot {
+    machine: Machine,
+    port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Machine {
+    /// Who listens on all addresses of this machine is reached by each of them, and by its names for itself.
+    This,
+    Address(IpAddr),
+    /// Lower case. What it leads to the file does not say.
+    Name(String),
+}
+
+impl Spot {
+    /// `endpoint`: `host:port`, the host in its canonical spelling.
+    pub fn of(endpoint: &str) -> Self {
+        let (host, port) = endpoint.rsplit_once(':').unwrap_or((endpoint, ""));
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let machine = match bare.parse().ok().or_else(|| legacy(bare).map(IpAddr::V4)) {
+            Some(address) => Machine::at(address),
+            None if bare == "localhost" || bare.ends_with(".localhost") => Machine::This,
+            None => Machine::Name(bare.to_owned()),
+        };
+        Self::on(machine, port.parse().unwrap_or_default())
+    }
+
+    /// What a name was found to lead to.
+    pub fn at(socket: SocketAddr) -> Self {
+        Self::on(Machine::at(socket.ip()), socket.port())
+    }
+
+    /// The door for TLS and the one without are two doors of one house.
+    fn on(machine: Machine, port: u16) -> Self {
+        Self { machine, port: if port == 443 { 80 } else { port } }
+    }
+}
+
+impl Machine {
+    fn at(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        if address.is_loopback() || address.is_unspecified() { Self::This } else { Self::Address(address) }
+    }
+}
+
+/// Every resolver takes `127.1`, `0x7f.0.0.1` and `2130706433` for an address, too (inet_aton).
+fn legacy(host: &str) -> Option<Ipv4Addr> {
+    let number = |part: &str| match part.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None if part.len() > 1 && part.starts_with('0') => u32::from_str_radix(part, 8).ok(),
+        None => part.parse().ok(),
+    };
+    let numbers = host.split('.').map(number).collect::<Option<Vec<u32>>>()?;
+    let (last, first) = numbers.split_last()?;
+    if first.len() > 3 || first.iter().any(|part| *part > 255) {
+        return None;
+    }
+    let high = (0_u32..).zip(first).map(|(at, part)| part << (24 - 8 * at)).sum::<u32>();
+    // The last number fills what is left.
+    let room = 32 - 8 * u32::try_from(first.len()).ok()?;
+    let fits = u64::from(*last) < 1_u64 << room;
+    fits.then(|| Ipv4Addr::from(high | last))
+}
+
+/// The service of each upstream. `endpoints`: those of each.
+pub fn services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<ServiceId> {
+    let mut services: Vec<ServiceId> = Vec::new();
+    let mut known: HashMap<Spot, usize> = HashMap::new();
+    for (index, endpoints) in endpoints.into_iter().enumerate() {
+        services.push(ServiceId(index));
+        for endpoint in endpoints {
+            let other = *known.entry(Spot::of(endpoint)).or_insert(index);
+            let (ours, theirs) = (services[index], services[other]);
+            let (first, last) = (ours.min(theirs), ours.max(theirs));
+            // What was two services until now is one.
+            services.iter_mut().filter(|service| **service == last).for_each(|service| *service = first);
+        }
+    }
+    services
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn found(upstreams: &[&[&str]]) -> Vec<usize> {
+        let endpoints: Vec<Vec<Arc<str>>> = upstreams
+            .iter()
+            .map(|endpoints| endpoints.iter().map(|endpoint| Arc::from(*endpoint)).collect())
+            .collect();
+        services(endpoints.iter().map(Vec::as_slice)).into_iter().map(|service| service.0).collect()
+    }
+
+    #[test]
+    fn one_endpoint_in_two_spellings_is_one_service() {
+        for (one, other) in [
+            ("a:80", "a:80"),
+            ("a:443", "a:80"),
+            ("127.0.0.1:8000", "localhost:8000"),
+            ("127.0.0.1:8000", "[::1]:8000"),
+            ("127.0.0.1:8000", "127.0.0.2:8000"),
+            ("127.0.0.1:8000", "127.1:8000"),
+            ("127.0.0.1:8000", "0x7f.0.0.1:8000"),
+            ("127.0.0.1:8000", "2130706433:8000"),
+            ("127.0.0.1:8000", "017700000001:8000"),
+            ("127.0.0.1:8000", "0.0.0.0:8000"),
+            ("127.0.0.1:8000", "[::]:8000"),
+            ("127.0.0.1:8000", "[::ffff:127.0.0.1]:8000"),
+            ("127.0.0.1:8000", "pay.localhost:8000"),
+            ("10.0.0.1:8000", "[::ffff:10.0.0.1]:8000"),
+            ("10.0.0.1:8000", "10.1:8000"),
+        ] {
+            assert_eq!(found(&[&[one], &[other]]), [0, 0], "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn another_host_or_port_is_another_service() {
+        for (one, other) in [
+            ("a:80", "b:80"),
+            ("a:80", "a:8080"),
+            ("127.0.0.1:8000", "127.0.0.1:8001"),
+            ("127.0.0.1:8000", "10.0.0.1:8000"),
+            ("localhost:8000", "localhost.example:8000"),
+            ("1.2.3.4.5:80", "1.2.3.4:80"),
+            ("256.1:80", "1.0:80"),
+            ("10.0.0.1:80", "10.0.0.2:80"),
+        ] {
+            assert_eq!(found(&[&[one], &[other]]), [0, 1], "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn upstreams_are_joined_by_one_that_shares_an_endpoint_with_each() {
+        assert_eq!(found(&[&["a:1"], &["b:1"], &["c:1"], &["b:1", "a:1"]]), [0, 0, 2, 0]);
+        assert_eq!(found(&[&["a:1"], &["b:1", "c:1"], &["d:1"], &["d:1", "c:1"], &[]]), [0, 1, 1, 1, 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn two_that_share_an_endpoint_are_one_service_and_no_others_are(
+            upstreams in proptest::collection::vec(proptest::collection::vec(0..9_u8, 0..3), 0..8)
+        ) {
+            let named: Vec<Vec<String>> = upstreams
+                .iter()
+                .map(|endpoints| endpoints.iter().map(|endpoint| format!("h{endpoint}:1")).collect())
+                .collect();
+            let named: Vec<Vec<&str>> = named.iter().map(|one| one.iter().map(String::as_str).collect()).collect();
+            let found = found(&named.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            // Whom one reaches by going from upstream to upstream.
+            for (index, service) in found.iter().enumerate() {
+                let mut reached = vec![index];
+                let mut at = 0;
+                while at < reached.len() {
+                    let here = &upstreams[reached[at]];
+                    for (other, endpoints) in upstreams.iter().enumerate() {
+                        if !reached.contains(&other) && endpoints.iter().any(|one| here.contains(one)) {
+                            reached.push(other);
+                        }
+                    }
+                    at += 1;
+                }
+                prop_assert_eq!(Some(service), reached.iter().min());
+            }
+        }
+    }
+}

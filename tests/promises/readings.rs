@@ -1,0 +1,138 @@
+//! Where a key is taken from what two servers can read differently, there is one reading or none: the request is refused
+//! before a lock is asked for.
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    site::Site,
+};
+use serde_json::json;
+
+async fn gateway(site: &Site) -> Gateway {
+    let fenced = |name: &str, path: &str, fence: serde_json::Value| {
+        let matched = json!({"methods": ["POST"], "path": path});
+        json!({"name": name, "upstream": "ledger", "match": matched, "fence": fence})
+    };
+    let dry = json!({"methods": ["PUT"], "path": "/dry", "query": {"dry_run": "yes"}});
+    let policy = site
+        .policy("gw-1")
+        .route(fenced("query", "/query", json!({"key": "q/{query.account_id}"})))
+        .route(fenced("field", "/field", json!({"key": "f/{header.x-account}"})))
+        .route(fenced("body", "/body", json!({"key": "b/{body:/from}"})))
+        .route(json!({"name": "dry", "upstream": "ledger", "match": dry, "fence": "none"}))
+        .route(
+            json!({"name": "wet", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/dry"}, "fence": {"key": "wet"}}),
+        );
+    Gateway::start(&policy).await
+}
+
+/// Sends each of them: refused so, and not one arrives.
+async fn refused(site: &Site, gateway: &Gateway, path: &str, reason: &str, asks: Vec<Ask>) {
+    let before = site.origin.log().records.len();
+    for ask in asks {
+        let told = format!("{ask:?}");
+        let answer = gateway.send(&ask).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (400, reason), "{told}: {answer:?}");
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{told}");
+    }
+    assert_eq!(site.origin.log().records.len(), before, "{path}");
+}
+
+#[tokio::test]
+async fn a_parameter_that_some_server_sees_twice_names_nothing() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site).await;
+    let others = [
+        "ACCOUNT_ID=2",
+        "+account_id=2",
+        "%20account_id=2",
+        "account_id%00x=2",
+        "account_id%00=2",
+        "account_id[]=2",
+        "account.id=2",
+        "account%20id=2",
+        "account-id=2",
+        "account[id=2",
+        "x=%zz",
+        "x=%",
+    ];
+    let asks = others.iter().flat_map(|other| {
+        [format!("/query?account_id=1&{other}"), format!("/query?{other}&account_id=1")]
+            .map(|path| Ask::post(&path))
+    });
+    refused(&site, &gateway, "/query", "key-invalid", asks.collect()).await;
+    let found = "/query?account_id=1&account=2&amount=%31";
+    let answer = gateway.send(&Ask::post(found)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(site.origin.request(found, 1).await.key(), Some("q/1"));
+}
+
+#[tokio::test]
+async fn a_condition_that_some_server_sees_twice_decides_nothing() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site).await;
+    let put = |query: &str| Ask::with_method("PUT", &format!("/dry?{query}"));
+    let asks =
+        ["dry_run=yes&Dry_Run=no", "dry.run=no&dry_run=yes", "dry_run=yes&dry_run[]=no", "dry_run=yes&x=%"];
+    refused(&site, &gateway, "/dry", "malformed", asks.map(put).into()).await;
+    assert_eq!(gateway.send(&put("dry_run=yes&run=no")).await.status, 200);
+    assert_eq!(site.origin.request("/dry?dry_run=yes&run=no", 1).await.key(), None);
+}
+
+#[tokio::test]
+async fn a_field_that_some_server_sees_twice_names_nothing() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site).await;
+    let other = |name: &str| Ask::post("/field").field("X-Account", "1").field(name, "2");
+    let names = ["X_Account", "X.Account", "x~account", "X!ACCOUNT", "x-account"];
+    refused(&site, &gateway, "/field", "key-invalid", names.map(other).into()).await;
+    assert_eq!(gateway.send(&other("X-Accounts")).await.status, 200);
+    assert_eq!(site.origin.request("/field", 1).await.key(), Some("f/1"));
+}
+
+#[tokio::test]
+async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as() {
+    const BODY: &str = r#"{"from":"+ADE-","x":"&from=B&"}"#;
+    let site = Site::fresh().await;
+    let gateway = gateway(&site).await;
+    let said = |path: &str, kind: &str| Ask::post(path).field("Content-Type", kind).body(BODY);
+    let mut asks: Vec<Ask> = [
+        "application/json; charset=utf-7",
+        "application/json; charset=\"utf-16\"",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=a",
+        "text/plain",
+        "application/json, application/x-www-form-urlencoded",
+    ]
+    .map(|kind| said("/body", kind))
+    .into();
+    asks.push(Ask::post("/body").body(BODY));
+    for (name, value) in [
+        ("Content-Encoding", "br"),
+        ("content_encoding", "deflate"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        ("Content_Type", "application/x-www-form-urlencoded"),
+    ] {
+        asks.push(said("/body", "application/json").field(name, value));
+    }
+    refused(&site, &gateway, "/body", "key-invalid", asks).await;
+    for (count, kind) in (1..).zip(["application/json", "Application/Vnd.Pay+JSON; Charset=\"UTF-8\""]) {
+        assert_eq!(gateway.send(&said("/body", kind)).await.status, 200, "{kind}");
+        assert_eq!(site.origin.request("/body", count).await.key(), Some("b/%2BADE-"));
+    }
+}
+
+#[tokio::test]
+async fn where_it_is_written_that_every_body_is_json_nobody_has_to_say_so() {
+    let site = Site::fresh().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/routes/0/fence/key", "account/{body:/from}")
+        .with("/routes/0/fence/body_type", "any");
+    let gateway = Gateway::start(&policy).await;
+    let ask = Ask::post("/pay/1").body(r#"{"from": 7}"#);
+    for (count, ask) in (1..).zip([ask.clone().field("Content-Type", "text/plain"), ask]) {
+        assert_eq!(gateway.send(&ask).await.status, 200);
+        assert_eq!(site.origin.request("/pay/1", count).await.key(), Some("account/7"));
+    }
+}

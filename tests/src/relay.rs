@@ -1,0 +1,64 @@
+//! One address with several processes behind it: what a balancer, or a service of a cluster, is to who connects.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+/// Leads each connection to the next of several addresses in turn. Works on the runtime of the test that makes it.
+pub struct Relay {
+    pub address: SocketAddr,
+    turn: Arc<Mutex<Turn>>,
+    running: JoinHandle<()>,
+}
+
+struct Turn {
+    to: Vec<SocketAddr>,
+    next: usize,
+}
+
+impl Relay {
+    /// # Panics
+    /// If no port is free.
+    pub async fn to(addresses: &[SocketAddr]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let turn = Arc::new(Mutex::new(Turn { to: addresses.to_vec(), next: 0 }));
+        let next = turn.clone();
+        let running = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let to = next.lock().unwrap_or_else(PoisonError::into_inner).take();
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(to).await?;
+                    copy_bidirectional(&mut client, &mut server).await
+                });
+            }
+        });
+        Self { address, turn, running }
+    }
+
+    /// From now on connections are led there.
+    pub fn leads_to(&self, addresses: &[SocketAddr]) {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        *turn = Turn { to: addresses.to_vec(), next: 0 };
+    }
+}
+
+impl Turn {
+    fn take(&mut self) -> SocketAddr {
+        self.next += 1;
+        self.to[(self.next - 1) % self.to.len()]
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}

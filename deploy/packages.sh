@@ -41,6 +41,8 @@ install_missing() {
         need yamllint command -v yamllint
         need systemd command -v systemd-analyze
         need lintian command -v lintian
+        # A database that runs the statements of the README.
+        need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
         # The model checker.
         need spin command -v spin
         # Proxies to compare with, and clients that speak HTTP/2 exactly as they are told, or abuse it.
@@ -81,7 +83,7 @@ stay_stopped() {
         case $package in
             nginx-light) units+=(nginx) ;;
             varnish) units+=(varnish varnishncsa) ;;
-            haproxy | prometheus | prometheus-alertmanager) units+=("$package") ;;
+            haproxy | postgresql | prometheus | prometheus-alertmanager) units+=("$package") ;;
         esac
     done
     [ ${#units[@]} -eq 0 ] || "${become_root[@]}" env SYSTEMD_OFFLINE=1 systemctl disable --quiet "${units[@]}" >&2 || true

@@ -115,7 +115,6 @@ reasons! {
     IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required";
     Malformed = "malformed", 400, NotDispatched, "the request is malformed";
     BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
-    LeaseForbidden = "lease-forbidden", 403, NotDispatched, "the lease does not allow this";
     PeerForbidden = "peer-forbidden", 403, NotDispatched, "this listener is for gateways";
     NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
     Method = "method", 405, NotDispatched, "the method is not served";
@@ -124,8 +123,6 @@ reasons! {
     AlreadyDone = "already-done", 409, Done, "the operation was done before";
     InProgress = "in-progress", 409, Unknown, "the same operation is running";
     OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known";
-    DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "waiting for this resource would deadlock";
-    StaleToken = "stale-token", 412, NotDispatched, "the presented lease or token is no longer current";
     BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
     TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large";
     Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
@@ -134,7 +131,6 @@ reasons! {
     IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request";
     Locked = "locked", 423, NotDispatched, "the resource is busy";
     EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
-    LeaseRequired = "lease-required", 428, NotDispatched, "a lease is required";
     QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource";
     ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
     HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large";
@@ -157,7 +153,6 @@ reasons! {
     Busy = "busy", 503, NotDispatched, "an older request still works on the resource";
     InDoubt = "in-doubt", 503, NotDispatched, "what came of an older request is not known yet";
     Quarantine = "quarantine", 503, NotDispatched, "the guard waits until older requests are over";
-    ConfigMismatch = "config-mismatch", 503, NotDispatched, "gateways disagree on the key of this resource";
     KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken";
     LockService = "lock-service", 503, NotDispatched, "the lock service is away";
     Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time";

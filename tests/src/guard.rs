@@ -129,6 +129,11 @@ impl Launch {
         self
     }
 
+    /// What it is told.
+    pub fn file(&self) -> &Policy {
+        &self.file
+    }
+
     /// The same store under another file, which has to name it.
     #[must_use]
     pub fn reading(mut self, file: Policy) -> Self {
@@ -154,6 +159,13 @@ impl Launch {
     #[must_use]
     pub fn without_rest(self) -> Self {
         self.failpoint("guard_rests", "sleep(600000)")
+    }
+
+    /// Started by somebody who listens at this socket, as systemd does.
+    #[must_use]
+    pub fn telling(mut self, socket: &Path) -> Self {
+        self.behind = ["env".to_owned(), format!("NOTIFY_SOCKET={}", socket.display())].into();
+        self
     }
 
     /// Makes the store at the next start.

@@ -239,8 +239,8 @@ impl Metrics {
             ),
             guard_refusals: counters(
                 "guard_refusals_total",
-                "Dispatches that a guard, or an upstream that compares, did not let in, or whose outcome a guard does \
-                 not know, by its word.",
+                "Requests that a guard or a comparing upstream refused, by its word; also those whose outcome a guard \
+                 does not know.",
                 &["route", "reason"],
             ),
             endpoints: EndpointMetrics::register(&families),

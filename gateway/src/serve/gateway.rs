@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
+    notify::Manager,
     process::{self, Signals, Trouble, Wanted, bind_admin, guarded, host_name, left_behind, reserve},
     reload::{self, Asked, Reloader, Watcher},
     worker::{Bench, Shared, Staffed},
@@ -180,6 +181,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let file = options.file.clone();
     let mut watcher = options.watch.then(|| Watcher::of(file.clone()));
     let turns = workers.turns;
+    let (manager, starting) = (Manager::found(), keeper.clone());
     let mut reloader = Reloader {
         file,
         started: gateway.clone(),
@@ -196,11 +198,13 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     waiting.block_on(async {
         tokio::select! {
             () = serve_reloads(&mut signals, asked, &mut watcher, &mut reloader) => Ok(()),
+            () = manager.told_when(|| starting.is_ready()) => Ok(()),
             // Closed without a word when the thread unwinds.
             _ = session_ends => Err(Trouble::SessionEnded),
         }
     })?;
     info!("draining");
+    manager.stopping();
     drain.cancel();
     thread::spawn(move || waiting.block_on(signals.give_up_at_the_second()));
     let left: usize = workers.threads.into_iter().map(|worker| left_behind(worker.join())).sum();

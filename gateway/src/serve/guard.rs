@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
+    notify::Manager,
     process::{self, Signals, Trouble, Wanted, bind_admin, left_behind},
     worker::{Bench, Shared, Staffed},
 };
@@ -138,8 +139,10 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         names: admin::names::Names(plan.serving.log.keys),
     };
     admin::listen::start(admin, admin::guard::routes(seen), door, async {})?;
+    let manager = Manager::found();
     waiting.block_on(async {
         tokio::select! {
+            () = manager.told_when(|| guard.quarantine().is_none()) => Ok(()),
             () = stop(&mut signals, certificates.as_deref()) => Ok(()),
             () = asked_to_end.cancelled() => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
@@ -150,6 +153,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         }
     })?;
     info!("draining");
+    manager.stopping();
     drain.cancel();
     let leaving = guard.clone();
     thread::spawn(move || waiting.block_on(signals.give_up_at_the_second()));

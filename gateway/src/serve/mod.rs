@@ -3,6 +3,7 @@
 pub mod files;
 pub mod gateway;
 pub mod guard;
+mod notify;
 pub mod process;
 pub mod reload;
 pub mod worker;

@@ -223,7 +223,7 @@ fn a_guarded_upstream_is_waited_for_longer() {
 #[test]
 fn what_a_gateway_signs_and_keeps_is_in_the_plan() {
     let payments = gateway(PAYMENTS);
-    assert_eq!(payments.tickets, Some(Signing::Ed25519("/run/secrets/fencegate-ed25519".into())));
+    assert_eq!(payments.tickets, Some(Signing::Ed25519("/etc/credstore/fencegate-ticket-key".into())));
     assert_eq!(payments.state_dir, Some("/var/lib/fencegate".into()));
     let secret = gateway(&format!("{MINIMAL}tickets: {{secret_file: /run/secret}}\n"));
     assert_eq!((secret.tickets, secret.state_dir), (Some(Signing::Secret("/run/secret".into())), None));

@@ -16,10 +16,11 @@ impl Gathered {
         family.into_iter().flat_map(|family| family.get_metric())
     }
 
-    /// Of all series of a family, or of those that have a label of this value; 0 for what is not counted here.
-    pub fn sum(&self, name: &str, value: Option<&str>) -> f64 {
+    /// Of all series of a family, or of those where this label has this value; 0 for what is not counted here.
+    pub fn sum(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
         let wanted = self.series(name).filter(|one| {
-            value.is_none_or(|value| one.get_label().iter().any(|label| label.value() == value))
+            let mut labels = one.get_label().iter();
+            label.is_none_or(|label| labels.any(|found| (found.name(), found.value()) == label))
         });
         wanted.map(|one| one.get_counter().get_value() + one.get_gauge().get_value()).sum()
     }

@@ -20,6 +20,7 @@ use crate::{
         inquiry::{Registered, Session},
         survey::{self, Order, Select, Survey, Why},
     },
+    refusal::Reason,
 };
 
 #[derive(Template)]
@@ -251,8 +252,8 @@ fn hot(seen: &Seen) -> (Vec<Hot>, String) {
     (contention.hot.into_iter().map(row).collect(), brief(contention.over_ms))
 }
 
-/// Families of counters: what they say to an operator.
-const SAFETY: [(&str, Option<&str>, &str, &str); 6] = [
+/// Families of counters, and a reason that counts among those of the family: what they say to an operator.
+const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
     ("zk_session_expirations_total", None, "Sessions that ended unasked", "every lock under them was lost"),
     (
         "tenures_lost_total",
@@ -262,19 +263,13 @@ const SAFETY: [(&str, Option<&str>, &str, &str); 6] = [
     ),
     (
         "guard_refusals_total",
-        Some("fenced"),
-        "Stale dispatches refused by a guard",
+        Some(Reason::Stale),
+        "Stale dispatches refused by a guard or a comparing upstream",
         "a newer tenure was before us: the service is whole",
     ),
     (
-        "upstream_stale_refusals_total",
-        None,
-        "Stale dispatches refused by a comparing upstream",
-        "by 412 with Fencing-Refusal: stale",
-    ),
-    (
         "rejections_total",
-        Some("suspended"),
+        Some(Reason::Suspended),
         "Requests stopped before a byte was written",
         "the session could not be proven",
     ),
@@ -287,8 +282,9 @@ const SAFETY: [(&str, Option<&str>, &str, &str); 6] = [
 ];
 
 fn safety(counted: &Gathered) -> Vec<Fact> {
-    let fact = |(family, value, what, means): (&str, Option<&str>, &str, &'static str)| {
-        let count = counted.sum(&format!("fencegate_{family}"), value);
+    let fact = |(family, reason, what, means): (&str, Option<Reason>, &str, &'static str)| {
+        let of_reason = reason.map(|reason| ("reason", reason.word()));
+        let count = counted.sum(&format!("fencegate_{family}"), of_reason);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
         Fact { what: what.to_owned(), means, count: count as u64 }
     };

@@ -42,7 +42,7 @@ fn what_is_not_written_in_a_guards_file_has_the_documented_default() {
 #[test]
 fn what_is_written_in_a_guards_file_is_in_the_plan() {
     let guard = guard(GUARD);
-    assert_eq!(guard.store, Store::Redb("/var/lib/fencegate/guard.redb".into()));
+    assert_eq!(guard.store, Store::Redb("/var/lib/fencegate-guard/guard.redb".into()));
     assert_eq!((guard.settle, guard.max_execution), (Duration::from_secs(15), Duration::from_secs(25)));
     assert_eq!(guard.unfenced, ["GET", "HEAD"]);
     let keys = Verification::PublicKeys("/etc/fencegate/ticket-keys.json".into());

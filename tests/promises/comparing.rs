@@ -1,0 +1,121 @@
+//! The statements that the README gives to services that compare do what it says, in the databases that it names.
+
+mod postgres;
+
+use std::{fs, path::Path, time::Duration};
+
+use fencegate_tests::{prometheus::deploy, scratch};
+use rusqlite::{Connection, named_params};
+use tempfile::TempDir;
+
+use postgres::Postgres;
+
+const KEY: &str = "account/7";
+/// As the README says what tokens look like; of one tenure, and then of a later one.
+const OLDER: &str = "v1-0000000000000011-00000000-00000001";
+const FIRST: &str = "v1-0000000000000017-00000000-00000001";
+const NEWER: &str = "v1-0000000000000017-00000000-0000000a";
+const NEWEST: &str = "v1-000000000000006c-00000002-00000001";
+
+/// The blocks of SQL in the README, as they stand there: a table for each database, and the statement.
+fn blocks() -> [String; 3] {
+    let readme = fs::read_to_string(deploy().join("../README.md")).expect("shipped");
+    let blocks: Vec<String> = readme
+        .split("```sql\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap_or_default().to_owned())
+        .collect();
+    blocks.try_into().expect("two tables and a statement")
+}
+
+/// What a service does with each token, in this order, when the table is empty: does it change a row?
+const STORY: [(&str, bool, &str); 6] = [
+    (FIRST, true, "the first of its key"),
+    (FIRST, false, "the same once more"),
+    (OLDER, false, "an older one"),
+    (NEWER, true, "a newer one of the same tenure"),
+    (FIRST, false, "what was the newest before"),
+    (NEWEST, true, "one of a later tenure"),
+];
+
+/// In a transaction of its own, with the README's statement as its only one.
+fn raised(connection: &mut Connection, statement: &str, token: &str) -> rusqlite::Result<usize> {
+    let transaction = connection.transaction()?;
+    let rows = transaction.execute(statement, named_params! {":key": KEY, ":token": token})?;
+    transaction.commit()?;
+    Ok(rows)
+}
+
+fn sqlite(file: &Path) -> Connection {
+    let connection = Connection::open(file).expect("a database");
+    // Who meets another writer is told so at once.
+    connection.busy_timeout(Duration::ZERO).expect("SQLite takes it");
+    connection
+}
+
+#[test]
+fn sqlite_lets_in_what_is_newer_and_nothing_else() {
+    let [_, table, statement] = blocks();
+    let mut connection = Connection::open_in_memory().expect("a database");
+    connection.execute_batch(&table).expect("the table of the README");
+    for (token, passes, which) in STORY {
+        let rows = raised(&mut connection, &statement, token).expect("the statement of the README");
+        assert_eq!(rows, usize::from(passes), "{which}");
+    }
+}
+
+#[test]
+fn in_sqlite_the_older_of_two_for_a_new_key_never_comes_second() {
+    let [_, table, statement] = blocks();
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = home.path().join("service.sqlite");
+    let (mut one, mut other) = (sqlite(&file), sqlite(&file));
+    one.execute_batch(&table).expect("the table of the README");
+    let transaction = one.transaction().expect("a transaction");
+    let rows = transaction.execute(&statement, named_params! {":key": KEY, ":token": NEWER});
+    assert_eq!(rows, Ok(1));
+    let waits = raised(&mut other, &statement, FIRST).expect_err("somebody else writes");
+    assert_eq!(waits.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{waits}");
+    transaction.commit().expect("nobody is before us");
+    assert_eq!(raised(&mut other, &statement, FIRST), Ok(0), "it came second, and is older");
+    assert_eq!(raised(&mut other, &statement, NEWEST), Ok(1));
+}
+
+#[test]
+fn postgresql_lets_in_what_is_newer_and_nothing_else() {
+    let [table, _, statement] = blocks();
+    let postgres = Postgres::start();
+    let mut session = postgres.session(KEY);
+    session.run(&table);
+    for (token, passes, which) in STORY {
+        session.run("BEGIN;");
+        assert_eq!(session.raise(&statement, token), u64::from(passes), "{which}");
+        session.run("COMMIT;");
+    }
+    race(&postgres, &statement);
+}
+
+/// Two sessions want a key that is not there. The second waits for the first, whatever comes of it.
+fn race(postgres: &Postgres, statement: &str) {
+    const READ_COMMITTED: &str = "BEGIN;";
+    const REPEATABLE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;";
+    for (isolation, (first, end), (second, expected), which) in [
+        (READ_COMMITTED, (NEWER, "COMMIT;"), (FIRST, Ok(0)), "older"),
+        (READ_COMMITTED, (FIRST, "COMMIT;"), (FIRST, Ok(0)), "equal"),
+        (READ_COMMITTED, (FIRST, "COMMIT;"), (NEWER, Ok(1)), "newer"),
+        (READ_COMMITTED, (NEWER, "ROLLBACK;"), (FIRST, Ok(1)), "older, and the newer one has done nothing"),
+        (REPEATABLE, (NEWER, "COMMIT;"), (FIRST, Err("40001")), "with a snapshot of before"),
+    ] {
+        let key = format!("account/{which}");
+        let (mut one, mut other) = (postgres.session(&key), postgres.session(&key));
+        one.run("BEGIN;");
+        assert_eq!(one.raise(statement, first), 1, "{which}");
+        other.run(isolation);
+        // What it sees is fixed by its first question.
+        other.run("SELECT count(*) FROM fence;");
+        let waiting = other.begin_to_raise(statement, second);
+        postgres.sees_one_wait();
+        one.run(end);
+        assert_eq!(waiting.ended(), expected.map_err(str::to_owned), "{which}");
+    }
+}

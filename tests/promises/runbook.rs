@@ -1,0 +1,224 @@
+//! The commands of the runbook work as they are written: only paths, keys, nodes, references and numbers are a test's.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, Pending, command, write_policy},
+    guard::Guard,
+    guarded::{Guarded, operator},
+    origin::{Act, Latch},
+    patience::patiently,
+    policy::Policy,
+    scratch,
+    site::Site,
+    zookeeper,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::printed::{told, words};
+
+/// When a command can be run: some of them end what others ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum When {
+    /// The gateway holds a key, and does not know what came of some operations.
+    AtWork,
+    /// It ends the gateway.
+    Ends,
+    /// No gateway is left.
+    Afterwards,
+    /// The installation was wiped.
+    Wiped,
+    /// It runs until it is stopped.
+    Starts,
+}
+
+/// A command as it stands in the runbook, and its words behind `fencegate`.
+struct Told {
+    text: String,
+    words: Vec<String>,
+}
+
+impl Told {
+    /// Words in running text that are no whole command, such as `fencegate check`, have no option.
+    fn of(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("fencegate ")?;
+        rest.contains(" -").then(|| Self { text: text.to_owned(), words: words(rest) })
+    }
+
+    fn when(&self) -> When {
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        match words[..] {
+            ["drain", ..] => When::Ends,
+            ["era", "bump", ..] => When::Afterwards,
+            ["era", "init", ..] => When::Wiped,
+            ["guard", ..] if words.contains(&"--init") => When::Starts,
+            _ => When::AtWork,
+        }
+    }
+}
+
+/// An installation on a bad night.
+struct Night {
+    guarded: Guarded,
+    _guard: Guard,
+    gateway: Gateway,
+    /// Of another installation; remembers operations in ZooKeeper.
+    _other: Gateway,
+    held: Option<(Pending, Latch)>,
+    /// Files as a machine would have them, with the addresses that the processes got.
+    policy: String,
+    guard_file: String,
+    other_policy: String,
+    wiped_policy: String,
+    _home: TempDir,
+}
+
+const KEY: &str = "account/held";
+
+impl Night {
+    async fn falls() -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let file = |name: &str, policy: &Policy| {
+            let folder = home.path().join(name);
+            std::fs::create_dir(&folder).expect("our own folder");
+            write_policy(&folder, &policy.to_string()).display().to_string()
+        };
+        let guarded = Guarded::fresh().await;
+        let guard = guarded.guard().await;
+        let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
+        // One route remembers its operations; what is held is not one.
+        let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
+        let gateway = Gateway::start(&policy).await;
+        for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
+            lost(&guarded.site, &gateway, path, n).await;
+        }
+        let latch = guarded.site.origin.holds("/pay/held");
+        let asked = gateway.begin(Ask::post("/pay/held").field("idempotency-key", "held"));
+        guarded.site.origin.request("/pay/held", 1).await;
+
+        let remembering = guarded
+            .site
+            .policy("gw-2")
+            .with("/zookeeper/root", zookeeper::fresh_root())
+            .with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+        let remembers = Gateway::start(&remembering).await;
+        lost(&guarded.site, &remembers, "/pay/9", 9).await;
+
+        let policy = policy.with("/admin/address", gateway.admin.to_string());
+        Self {
+            policy: file("gateway", &policy),
+            guard_file: file(
+                "guard",
+                &guard.launch().file().clone().with("/admin/address", guard.admin.to_string()),
+            ),
+            other_policy: file("other", &remembering),
+            wiped_policy: file("wiped", &policy.clone().with("/zookeeper/root", zookeeper::fresh_root())),
+            held: Some((asked, latch)),
+            _other: remembers,
+            guarded,
+            _guard: guard,
+            gateway,
+            _home: home,
+        }
+    }
+
+    /// The command as somebody would type it this night.
+    async fn typed(&self, told: &Told) -> Vec<String> {
+        let of_other = told.words[0] == "once";
+        let policy = match told.when() {
+            When::Wiped => &self.wiped_policy,
+            _ if of_other => &self.other_policy,
+            _ => &self.policy,
+        };
+        let mut typed = Vec::new();
+        for word in &told.words {
+            typed.push(match word.as_str() {
+                "/etc/fencegate/policy.yaml" => policy.clone(),
+                "/etc/fencegate/guard.yaml" => self.guard_file.clone(),
+                "KEY" => KEY.to_owned(),
+                "NODE" => self.node().await,
+                "REF" if of_other => reference(&["once", "list", "-c", &self.other_policy]).await,
+                "REF" => reference(&["guard", "show", "-c", &self.guard_file]).await,
+                "E" | "123456789" => (self.floor().await + 1).to_string(),
+                "UUID" | "0123456789abcdef" => self.guarded.ensemble.clone(),
+                _ => word.clone(),
+            });
+        }
+        // It would run until somebody stops it: it is read, and not run.
+        if told.when() == When::Starts {
+            typed.push("--help".to_owned());
+        }
+        typed
+    }
+
+    async fn floor(&self) -> u64 {
+        let told = json(&["era", "show", "-c", &self.policy]).await;
+        told["floor"].as_u64().expect("a number")
+    }
+
+    async fn node(&self) -> String {
+        let told = json(&["lock", "show", KEY, "-c", &self.policy]).await;
+        let line = told["line"].as_array().expect("a line");
+        let holder = line.iter().find(|one| one["holds"] == true).expect("somebody holds it");
+        holder["node"].as_str().expect("a name").to_owned()
+    }
+}
+
+/// The first that is unknown.
+async fn reference(list: &[&str]) -> String {
+    let told = json(list).await;
+    let operations = told["operations"].as_array().or(told.as_array());
+    let first = operations.and_then(|all| all.first());
+    let first = first.and_then(|first| first["reference"].as_str());
+    first.unwrap_or_else(|| panic!("nothing is unknown: {told}")).to_owned()
+}
+
+/// Nobody knows what came of it.
+async fn lost(site: &Site, gateway: &Gateway, path: &str, n: usize) {
+    site.origin.script(path, [Act::Reset]);
+    let ask = Ask::post(path).field("idempotency-key", &format!("op-{n}"));
+    assert_eq!(gateway.send(&ask).await.status, 502);
+}
+
+async fn json(arguments: &[&str]) -> Value {
+    let said = operator(&[arguments, &["--format", "json"]].concat()).await;
+    serde_json::from_str(&said).expect("JSON")
+}
+
+/// Some wait for something to pass: an operation may still be running, a gateway may still be registered.
+async fn succeeds(typed: &[String], told: &Told) {
+    let arguments: Vec<&str> = typed.iter().map(String::as_str).collect();
+    let done = async {
+        loop {
+            let said = command(&arguments).await.expect("started");
+            if said.status.success() {
+                return;
+            }
+            eprintln!("`{}`, typed as {arguments:?}: {said:?}", told.text);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    patiently(&format!("`{}` to work", told.text), done, || arguments.clone()).await;
+}
+
+#[tokio::test]
+async fn every_command_of_the_runbook_works_as_it_is_written() {
+    let mut commands: Vec<Told> =
+        told("deploy/RUNBOOK.md").iter().filter_map(|text| Told::of(text)).collect();
+    assert!(commands.len() > 12, "not all were found: {}", commands.len());
+    commands.sort_by_key(Told::when);
+    let mut night = Night::falls().await;
+    for told in commands {
+        if told.when() >= When::Ends
+            && let Some((asked, latch)) = night.held.take()
+        {
+            latch.let_go();
+            asked.result().await.ok();
+        }
+        let typed = night.typed(&told).await;
+        succeeds(&typed, &told).await;
+    }
+    assert!(night.gateway.exit().await.success(), "the runbook has told how to end it");
+}

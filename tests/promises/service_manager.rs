@@ -1,0 +1,90 @@
+//! Who starts the process as systemd does (`Type=notify`) is told when it can do its work, and not before.
+
+use std::{path::PathBuf, time::Duration};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    gateway::Launch,
+    guard::{self, FLOOR},
+    origin::Origin,
+    patience::{QUIET, patiently},
+    scratch,
+    site::Site,
+    zookeeper::OwnZooKeeper,
+};
+use tempfile::TempDir;
+use tokio::{net::UnixDatagram, task::spawn_blocking};
+
+/// Listens where systemd would.
+struct Manager {
+    socket: UnixDatagram,
+    home: TempDir,
+}
+
+impl Manager {
+    fn listens() -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let socket = UnixDatagram::bind(home.path().join("notify")).expect("a socket");
+        Self { socket, home }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.home.path().join("notify")
+    }
+
+    async fn hears(&self) -> String {
+        let mut told = [0; 64];
+        let length = patiently("a word of the process", self.socket.recv(&mut told), || "none").await;
+        String::from_utf8_lossy(&told[..length.expect("a datagram")]).into_owned()
+    }
+
+    async fn hears_nothing(&self) {
+        let heard = tokio::time::timeout(QUIET, self.hears()).await;
+        assert!(heard.is_err(), "{heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_has_started_when_it_can_grant_locks() {
+    let mut zookeeper = OwnZooKeeper::start();
+    let site = Site::at(zookeeper.server.address()).await;
+    let mut zookeeper = spawn_blocking(move || {
+        zookeeper.server.stop();
+        zookeeper
+    })
+    .await
+    .expect("no panic");
+    let manager = Manager::listens();
+    let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
+    manager.hears_nothing().await;
+    let _zookeeper = spawn_blocking(move || {
+        zookeeper.server.start_again().expect("ZooKeeper starts again");
+        zookeeper
+    })
+    .await
+    .expect("no panic");
+    assert_eq!(manager.hears().await, "READY=1");
+    assert_eq!(gateway.admin("/ready").await.status, 200);
+    gateway.signal(Signal::TERM);
+    assert_eq!(manager.hears().await, "STOPPING=1");
+    assert!(gateway.exit().await.success());
+}
+
+#[tokio::test]
+async fn a_guard_has_started_when_its_quarantine_is_over() {
+    let (manager, origin) = (Manager::listens(), Origin::start());
+    let launch = guard::Launch::before(origin.door("guard"))
+        .with("/upstream/response_timeout", "100ms")
+        .with("/send_within", "100ms")
+        .with("/max_execution", "2s");
+    let guard = launch.init(FLOOR).telling(&manager.path()).start().await;
+    let quarantined = guard.admin("/ready").await;
+    let said = String::from_utf8_lossy(&quarantined.body).into_owned();
+    assert!(quarantined.status == 503 && said.contains("the store is new"), "{said}");
+    manager.hears_nothing().await;
+    let ready = tokio::time::timeout(Duration::from_secs(10), manager.hears()).await;
+    assert_eq!(ready.as_deref(), Ok("READY=1"));
+    assert_eq!(guard.admin("/ready").await.status, 200);
+    guard.signal(Signal::TERM);
+    assert_eq!(manager.hears().await, "STOPPING=1");
+}

@@ -17,6 +17,7 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use super::*;
 use crate::{
     admin::metrics::Metrics,
+    buffered::Budget,
     edition::{Edition, Running},
     randomness::{Guid, SystemRandomness},
     stack::{Parts, decide},
@@ -70,6 +71,7 @@ fn desk(edition: &Arc<Edition>, all: &Arc<Metrics>, keeps: &Keeps) -> Desk {
         per_client: PerClient { shares: Default::default(), most: None },
         hop: HopName::new(Guid::new(&SystemRandomness)),
         plan,
+        budget: Budget::new(1 << 20, all.buffered().clone()),
         pass: None,
         running: Default::default(),
     };

@@ -116,7 +116,7 @@ impl SessionMetrics {
             ),
             pause: histogram(
                 "process_pause_seconds",
-                "Heartbeats sent late by more than half a tick, by how much.",
+                "How long the process stood still, where that was more than half a tick.",
                 SHORT,
             ),
             pauses: counters(

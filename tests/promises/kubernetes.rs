@@ -43,10 +43,7 @@ async fn every_folder_renders_and_fits_the_schemas_of_its_resources() {
         let file = home.path().join(format!("{folder}.yaml"));
         fs::write(&file, &text).expect("our own folder");
         run(&validate, &["--strict", &file.display().to_string()]).await;
-        assert!(
-            !text.contains("selector: {}") && !text.contains("podSelector: {}"),
-            "takes everybody's pods"
-        );
+        assert!(!text.contains("elector: {}"), "takes everybody's pods: {text}");
     }
     for policy in ["kustomize/base/policy.yaml", "kustomize/guard/policy.yaml"] {
         is_good(&shipped(policy)).await;

@@ -14,7 +14,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::key::listed;
 use hyper::{
     Request, StatusCode, Version,
     body::Incoming,
@@ -37,6 +36,8 @@ use crate::{
     peer::Peer,
     peers::announce_trailers,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
+    said::Brief,
+    shown,
     stage::{Arrived, Notes, Replayed},
     step::Serve,
     steps::{
@@ -302,11 +303,11 @@ impl Visit {
     fn log(&self, refusal: &Refusal) {
         info!(
             route = self.route().name(),
-            keys = self.notes.keys.get().map(|keys| tracing::field::display(listed(keys))),
+            keys = self.notes.keys.get().map(|keys| shown::keys(keys)),
             reason = refusal.reason.word(),
             outcome = refusal.outcome().word(),
             detail = %refusal.detail.escape_debug(),
-            waited = ?self.notes.waited.get(),
+            waited = self.notes.waited.get().map(|waited| tracing::field::display(Brief(waited))),
             "refused"
         );
     }

@@ -9,9 +9,12 @@
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
+// They panic where nobody reads any more; what a verb says goes through `cli::out`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod access;
 pub mod admin;
+pub mod again;
 pub mod body;
 pub mod buffered;
 pub mod check;
@@ -33,9 +36,11 @@ pub mod peers;
 pub mod pem;
 pub mod randomness;
 pub mod refusal;
+pub mod said;
 pub mod serve;
 pub mod session;
 pub mod share;
+pub mod shown;
 pub mod stack;
 pub mod stage;
 pub mod state;

@@ -156,6 +156,7 @@ reasons! {
     KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken";
     LockService = "lock-service", 503, NotDispatched, "the lock service is away";
     Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time";
+    NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet";
     RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state";
     Guard = "guard", 503, NotDispatched, "the guard is away or refused";
     GuardSplit = "guard-split", 503, NotDispatched, "the guards of the service do not share a store";

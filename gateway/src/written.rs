@@ -19,7 +19,7 @@ pub struct Written {
 /// Why a file has no text.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("read {name}: {source}")]
+    #[error("FG0530: read {name}: {source}")]
     Io { name: String, source: io::Error },
     /// The second one is what it says, as it is shown to the user.
     #[error("{1}")]
@@ -45,6 +45,11 @@ impl Written {
             Unreadable::NotText(Box::new(diagnostic), rendered)
         })?;
         Ok(Self { name, text })
+    }
+
+    /// As it was named.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// With the environment of this process.

@@ -40,7 +40,7 @@ pub enum Ambiguity {
     NotUtf8,
     #[error("has a semicolon, after which some servers cut the segment")]
     Parameter,
-    #[error("has a character that no path has")]
+    #[error("has a character that no path has: it has to be percent-encoded")]
     BadByte,
 }
 

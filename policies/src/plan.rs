@@ -186,6 +186,16 @@ pub struct ZooKeeper {
     pub safety_margin: Option<Duration>,
     /// Sessions that share the keys between them, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
     pub sessions: usize,
+    pub acl: Acl,
+}
+
+/// Whether it has to be told that everybody who reaches ZooKeeper may write there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Acl {
+    #[default]
+    Checked,
+    /// That is meant: something else keeps strangers away.
+    Open,
 }
 
 impl ZooKeeper {

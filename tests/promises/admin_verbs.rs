@@ -32,7 +32,7 @@ async fn locks_are_listed_shown_and_broken() {
     for verb in [&["locks"][..], &["top", "--once"]] {
         let (code, told, wrong) = said(&[verb, &["--admin", &admin]].concat()).await;
         assert_eq!((code, wrong.as_str()), (Some(0), ""), "{verb:?}");
-        for wanted in ["gw-1: 1 keys held", "account/7", "pay", "exclusive", &token.to_string()] {
+        for wanted in ["gw-1: 1 key held", "account/7", "pay", "exclusive", &token.to_string()] {
             assert!(told.contains(wanted), "{verb:?}: no `{wanted}` in\n{told}");
         }
     }
@@ -123,8 +123,8 @@ def read(until, seconds):
         if select.select([fd], [], [], 0.1)[0]:
             try: seen += os.read(fd, 65536)
             except OSError: break
-read(b"keys held", 15)
-assert b"keys held" in seen, seen
+read(b"0 keys held", 15)
+assert b"0 keys held" in seen, seen
 os.write(fd, b"q" if how == "q" else b"\x03")
 read(b"\x1b[?1049l", 15)
 assert b"\x1b[?1049l" in seen, "the other screen is left behind"

@@ -94,6 +94,11 @@ async fn a_sound_installation_is_shown_and_nothing_in_it_changes() {
     assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
     assert_eq!((&told.said["good"], &told.said["warnings"]), (&json!(true), &json!(1)));
     assert!(told.saw("zookeeper", "a session of 2s for the 2s asked for"), "{:#}", told.said);
+    // Who has a firewall in front of it says so once, and is not warned for ever.
+    let meant = policy.clone().with("/zookeeper/acl", "open");
+    assert_eq!(check(&meant, &["--strict"]).await.status.code(), Some(0));
+    let told_of = Told::of(&meant).await;
+    assert!(told_of.codes().is_empty() && told_of.saw("root", "everybody may write"), "{:#}", told_of.said);
     assert!(told.saw("root", "world:anyone (cdwa)") && told.saw("root", "era 0"), "{:#}", told.said);
     assert!(told.saw("members", "1 gateways, 0 of them"), "{:#}", told.said);
     assert!(told.saw("upstream ledger", "answers at 127.0.0.1:"), "{:#}", told.said);

@@ -19,13 +19,17 @@ async fn printed(arguments: &[&str]) -> String {
 
 #[tokio::test]
 async fn every_starter_file_is_good_and_has_comments() {
-    for starter in ["payments", "inventory", "multi-tenant", "guard"] {
+    for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard"] {
         let text = printed(&["init", starter]).await;
         assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let file = write_policy(home.path(), &text).display().to_string();
         let said = printed(&["check", &file]).await;
         assert_eq!(said, format!("{file}: good\n"));
+    }
+    let listed = printed(&["init"]).await;
+    for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard"] {
+        assert!(listed.lines().any(|line| line.trim_start().starts_with(&format!("{starter} "))), "{listed}");
     }
     let output = command(&["init", "banking"]).await.expect("started");
     assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -43,6 +43,7 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
     let stop = CancellationToken::new();
     for desk in desks {
         let settings = Settings {
+            complaints: Arc::default(),
             policy: plan.zookeeper.clone(),
             gateway: "gw".into(),
             member: Nameplate::of(&plan),

@@ -140,6 +140,7 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
             gateway: "gw".to_owned(),
             member: Nameplate::of(&plan),
             init: true,
+            complaints: Arc::default(),
             sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
             memory: Arc::<Memory>::default(),
             clock: Arc::new(Simulated(Instant::now())),

@@ -171,9 +171,6 @@ impl Server {
 
 /// Below the kernel's range for outgoing connections: who tries the port of a killed server must not be given that very
 /// port as its own.
-///
-/// # Panics
-/// If the kernel has no randomness.
 pub fn free_ports(count: usize) -> Vec<u16> {
     let mut held = Vec::new();
     while held.len() < count {

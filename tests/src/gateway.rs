@@ -123,6 +123,13 @@ impl Launch {
         self
     }
 
+    /// Logs what passes this filter.
+    #[must_use]
+    pub fn logging(mut self, filter: &str) -> Self {
+        self.names = vec!["env".to_owned(), format!("FENCEGATE_LOG={filter}")];
+        self
+    }
+
     /// Does not make `meta` where it is missing.
     #[must_use]
     pub fn without_init(mut self) -> Self {

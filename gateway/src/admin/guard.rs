@@ -179,7 +179,8 @@ impl Seen {
             token: entry.token,
             method: Some(entry.method),
             target: names.shows_targets().then_some(entry.target),
-            idempotency_key: entry.name,
+            // It may be the name of an order.
+            idempotency_key: entry.name.filter(|_| names.shows_targets()),
             admitted: Some(entry.admitted),
         };
         let mut open: Vec<Open> =

@@ -180,7 +180,7 @@ pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[Standing]
     }
 }
 
-fn plural(count: usize, what: &str) -> String {
+pub fn plural(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 

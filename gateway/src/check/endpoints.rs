@@ -20,14 +20,13 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    files,
-    findings::{Findings, told},
-};
+use super::{files, findings::Findings};
 use crate::{
+    again,
     guard::announce::{ANNOUNCEMENT, Announcement},
     listen::identity::not_after,
     network::{Network, Tcp},
+    said::causes,
     session::era::Meta,
     upstream::{pool::offered, speak::HTTP2, tls::Secured},
 };
@@ -56,7 +55,7 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
     let secured = match upstream.tls.as_ref().map(Secured::open).transpose() {
         Ok(secured) => secured,
         Err(bad) => {
-            files::unusable(findings, &[way, &["tls"]].concat(), &told(&bad));
+            files::unusable(findings, &[way, &["tls"]].concat(), &causes(&bad));
             return Vec::new();
         }
     };
@@ -159,7 +158,7 @@ async fn reach(
 }
 
 fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnostic {
-    let message = format!("TLS with {endpoint} of `{}` fails: {}", upstream.name, told(error));
+    let message = format!("TLS with {endpoint} of `{}` fails: {}", upstream.name, causes(error));
     let remedy =
         "write `tls: {ca_file: ...}` with who signed its certificate, or `server_name` as it stands in there";
     Diagnostic::new(Code::EndpointTls, message).remedy(remedy)
@@ -195,7 +194,7 @@ async fn announcement<S>(endpoint: &str, stream: S, http2: bool, scheme: &str) -
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let said = |error: hyper::Error| told(&error);
+    let said = |error: hyper::Error| causes(&error);
     let question = Request::get(if http2 {
         format!("{scheme}://{endpoint}{ANNOUNCEMENT}")
     } else {
@@ -252,7 +251,8 @@ pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[Met], insta
                 "the guard at {address} compares tokens of installation {}, and ZooKeeper has {}",
                 announcement.ensemble, meta.uuid
             );
-            let remedy = "make its store for this installation: `fencegate era show` prints how";
+            let show = again::command(again::Of::Gateway, "era show");
+            let remedy = &format!("make its store for this installation: `{show}` prints how");
             findings.wrong(&way, Code::NoGuard, message, remedy);
         }
         if announcement.observes {

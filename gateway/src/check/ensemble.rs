@@ -4,15 +4,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
-    plan::{Gateway, ZooKeeper},
+    plan::{Acl, Gateway, ZooKeeper},
 };
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::findings::{Findings, told};
+use super::findings::Findings;
 use crate::{
+    again::{self, Of},
+    said::{Brief, causes},
     session::{
-        era::{self, Meta},
+        era::{self, Meta, Unreadable},
         link::{Connect, Fault, Link},
         nameplate::{Member, gateway_of},
         paths::Paths,
@@ -67,13 +69,17 @@ fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: D
     findings.saw(
         "zookeeper",
         format!(
-            "{servers} grants a session of {granted:?} for the {asked:?} asked for; in its last {margin:?} nothing is sent"
+            "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
+            Brief(granted),
+            Brief(asked),
+            Brief(margin)
         ),
     );
     if granted == asked {
         return;
     }
-    let message = format!("ZooKeeper grants a session of {granted:?}, not the {asked:?} asked for");
+    let message =
+        format!("ZooKeeper grants a session of {}, not the {} asked for", Brief(granted), Brief(asked));
     let least = ZooKeeper::least_margin(granted, zookeeper.tick);
     let short = margin < least || margin + ZooKeeper::heartbeat(granted) * 2 > granted;
     let mut diagnostic = Diagnostic::new(Code::SessionNegotiated, message);
@@ -131,25 +137,34 @@ async fn ask(
             Err(fault) => findings.saw("root", format!("who may write {node} cannot be told: {fault}")),
         }
     }
-    if !open.is_empty() {
+    if !open.is_empty() && gateway.zookeeper.acl == Acl::Open {
+        findings
+            .saw("root", format!("everybody may write {}, which `acl: open` says is meant", open.join(", ")));
+    } else if !open.is_empty() {
         let message =
             format!("whoever reaches ZooKeeper may write {}, and take every lock away", open.join(", "));
-        let remedy = "let only the gateways' hosts in: `setAcl -R <root> ip:10.0.0.0/8:cdrwa`, and keep its port from others";
+        let remedy = "let only the gateways' hosts in: `setAcl -R <root> ip:10.0.0.0/8:cdrwa`; or, where a firewall does that, write `acl: open`";
         findings.wrong(&["zookeeper", "root"], Code::RootOpen, message, remedy);
     }
     let meta = match era::read(link, &paths).await {
         Ok(era) => era.meta,
         Err(unreadable) => {
-            let remedy =
-                "make it once: `fencegate era init -c <policy>`, or start one gateway with `run --init`";
-            findings.wrong(&["zookeeper", "root"], Code::NoInstallation, told(&unreadable), remedy);
+            let init = again::command(Of::Gateway, "era init");
+            let (said, remedy) = match &unreadable {
+                Unreadable::Missing { path } => {
+                    (format!("{path} does not exist"), format!("make it once: `{init}`"))
+                }
+                other => (causes(other), "see whether `root` and `servers` are the right ones".to_owned()),
+            };
+            findings.wrong(&["zookeeper", "root"], Code::NoInstallation, said, &remedy);
             return None;
         }
     };
     findings.saw("root", format!("{root} has installation {}, era {}", meta.uuid, meta.era));
     if let Err(went_back) = memory.fits(&meta) {
-        let remedy = "follow *Restoring ZooKeeper* in the runbook: `fencegate era bump -c <policy>` makes larger tokens";
-        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, told(&went_back), remedy);
+        let bump = again::command(Of::Gateway, "era bump");
+        let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
+        findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, causes(&went_back), &remedy);
     }
     let members = match members(link, &paths).await {
         Ok(members) => {

@@ -11,11 +11,12 @@ use fencegate_policies::{
 };
 use rustix::fs::{Access, access};
 
-use super::findings::{Findings, told};
+use super::findings::Findings;
 use crate::{
     admin::bearer::Bearer,
     buffered::{Allowance, allowance},
     listen::certificates::examine,
+    said::causes,
     state::{self, Record},
 };
 
@@ -28,7 +29,7 @@ pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls
     match examine(tls) {
         Err(bad) => {
             let remedy = "put a certificate with its chain and its own key there, in PEM; the process does not start without";
-            findings.wrong(way, Code::ListenerTls, told(&bad), remedy);
+            findings.wrong(way, Code::ListenerTls, causes(&bad), remedy);
         }
         Ok(examined) => {
             for (number, (path, until)) in examined.iter().enumerate() {
@@ -58,7 +59,7 @@ pub(super) fn admin(findings: &Findings, admin: &Admin) {
     if let Some(file) = &admin.bearer
         && let Err(bad) = Bearer::open(file)
     {
-        unusable(findings, &["admin", "auth", "bearer_file"], &told(&bad));
+        unusable(findings, &["admin", "auth", "bearer_file"], &causes(&bad));
     }
 }
 
@@ -110,7 +111,7 @@ pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Record> {
         Err(why) => {
             let remedy =
                 "put a copy back, or move the file away and begin the next era: `fencegate explain FG0519`";
-            findings.wrong(&["state_dir"], Code::StateUnusable, told(&why), remedy);
+            findings.wrong(&["state_dir"], Code::StateUnusable, causes(&why), remedy);
         }
     }
     Vec::new()

@@ -54,18 +54,3 @@ impl Findings {
         (facts, diagnostics)
     }
 }
-
-/// An error with its causes, on one line.
-pub(super) fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Some libraries repeat their cause.
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text.push_str(&format!(": {said}"));
-        }
-        cause = error.source();
-    }
-    text
-}

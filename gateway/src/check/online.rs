@@ -14,10 +14,11 @@ use tokio::task::LocalSet;
 
 use super::{
     endpoints, ensemble, files,
-    findings::{Fact, Findings, told},
+    findings::{Fact, Findings},
     peers, services,
 };
 use crate::{
+    said::causes,
     state::Memory,
     ticket::{Pace, Ticketing, Verifier},
 };
@@ -38,7 +39,7 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     if let Some(key) = &gateway.tickets
         && let Err(bad) = Ticketing::new(key, gateway, &Default::default())
     {
-        files::unusable(&findings, &["tickets"], &told(&bad));
+        files::unusable(&findings, &["tickets"], &causes(&bad));
     }
     let before = gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::state(&findings, folder));
     let memory = Memory::recalling(before);
@@ -89,7 +90,7 @@ fn folder(file: &Path) -> &Path {
 async fn keys(findings: &Findings, from: Option<&Verification>) {
     let opened = |path: &PathBuf, verifier: Result<Verifier, crate::ticket::BadFile>| match verifier {
         Ok(_) => findings.saw("tickets", format!("verified with {}", path.display())),
-        Err(bad) => files::unusable(findings, &["tickets"], &told(&bad)),
+        Err(bad) => files::unusable(findings, &["tickets"], &causes(&bad)),
     };
     match from {
         None => {}
@@ -97,8 +98,8 @@ async fn keys(findings: &Findings, from: Option<&Verification>) {
         Some(Verification::Secret(path)) => opened(path, Verifier::from_secret_file(path)),
         Some(Verification::Jwks(url)) => {
             let fetched = match Verifier::from_jwks_url(url, Pace::default()) {
-                Ok(verifier) => verifier.fetch().await.map_err(|error| told(&error)),
-                Err(bad) => Err(told(&bad)),
+                Ok(verifier) => verifier.fetch().await.map_err(|error| causes(&error)),
+                Err(bad) => Err(causes(&bad)),
             };
             match fetched {
                 Ok(()) => findings.saw("tickets", format!("verified with {url}")),

@@ -24,14 +24,12 @@ use rustls::{
 };
 use tokio::{io::AsyncReadExt, time::timeout};
 
-use super::{
-    files,
-    findings::{Findings, told},
-};
+use super::{files, findings::Findings};
 use crate::{
     listen::certificates::examine,
     network::{Network, Tcp},
     pem,
+    said::causes,
     serve::process::host_name,
     session::nameplate::Member,
     upstream::tls::Secured,
@@ -55,7 +53,7 @@ pub(super) async fn own(findings: &Findings, peer: &Peer) {
     let why = match timeout(LONGEST, Tcp.resolve(&peer.advertise)).await {
         Ok(Ok(addresses)) if !addresses.is_empty() => return,
         Ok(Ok(_)) => "its name has no address".to_owned(),
-        Ok(Err(error)) => told(&error),
+        Ok(Err(error)) => causes(&error),
         Err(_) => "no answer in time".to_owned(),
     };
     let message =
@@ -75,7 +73,7 @@ fn files(findings: &Findings, peer: &Peer, tls: &PeerTls) {
         Ok(examined) => examined,
         Err(bad) => {
             let remedy = "put a certificate with its chain, its own key and the certificate of who signed it there, in PEM; the process does not start without";
-            return findings.wrong(&way, Code::ListenerTls, told(&bad), remedy);
+            return findings.wrong(&way, Code::ListenerTls, causes(&bad), remedy);
         }
     };
     for (path, until) in &examined {
@@ -92,17 +90,17 @@ fn files(findings: &Findings, peer: &Peer, tls: &PeerTls) {
 
 /// As another gateway with the same `ca_file` would look at us, whoever of the two connects.
 fn believed(peer: &Peer, tls: &PeerTls) -> Result<(), String> {
-    let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| told(&bad))?;
-    let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| told(&bad))?);
+    let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| causes(&bad))?;
+    let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| causes(&bad))?);
     let (first, rest) = chain.split_first().ok_or("there is none")?;
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let host = CanonicalHost::parse(&peer.advertise).map_err(|bad| told(&bad))?;
+    let host = CanonicalHost::parse(&peer.advertise).map_err(|bad| causes(&bad))?;
     let bare = host.ip().map_or_else(|| host.name().to_owned(), |ip| ip.to_string());
-    let name = ServerName::try_from(bare).map_err(|bad| told(&bad))?;
+    let name = ServerName::try_from(bare).map_err(|bad| causes(&bad))?;
     let server = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
-    let server = server.map_err(|bad| told(&bad))?;
+    let server = server.map_err(|bad| causes(&bad))?;
     let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-    let client = client.map_err(|bad| told(&bad))?;
+    let client = client.map_err(|bad| causes(&bad))?;
     let now = UnixTime::now();
     let judged = server
         .verify_server_cert(first, rest, &name, &[], now)
@@ -113,7 +111,7 @@ fn believed(peer: &Peer, tls: &PeerTls) -> Result<(), String> {
         Err(rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         )) => Ok(()),
-        judged => judged.map_err(|bad| told(&bad)),
+        judged => judged.map_err(|bad| causes(&bad)),
     }
 }
 
@@ -166,12 +164,12 @@ async fn visit(advertised: &str, secured: Option<&Secured>) -> Result<SocketAddr
     let left = || until.saturating_duration_since(Instant::now());
     let late = |_| "no answer in time".to_owned();
     let addresses = timeout(left(), Tcp.resolve(advertised)).await.map_err(late)?;
-    let addresses = addresses.map_err(|error| told(&error))?;
+    let addresses = addresses.map_err(|error| causes(&error))?;
     let mut last = "its name has no address".to_owned();
     for address in addresses {
         match timeout(left(), knock(advertised, address, secured)).await.map_err(late)? {
             Ok(()) => return Ok(address),
-            Err(error) => last = told(&error),
+            Err(error) => last = causes(&error),
         }
     }
     Err(last)

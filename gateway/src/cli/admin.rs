@@ -1,9 +1,10 @@
 //! Asks the admin listener of a running gateway or guard, for the verbs that do.
 
 use std::{
+    ffi::OsString,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
@@ -14,9 +15,15 @@ use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::policy;
+use super::{
+    config::{self, Meant},
+    policy,
+};
+pub(super) use crate::again::Of;
 use crate::{
+    again,
     client::{Answer, Client, Unanswered},
+    said,
     ticket::{BadFile, secret},
     upstream::tls::{BadTls, Secured},
 };
@@ -24,10 +31,13 @@ use crate::{
 /// Which process is meant, and what is shown to it.
 #[derive(Debug, Args)]
 pub(super) struct Place {
-    /// The file that the process was started with: address, token and TLS of its admin listener are taken from there.
-    #[arg(short = 'c', long = "config", value_name = "POLICY", required_unless_present = "admin")]
+    /// The file that the process was started with: it says where its admin listener is, and what that asks for.
+    ///
+    /// The process is found by --admin or -c; else by $FENCEGATE_ADMIN; else by $FENCEGATE_CONFIG; else by
+    /// /etc/fencegate/policy.yaml (of a guard: guard.yaml); else at 127.0.0.1:9901 (of a guard: 9902).
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// The admin listener: `host:port`, `http://host:port` or `https://host:port`.
+    /// Its admin listener: `host:port`, `http://host:port` or `https://host:port`.
     #[arg(long, value_name = "URL", conflicts_with = "policy")]
     admin: Option<String>,
     /// The file of the token that it asks for; that of the policy unless given.
@@ -39,15 +49,9 @@ pub(super) struct Place {
     /// A certificate to show where one is asked for.
     #[arg(long, value_name = "FILE", requires = "key_file")]
     certificate_file: Option<PathBuf>,
+    /// The private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "certificate_file")]
     key_file: Option<PathBuf>,
-}
-
-/// Whose file it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    Gateway,
-    Guard,
 }
 
 /// Where to ask, and how.
@@ -55,6 +59,8 @@ pub(super) enum Of {
 pub(super) struct Found {
     /// Host and port.
     pub(super) admin: String,
+    /// Nobody has named it, so it may not be the one that is meant.
+    guessed: bool,
     token: Option<PathBuf>,
     tls: Option<plan::Tls>,
 }
@@ -68,10 +74,12 @@ pub(super) enum Trouble {
         "FG0601: find the admin listener at {admin}; `--admin` takes `host:port` or a URL without a path"
     )]
     NoHost { admin: String, source: io::Error },
-    #[error(
-        "FG0601: ask the admin listener at {admin}; is the process running, and is that its admin address?"
-    )]
-    Unanswered { admin: String, source: Unanswered },
+    #[error("FG0601: no answer from the admin listener at {admin}: {}; {}", said::causes(.why), if *.guessed {
+        "that is where it is unless somebody says otherwise, as `--admin URL` and `-c FILE` do"
+    } else {
+        "is the process running, and is that its admin address?"
+    })]
+    Unanswered { admin: String, guessed: bool, why: Unanswered },
     #[error("read the token for {admin}")]
     Token { admin: String, source: BadFile },
     #[error(
@@ -82,8 +90,9 @@ pub(super) enum Trouble {
     Tls { admin: String, source: BadTls },
     #[error("{said}")]
     NotFound { said: String },
-    #[error("{admin} answers {status}: {said}")]
-    Refused { admin: String, status: StatusCode, said: String },
+    /// `reason`: the word for it that programs read.
+    #[error("{said}")]
+    Refused { reason: String, said: String },
     #[error("FG0601: {admin} is not the admin address of {what}")]
     Another { admin: String, what: &'static str },
 }
@@ -93,23 +102,46 @@ impl Place {
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
         let tls = plan::Tls { ca_file: self.ca_file.clone(), server_name: None, client };
-        if let Some(url) = &self.admin {
-            let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-            let secured = scheme.eq_ignore_ascii_case("https");
-            let admin = rest.trim_end_matches('/').to_owned();
-            return Ok(Found { admin, token: self.token_file.clone(), tls: secured.then_some(tls) });
-        }
-        let file = self.policy.as_ref().expect("clap asks for one of the two");
+        again::told(of, self.said());
+        let (url, guessed) = match config::process(self.admin.as_deref(), self.policy.as_deref(), of) {
+            Meant::File(file) => return self.of_file(&file, of, tls),
+            Meant::Admin(url) => (url, false),
+            Meant::Usual(url) => (url.to_owned(), true),
+        };
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
+        let secured = scheme.eq_ignore_ascii_case("https");
+        let admin = rest.trim_end_matches('/').to_owned();
+        Ok(Found { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
+    }
+
+    fn of_file(&self, file: &Path, of: Of, tls: plan::Tls) -> Result<Found, ExitCode> {
         let admin = match of {
-            Of::Gateway => policy::read(file)?.serving.admin,
-            Of::Guard => policy::read_guard(file)?.serving.admin,
+            Of::Gateway => policy::read_quietly(file)?.serving.admin,
+            Of::Guard => policy::read_guard_quietly(file)?.serving.admin,
         };
         Ok(Found {
             admin: reachable(admin.address).to_string(),
+            guessed: false,
             token: self.token_file.clone().or(admin.bearer),
             // It is asked for here by its address, which stands in no certificate.
             tls: admin.tls.map(|_| plan::Tls { server_name: Some("localhost".into()), ..tls }),
         })
+    }
+}
+
+impl Place {
+    /// What was said on the command line, to be said again in commands that are printed.
+    fn said(&self) -> Vec<OsString> {
+        let files = [
+            ("-c", &self.policy),
+            ("--token-file", &self.token_file),
+            ("--ca-file", &self.ca_file),
+            ("--certificate-file", &self.certificate_file),
+            ("--key-file", &self.key_file),
+        ];
+        let admin = self.admin.iter().flat_map(|admin| ["--admin".into(), admin.into()]);
+        let files = files.into_iter().filter_map(|(name, file)| Some([name.into(), file.clone()?.into()]));
+        admin.chain(files.flatten()).collect()
     }
 }
 
@@ -126,6 +158,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 /// One connection to an admin listener.
 pub(super) struct Asker {
     admin: String,
+    guessed: bool,
     client: Client,
     what: &'static str,
 }
@@ -153,7 +186,7 @@ impl Asker {
             Of::Gateway => "a gateway",
             Of::Guard => "a guard",
         };
-        Ok(Self { admin: found.admin.clone(), client, what })
+        Ok(Self { admin: found.admin.clone(), guessed: found.guessed, client, what })
     }
 
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
@@ -184,7 +217,7 @@ impl Asker {
     }
 
     fn unanswered(&self, source: Unanswered) -> Trouble {
-        Trouble::Unanswered { admin: self.admin.clone(), source }
+        Trouble::Unanswered { admin: self.admin.clone(), guessed: self.guessed, why: source }
     }
 
     fn refused(&self, answer: &Answer) -> Trouble {
@@ -195,7 +228,10 @@ impl Asker {
                 Trouble::NotLetIn { admin, said }
             }
             StatusCode::NOT_FOUND => Trouble::NotFound { said },
-            status => Trouble::Refused { admin, status, said },
+            _ => Trouble::Refused {
+                reason: answer.body["reason"].as_str().unwrap_or_default().to_owned(),
+                said,
+            },
         }
     }
 

@@ -1,21 +1,35 @@
 //! `fencegate check`: what is wrong with a file, for people or for programs.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
-use fencegate_policies::diagnose::{Diagnostic, Severity};
+use fencegate_policies::{
+    diagnose::{Diagnostic, Severity},
+    file::{self, Kind},
+};
 
-use super::{CONFIGURATION, RUNTIME, log::Format, print, told};
+use super::{
+    CONFIGURATION, config,
+    log::Format,
+    out::{complain, failed, say},
+    policy,
+};
 use crate::{
+    again::{self, Of},
     check::{self, Checked, Reach, Report},
     written::{Unreadable, Written},
 };
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    #[arg(value_name = "POLICY", required_unless_present = "config")]
+    /// The policy of a gateway or the file of a guard; unless given, as for -c.
+    #[arg(value_name = "FILE")]
     policy: Option<PathBuf>,
-    #[arg(short = 'c', long = "config", value_name = "POLICY", conflicts_with = "policy")]
+    /// The same, as other verbs take it; unless given, $FENCEGATE_CONFIG, else /etc/fencegate/policy.yaml.
+    #[arg(short = 'c', long = "config", value_name = "FILE", conflicts_with = "policy")]
     config: Option<PathBuf>,
     /// Look also at what the file leads to: ZooKeeper, endpoints, guards, certificates, keys. Changes nothing.
     #[arg(long)]
@@ -23,60 +37,61 @@ pub(super) struct Arguments {
     /// Warnings count as errors.
     #[arg(long)]
     strict: bool,
+    /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
-    let path = arguments.policy.as_ref().or(arguments.config.as_ref()).expect("one of the two is required");
+    let named = arguments.policy.as_deref().or(arguments.config.as_deref());
+    let path = config::named(named, Of::Gateway)?;
     let name = path.display().to_string();
-    let file = match Written::open(path) {
+    let file = match Written::open(&path) {
         Ok(file) => file,
         Err(unreadable) => return Err(unread(arguments, &name, &unreadable)),
     };
+    if let Some(named) = named {
+        let of = match file::kind(&file.text) {
+            Kind::Gateway => Of::Gateway,
+            Kind::Guard => Of::Guard,
+        };
+        again::told(of, [Path::new("-c"), named]);
+    }
     let reach = if arguments.online { Reach::Online } else { Reach::File };
-    let checked = check::check(&file, reach).map_err(|error| told(&error))?;
+    let checked = check::check(&file, reach).map_err(|error| failed(&error))?;
     match arguments.format {
         Format::Json => json(&Report::of(&name, &checked))?,
-        Format::Text => text(&name, &file, &checked, arguments.strict),
+        Format::Text => text(&name, &file, &checked, arguments.strict)?,
     }
     verdict(&checked.diagnostics, arguments.strict)
 }
 
 fn unread(arguments: &Arguments, name: &str, unreadable: &Unreadable) -> ExitCode {
     match unreadable {
-        Unreadable::Io { .. } => {
-            eprintln!("error: {unreadable}");
-            ExitCode::from(RUNTIME)
-        }
         Unreadable::NotText(diagnostic, _) if arguments.format == Format::Json => {
             let said = [(**diagnostic).clone()];
             json(&Report::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(CONFIGURATION))
         }
-        Unreadable::NotText(..) => {
-            eprintln!("{unreadable}");
-            ExitCode::from(CONFIGURATION)
-        }
+        _ => policy::unread(unreadable),
     }
 }
 
 fn json(report: &Report) -> Result<(), ExitCode> {
     let text = serde_json::to_string_pretty(report).expect("plain fields serialise");
-    print::print(format!("{text}\n").as_bytes())
+    say(text)
 }
 
-fn text(name: &str, file: &Written, checked: &Checked, strict: bool) {
+fn text(name: &str, file: &Written, checked: &Checked, strict: bool) -> Result<(), ExitCode> {
     for diagnostic in &checked.diagnostics {
-        eprintln!("{}", file.shown(diagnostic));
+        complain(file.shown(diagnostic));
     }
     let facts = checked.online.iter().flatten();
     let width = facts.clone().map(|fact| fact.about.chars().count()).max().unwrap_or_default();
-    for fact in facts {
-        println!("{:width$}  {}", fact.about, fact.says);
-    }
+    let mut said: String = facts.map(|fact| format!("{:width$}  {}\n", fact.about, fact.says)).collect();
     if verdict(&checked.diagnostics, strict).is_ok() {
-        println!("{name}: good");
+        said.push_str(&format!("{name}: good\n"));
     }
+    if said.is_empty() { Ok(()) } else { say(said) }
 }
 
 fn verdict(diagnostics: &[Diagnostic], strict: bool) -> Result<(), ExitCode> {

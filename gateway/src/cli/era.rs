@@ -1,6 +1,6 @@
 //! `fencegate era`: the identity of an installation, straight from ZooKeeper.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Subcommand;
 use fencegate_policies::plan;
@@ -8,10 +8,12 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 use super::{
+    config::Config,
     ensemble::{self, Away},
     log::Format,
 };
 use crate::{
+    again::{self, Of},
     guard::register::LARGEST_JUMP,
     randomness::{Guid, SystemRandomness},
     session::{
@@ -26,8 +28,8 @@ use crate::{
 pub(super) enum Era {
     /// Make the installation's nodes, once. Safe to repeat.
     Init {
-        #[arg(short = 'c', long = "config", value_name = "POLICY")]
-        policy: PathBuf,
+        #[command(flatten)]
+        config: Config,
         /// In the place of one that was wiped: every token is larger than this epoch (`Fencing-Number`).
         #[arg(long, value_name = "E")]
         at_least: Option<u64>,
@@ -37,15 +39,16 @@ pub(super) enum Era {
     },
     /// Print the installation, its era, and what a new guard has to be started with.
     Show {
-        #[arg(short = 'c', long = "config", value_name = "POLICY")]
-        policy: PathBuf,
+        #[command(flatten)]
+        config: Config,
+        /// How it is printed; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
     /// Begin the next era: every token from then on is larger than all before. No gateway may be registered.
     Bump {
-        #[arg(short = 'c', long = "config", value_name = "POLICY")]
-        policy: PathBuf,
+        #[command(flatten)]
+        config: Config,
         /// An epoch (`Fencing-Number`) that was seen, by a guard, a service, or the log line FG0503 of a gateway.
         #[arg(long, value_name = "E")]
         at_least: Option<u64>,
@@ -55,6 +58,7 @@ pub(super) enum Era {
         /// Also with an epoch far above all that are known here, and where guards without tickets need new stores.
         #[arg(long)]
         force: bool,
+        /// How it is printed; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
@@ -75,10 +79,14 @@ pub(super) enum Trouble {
         "{0}\nTo go on without it: `--at-least E`, not below any token that guards and services have seen"
     )]
     State(Unusable),
-    #[error("{path} is there already: nothing was changed; for larger tokens: `fencegate era bump`")]
+    #[error(
+        "{path} is there already: nothing was changed; for larger tokens: `{}`",
+        again::command(Of::Gateway, "era bump")
+    )]
     Found { path: String },
     #[error(
-        "`{0}` is not the name of an installation: 32 hex digits, as `fencegate era show` or a guard prints it"
+        "`{0}` is not the name of an installation: 32 hex digits, as `{show}` or a guard prints it",
+        show = again::command(Of::Gateway, "era show")
     )]
     NotAName(String),
     #[error("{0}")]
@@ -129,10 +137,9 @@ struct Bumped {
 }
 
 impl Era {
-    pub(super) fn policy(&self) -> &Path {
-        match self {
-            Self::Init { policy, .. } | Self::Show { policy, .. } | Self::Bump { policy, .. } => policy,
-        }
+    pub(super) fn config(&self) -> &Config {
+        let (Self::Init { config, .. } | Self::Show { config, .. } | Self::Bump { config, .. }) = self;
+        config
     }
 }
 
@@ -301,8 +308,8 @@ impl Shown {
         if self.went_back || self.suspect.is_some() {
             return text
                 + &format!(
-                    "\nTo make larger tokens, once no gateway is registered:\n  \
-                     fencegate era bump -c <policy> --at-least {floor}"
+                    "\nTo make larger tokens, once no gateway is registered:\n  {}",
+                    again::command(Of::Gateway, &format!("era bump --at-least {floor}"))
                 );
         }
         text + &format!(

@@ -1,22 +1,31 @@
 //! `fencegate explain`: what would become of a request, or what a code means.
 
-use std::{fs, io, path::PathBuf, process::ExitCode};
+use std::{fs, io, process::ExitCode};
 
 use bytes::Bytes;
 use clap::Args;
 use fencegate_policies::diagnose::Code;
 
-use super::{USAGE, log::Format, policy, told};
-use crate::explain::{self, Ask, BadAsk, Explained};
+use super::{
+    USAGE,
+    config::{self, Config},
+    log::Format,
+    out::failed,
+    policy,
+};
+use crate::{
+    again::Of,
+    explain::{self, Ask, BadAsk, Explained},
+};
 
 #[derive(Debug, Args)]
 pub(super) struct Explain {
-    /// A request, such as 'POST /v1/orders/42/capture', or a code, such as FG0203.
-    #[arg(value_name = "REQUEST|CODE")]
-    about: String,
-    /// The policy that decides; not needed for a code.
-    #[arg(short = 'c', long = "config", value_name = "POLICY")]
-    policy: Option<PathBuf>,
+    /// A request, such as POST /v1/orders/42/capture, or a code, such as FG0203.
+    #[arg(value_name = "REQUEST|CODE", required = true, num_args = 1..=2)]
+    about: Vec<String>,
+    /// The policy that decides. For a code none is needed.
+    #[command(flatten)]
+    config: Config,
     /// A header field of the request; may be given several times.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     fields: Vec<String>,
@@ -26,6 +35,7 @@ pub(super) struct Explain {
     /// Whom the client believes to talk to; the address of the listener unless given.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
+    /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -33,8 +43,6 @@ pub(super) struct Explain {
 /// Why nothing could be explained.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
-    #[error("`{0}` is no code; a request needs its policy: add `-c policy.yaml`")]
-    NoPolicy(String),
     #[error(transparent)]
     Ask(#[from] BadAsk),
     #[error("read the body")]
@@ -45,22 +53,20 @@ enum Trouble {
 
 /// What is to be printed.
 pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
-    if let Some(code) = Code::parse(&explain.about) {
+    let about = explain.about.join(" ");
+    if let Some(code) = Code::parse(&about) {
         return Ok(story(code));
     }
     let usage = |trouble: Trouble| {
-        told(&trouble);
+        failed(&trouble);
         ExitCode::from(USAGE)
     };
-    let Some(policy) = &explain.policy else {
-        return Err(usage(Trouble::NoPolicy(explain.about.clone())));
-    };
-    let gateway = policy::read(policy)?;
+    let gateway = policy::read(&config::file(explain.config.config.as_deref(), Of::Gateway)?)?;
     let default = explain::default_host(gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
-    let body = body(explain.body.as_deref()).map_err(|trouble| told(&trouble))?;
-    let ask = Ask::new(&explain.about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
-    let explained = explain::explain(&gateway, &ask).map_err(|error| told(&Trouble::Runtime(error)))?;
+    let body = body(explain.body.as_deref()).map_err(|trouble| failed(&trouble))?;
+    let ask = Ask::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
+    let explained = explain::explain(&gateway, &ask).map_err(|error| failed(&Trouble::Runtime(error)))?;
     Ok(written(&explained, explain.format))
 }
 

@@ -10,16 +10,17 @@ use serde::Serialize;
 
 use super::{
     admin::{Of, Place},
-    cores, failed,
+    config, cores, ended,
     log::Format,
-    policy, told,
+    policy, said,
 };
 use crate::serve::guard;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Arguments {
-    #[arg(short = 'c', long = "config", value_name = "GUARD", required = true)]
+    /// The guard's file; unless given, that of $FENCEGATE_CONFIG, else /etc/fencegate/guard.yaml.
+    #[arg(short = 'c', long = "config", value_name = "GUARD")]
     policy: Option<PathBuf>,
     /// Make the store. `fencegate era show` prints what to give.
     #[arg(long, requires_all = ["floor", "ensemble"])]
@@ -40,7 +41,7 @@ pub(super) struct Arguments {
 /// What a running guard is asked, or told.
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// What nobody knows the outcome of; or what is known of one operation or key.
+    /// List requests whose outcome is unknown; or tell what is known of one operation or key.
     Show {
         /// The reference of an operation, the token of an execution, or a key. All that is unknown unless given.
         #[arg(value_name = "REF|KEY")]
@@ -50,6 +51,7 @@ enum Verb {
     },
     /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
     Resolve {
+        /// The reference of the operation, or the token of the execution, as `show` prints it.
         #[arg(value_name = "REF")]
         reference: String,
         /// What came of it. Only the upstream's own records tell.
@@ -60,6 +62,7 @@ enum Verb {
     },
     /// Forget a finished operation with its kept answer. A repeat of it will run again.
     Forget {
+        /// The reference of the operation.
         #[arg(value_name = "REF")]
         reference: String,
         #[command(flatten)]
@@ -72,6 +75,7 @@ enum Verb {
 struct Running {
     #[command(flatten)]
     place: Place,
+    /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -89,13 +93,13 @@ pub(super) enum Outcome {
 pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
     let Arguments { policy, floor, ensemble, workers, verb, .. } = arguments;
     let Some(verb) = verb else {
-        let plan = policy::read_guard(&policy.expect("required without a verb"))?;
+        let plan = policy::read_guard(&config::served(policy.as_deref(), Of::Guard)?)?;
         let workers = workers.unwrap_or_else(cores);
         let init = floor.zip(ensemble).map(|(floor, ensemble)| guard::Init { floor, ensemble });
-        return guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| failed(&trouble));
+        return guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| ended(&trouble));
     };
     let found = verb.guard().place.found(Of::Guard)?;
-    ask::run(&verb, &found).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
+    said(ask::run(&verb, &found))
 }
 
 impl Verb {

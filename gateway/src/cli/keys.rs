@@ -16,6 +16,7 @@ use crate::{
 pub(super) enum Keys {
     /// Make a private key in a new file that only you can read, and print its name (`kid`).
     New {
+        /// Where it is written. A file that is there is left as it is.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// A secret that gateway and guard share, instead of an Ed25519 key. Whoever checks with it can also sign.
@@ -24,6 +25,7 @@ pub(super) enum Keys {
     },
     /// Print the public halves of private keys as a JSON Web Key Set, for guards. Give both files while you rotate.
     Public {
+        /// The files of private keys.
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },

@@ -9,10 +9,14 @@ use super::{
     RUNTIME, USAGE,
     admin::{Of, Place, Trouble, ask},
     log::Format,
+    out::{complain, failed, say},
+    said,
     table::Table,
-    told,
 };
-use crate::admin::told::{Lock, Locks, One, encoded};
+use crate::{
+    admin::told::{Lock, Locks, One, encoded, plural},
+    again::{self, quoted},
+};
 
 #[derive(Debug, Args)]
 pub(super) struct Listing {
@@ -27,6 +31,7 @@ pub(super) struct Listing {
     after: Option<String>,
     #[command(flatten)]
     place: Place,
+    /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -35,18 +40,25 @@ pub(super) struct Listing {
 pub(super) enum Verb {
     /// One key: who holds it, who stands in line for it in ZooKeeper, and why it is waited for.
     Show {
+        /// The key, as `fencegate locks` prints it.
         #[arg(value_name = "KEY")]
         key: String,
         #[command(flatten)]
         place: Place,
+        /// How it is printed; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Remove the lock node of whoever holds a key. Its holder learns of it by a watch; until then both may write.
+    /// Take a key from its holder, by removing its lock node: for a holder that hangs and does not give it back.
+    ///
+    /// A holder that works is told within moments. Until then both may write: a guard, or a service that compares
+    /// tokens, refuses the old one; with `fencing: none` nobody does. A holder that is gone needs no break: its key is
+    /// free when its session ends.
     Break {
+        /// The key, as `fencegate locks` prints it.
         #[arg(value_name = "KEY")]
         key: String,
-        /// This is meant.
+        /// Do it. Without it nothing is done: it gives the key of a holder that may be at work to the next one.
         #[arg(long)]
         yes: bool,
         /// The node that is meant, as `lock show` names it; whoever holds now unless given.
@@ -57,6 +69,7 @@ pub(super) enum Verb {
         force: bool,
         #[command(flatten)]
         place: Place,
+        /// How it is printed; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
@@ -83,22 +96,33 @@ pub(super) fn list(listing: &Listing) -> Result<(), ExitCode> {
             Format::Text => text(&gateway.read(told)?),
         })
     });
-    asked.map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
+    said(asked)
 }
 
 /// For people.
-pub(super) fn text(locks: &Locks) -> String {
-    let Locks { gateway, held, waiting, wanted, locks, more } = locks;
-    let head = format!("{gateway}: {held} keys held, {waiting} requests wait for {wanted} keys");
+pub(super) fn text(all: &Locks) -> String {
+    let Locks { locks, more, .. } = all;
+    let head = head(all);
     if locks.is_empty() {
         return head;
     }
     let mut table = rows(locks).to_string();
     if *more {
         let last = locks.last().map(|lock| lock.key.as_str()).unwrap_or_default();
-        table.push_str(&format!("\nThere are more: `--after '{last}'`."));
+        let next = again::command(Of::Gateway, &format!("locks --after {}", quoted(last)));
+        table.push_str(&format!("\nThere are more: {next}"));
     }
     format!("{head}\n\n{table}")
+}
+
+/// How much there is of all.
+pub(super) fn head(Locks { gateway, held, waiting, wanted, .. }: &Locks) -> String {
+    let (held, wanted) = (plural(*held, "key"), plural(*wanted, "key"));
+    match waiting {
+        0 => format!("{gateway}: {held} held, nobody waits"),
+        1 => format!("{gateway}: {held} held, 1 request waits for {wanted}"),
+        waiting => format!("{gateway}: {held} held, {waiting} requests wait for {wanted}"),
+    }
 }
 
 pub(super) fn rows(locks: &[Lock]) -> Table {
@@ -136,11 +160,15 @@ pub(super) fn brief(millis: u64) -> String {
 pub(super) fn run(verb: &Verb) -> Result<(), ExitCode> {
     match verb {
         Verb::Show { key, place, format } => show(key, place, *format),
-        Verb::Break { key, yes: false, .. } => {
-            eprintln!(
-                "error: FG0603: `lock break` gives the key of a holder that may be at work to the next one; look at it \
-                 first with `fencegate lock show {key}`, then say --yes"
-            );
+        Verb::Break { key, yes: false, place, .. } => {
+            // So that the commands below name it as this one did.
+            place.found(Of::Gateway)?;
+            let [show, break_it] = ["show", "break --yes"]
+                .map(|verb| again::command(Of::Gateway, &format!("lock {verb} {}", quoted(key))));
+            complain(format_args!(
+                "error: FG0603: `lock break` gives the key of a holder that may be at work to the next one. Look at it \
+                 first:\n  {show}\nand if it is to be broken:\n  {break_it}"
+            ));
             Err(ExitCode::from(USAGE))
         }
         Verb::Break { key, holder, force, place, format, .. } => {
@@ -148,20 +176,23 @@ pub(super) fn run(verb: &Verb) -> Result<(), ExitCode> {
             let path = format!("/api/v1/locks/{}/break", encoded(key));
             let found = place.found(Of::Gateway)?;
             let asked = ask(&found, Of::Gateway, async |gateway| gateway.post(&path, &body).await);
-            let done = asked.map_err(|trouble| refused(&trouble))?;
-            match format {
-                Format::Json => println!("{done:#}"),
-                Format::Text => println!("{}", broken(key, &done)),
-            }
-            Ok(())
+            let done = asked.map_err(|trouble| failed(&forced(trouble)))?;
+            say(match format {
+                Format::Json => format!("{done:#}"),
+                Format::Text => broken(key, &done),
+            })
         }
     }
 }
 
-/// What has to be forced is no trouble of the process.
-fn refused(trouble: &Trouble) -> ExitCode {
-    told(trouble);
-    ExitCode::from(RUNTIME)
+/// What programs say to have their way has another name here.
+fn forced(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Refused { reason, said } if reason == "force" => {
+            Trouble::Refused { said: said.replace("say `force`", "add `--force`"), reason }
+        }
+        other => other,
+    }
 }
 
 fn show(key: &str, place: &Place, format: Format) -> Result<(), ExitCode> {
@@ -174,7 +205,7 @@ fn show(key: &str, place: &Place, format: Format) -> Result<(), ExitCode> {
             Format::Text => one(&gateway.read(told)?),
         })
     });
-    asked.map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
+    said(asked)
 }
 
 fn one(one: &One) -> String {
@@ -205,7 +236,8 @@ fn broken(key: &str, done: &Value) -> String {
     });
     let nodes: Vec<_> = nodes.collect();
     format!(
-        "{key}: broken. Until its holder notices, only its older token tells its bytes from those of the next.\n{}",
+        "{key}: broken. Its old holder may still write until it notices; a guard, or a service that compares tokens, \
+         refuses those writes.\n{}",
         nodes.join("\n")
     )
 }
@@ -217,21 +249,24 @@ pub(super) fn drain(draining: &Draining) -> Result<(), ExitCode> {
     let found = draining.place.found(Of::Gateway)?;
     let asked = ask(&found, Of::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
-        println!("draining: what runs goes on, nothing new is taken, and then the process ends");
+        // Whoever does not read it still waits for the end.
+        let told = say("draining: what runs goes on, nothing new is taken, and then the process ends");
         if draining.wait {
             let gone = async {
                 while gateway.get("/live").await.is_ok() {
                     tokio::time::sleep(LOOK).await
                 }
             };
-            return Ok(tokio::time::timeout(ENDS, gone).await.is_ok());
+            return Ok((told, tokio::time::timeout(ENDS, gone).await.is_ok()));
         }
-        Ok(true)
+        Ok((told, true))
     });
-    match asked.map_err(|trouble| told(&trouble))? {
-        true => Ok(()),
-        false => {
-            eprintln!("error: FG0604: it is still running after {ENDS:?}; its log says what is at work");
+    match asked.map_err(|trouble| failed(&trouble))? {
+        (told, true) => told,
+        (_, false) => {
+            complain(format_args!(
+                "error: FG0604: it still runs after {ENDS:?}; its log says what is at work"
+            ));
             Err(ExitCode::from(RUNTIME))
         }
     }

@@ -1,6 +1,9 @@
 //! The log: facts as fields on stderr, for people or for machines.
 
-use std::io::{IsTerminal, stderr};
+use std::{
+    io::{IsTerminal, stderr},
+    sync::OnceLock,
+};
 
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt, prelude::*};
@@ -11,8 +14,14 @@ use crate::session::granted;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
-    /// For machines.
     Json,
+}
+
+/// How this process writes its log.
+static WRITTEN: OnceLock<Format> = OnceLock::new();
+
+pub(super) fn format() -> Format {
+    WRITTEN.get().copied().unwrap_or(Format::Text)
 }
 
 /// Filter, in the syntax of `tracing-subscriber`'s `EnvFilter`.
@@ -22,8 +31,13 @@ const FILTER: &str = "FENCEGATE_LOG";
 const DEFAULT: &str = "info,zookeeper_client=error";
 
 pub(super) fn start(format: Format) {
+    WRITTEN.set(format).ok();
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(DEFAULT));
-    let lines = fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal());
+    let lines = fmt::layer()
+        .with_writer(stderr)
+        // It would be told with `eprintln!`, which panics: whoever reads the log may go before we do.
+        .log_internal_errors(false)
+        .with_ansi(stderr().is_terminal());
     let lines = match format {
         Format::Text => lines.boxed(),
         Format::Json => lines.json().boxed(),

@@ -2,6 +2,7 @@
 
 mod admin;
 mod check;
+mod config;
 mod ensemble;
 mod era;
 mod explain;
@@ -10,6 +11,7 @@ mod keys;
 mod locks;
 mod log;
 mod once;
+mod out;
 mod policy;
 mod print;
 mod reload;
@@ -20,17 +22,31 @@ mod when;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use fencegate_policies::plan::Gateway;
 use tracing::error;
 
-use self::log::Format;
-use crate::{demo, serve::gateway};
+use self::{
+    config::Config,
+    log::Format,
+    out::{failed, say},
+};
+use crate::{again::Of, demo, said::causes, serve::gateway};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
-#[command(name = "fencegate", version, disable_help_subcommand = true)]
+#[command(name = "fencegate", version, after_help = EXITS)]
 struct Arguments {
-    /// How the log on stderr is written.
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    /// How the log on stderr is written: `text` or `json`.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = Format::Text,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        hide_default_value = true,
+        display_order = 900
+    )]
     log_format: Format,
     #[command(subcommand)]
     command: Command,
@@ -40,8 +56,8 @@ struct Arguments {
 enum Command {
     /// Run the gateway until SIGTERM.
     Run {
-        #[arg(short = 'c', long = "config", value_name = "POLICY")]
-        policy: PathBuf,
+        #[command(flatten)]
+        config: Config,
         /// Make the installation's nodes in ZooKeeper if there are none.
         #[arg(long)]
         init: bool,
@@ -74,8 +90,9 @@ enum Command {
     Explain(explain::Explain),
     /// Print a starter file with comments. Redirect it, edit it, check it.
     Init {
+        /// Which one. Without it, they are listed.
         #[arg(value_enum)]
-        starter: print::Starter,
+        starter: Option<print::Starter>,
     },
     /// Print the JSON Schema of policies, for editors.
     Schema {
@@ -85,6 +102,7 @@ enum Command {
     },
     /// Print a completion script for a shell.
     Completions {
+        /// Who is to complete.
         #[arg(value_enum)]
         shell: print::Shell,
     },
@@ -103,6 +121,12 @@ enum Command {
     Demo(demo::Options),
 }
 
+/// What the process ends with.
+const EXITS: &str = "\
+Exit codes: 0 done; 1 it could not be done, and stderr says why; 2 the command line makes no sense; 74 it was done, and \
+stdout could not be written; 78 the policy has errors (with `--strict`, warnings). `fencegate explain CODE` tells more \
+of every FG code.";
+
 /// Runtime trouble.
 const RUNTIME: u8 = 1;
 /// What was asked for makes no sense, in a way that clap cannot see.
@@ -110,15 +134,14 @@ const USAGE: u8 = 2;
 /// `EX_CONFIG` of sysexits.h: the policy file is at fault.
 const CONFIGURATION: u8 = 78;
 
-/// Exit codes: 0 done, 1 runtime trouble, 2 usage, 78 the policy file.
+/// Does what the command line asks for; see [`EXITS`].
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     log::start(arguments.log_format);
     let done = match arguments.command {
-        Command::Run { policy: file, init, workers, watch, beside } => policy::read(&file).and_then(|plan| {
+        Command::Run { config, init, workers, watch, beside } => serve(&config, |plan, file| {
             let workers = workers.unwrap_or_else(cores);
             gateway::run(plan, gateway::Options { file, watch, init, beside, workers })
-                .map_err(|trouble| failed(&trouble))
         }),
         Command::Guard(arguments) => guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
@@ -127,21 +150,16 @@ pub fn run() -> ExitCode {
         Command::Top(asked) => top::run(&asked),
         Command::Drain(draining) => locks::drain(&draining),
         Command::Reload(arguments) => reload::run(&arguments),
-        Command::Explain(asked) => explain::run(&asked).map(|said| println!("{said}")),
-        Command::Init { starter } => print::print(starter.text().as_bytes()),
-        Command::Schema { guard } => print::print(print::schema(guard).as_bytes()),
-        Command::Completions { shell } => print::print(&print::completions(shell)),
-        Command::Man => print::print(&print::manual()),
-        Command::Era(verb) => policy::read(verb.policy()).and_then(|plan| {
-            era::run(&verb, &plan).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
-        }),
-        Command::Once(verb) => policy::read(verb.policy()).and_then(|plan| {
-            once::run(&verb, &plan.zookeeper).map(|said| println!("{said}")).map_err(|trouble| told(&trouble))
-        }),
-        Command::Keys(verb) => {
-            keys::run(&verb).map(|said| println!("{said}")).map_err(|trouble| failed(&trouble))
-        }
-        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| told(&trouble))),
+        Command::Explain(asked) => explain::run(&asked).and_then(say),
+        Command::Init { starter: Some(starter) } => say(starter.text()),
+        Command::Init { starter: None } => say(print::starters()),
+        Command::Schema { guard } => say(print::schema(guard)),
+        Command::Completions { shell } => say(print::completions(shell)),
+        Command::Man => say(print::manual()),
+        Command::Era(verb) => verb.config().plan().and_then(|plan| said(era::run(&verb, &plan))),
+        Command::Once(verb) => verb.config().plan().and_then(|plan| said(once::run(&verb, &plan.zookeeper))),
+        Command::Keys(verb) => said(keys::run(&verb)),
+        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| failed(&trouble))),
     };
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
 }
@@ -154,24 +172,49 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn failed(trouble: &dyn std::error::Error) -> ExitCode {
-    error!(error = %chain(trouble), "failed");
+/// Says on stdout what a verb has to say, or on stderr why it could not.
+fn said<E: std::error::Error + 'static>(answer: Result<String, E>) -> Result<(), ExitCode> {
+    answer.map_err(|trouble| failed(&trouble)).and_then(say)
+}
+
+/// Reads a policy, and serves by it until the end.
+fn serve<E: std::error::Error + 'static>(
+    config: &Config,
+    run: impl FnOnce(Gateway, PathBuf) -> Result<(), E>,
+) -> Result<(), ExitCode> {
+    let file = config::served(config.config.as_deref(), Of::Gateway)?;
+    let plan = policy::read(&file)?;
+    run(plan, file).map_err(|trouble| ended(&trouble))
+}
+
+/// For whoever reads the log of a process that serves.
+fn ended(trouble: &(dyn std::error::Error + 'static)) -> ExitCode {
+    error!(error = causes(trouble), "failed");
     ExitCode::from(RUNTIME)
 }
 
-/// For whoever has asked for something at a terminal.
-fn told(trouble: &dyn std::error::Error) -> ExitCode {
-    eprintln!("error: {}", chain(trouble));
-    ExitCode::from(RUNTIME)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
+    /// Every verb with its path, the program itself first.
+    fn every(command: &clap::Command, path: &str, look: &mut impl FnMut(&str, &clap::Command)) {
+        look(path, command);
+        for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            every(verb, &format!("{path} {}", verb.get_name()), look);
+        }
     }
-    text
+
+    #[test]
+    fn every_verb_and_every_argument_says_what_it_is() {
+        let mut silent = Vec::new();
+        every(&command(), "fencegate", &mut |path, verb| {
+            if verb.get_about().is_none() {
+                silent.push(path.to_owned());
+            }
+            let arguments = verb.get_arguments().filter(|argument| argument.get_help().is_none());
+            silent.extend(arguments.map(|argument| format!("{path} {argument}")));
+        });
+        assert!(silent.is_empty(), "{silent:#?}");
+    }
 }

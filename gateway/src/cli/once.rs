@@ -1,18 +1,18 @@
 //! `fencegate once`: operations without a known outcome, straight from ZooKeeper, and an operator's word on them.
 
-use std::path::{Path, PathBuf};
-
 use clap::{Args, Subcommand};
 use fencegate_policies::{key::listed, plan};
 use serde_json::{Value, json};
 
 use super::{
+    config::Config,
     ensemble::{self, Away},
     guard::Outcome,
     log::Format,
     when::since,
 };
 use crate::{
+    again::{self, Of},
     once::open::{self, Open},
     session::era::{self, Unreadable},
 };
@@ -26,6 +26,7 @@ pub(super) enum Once {
     },
     /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
     Resolve {
+        /// The reference of the operation, as `list` prints it.
         #[arg(value_name = "REF")]
         reference: String,
         /// What came of it. Only the upstream's own records tell.
@@ -41,8 +42,9 @@ pub(super) enum Once {
 
 #[derive(Debug, Args)]
 pub(super) struct Place {
-    #[arg(short = 'c', long = "config", value_name = "POLICY")]
-    policy: PathBuf,
+    #[command(flatten)]
+    config: Config,
+    /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -64,8 +66,8 @@ impl Once {
         place
     }
 
-    pub(super) fn policy(&self) -> &Path {
-        &self.place().policy
+    pub(super) fn config(&self) -> &Config {
+        &self.place().config
     }
 }
 
@@ -139,8 +141,10 @@ fn one(open: &Open) -> String {
         line("to do", "wait: its lock is still held, it may be running now".into());
     } else {
         line("to do", "find out from the upstream's own records whether it was done; then one of".into());
-        line("", format!("fencegate once resolve {reference} --as done -c POLICY       repeats are told so"));
-        line("", format!("fencegate once resolve {reference} --as not-done -c POLICY   a repeat runs it"));
+        let resolve =
+            |outcome: &str| again::command(Of::Gateway, &format!("once resolve {reference} --as {outcome}"));
+        line("", format!("{}   # repeats are told so", resolve("done")));
+        line("", format!("{}   # a repeat runs it", resolve("not-done")));
     }
     lines.join("\n")
 }

@@ -1,17 +1,14 @@
 //! What is only printed: starter files, schemas, completions for shells, the manual page.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
-
 use clap::ValueEnum;
 
-use super::{command, told};
+use super::command;
 
 /// A file that works after its addresses have been changed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Starter {
+    /// The least that does something: a lock per order in front of one service that compares nothing.
+    Minimal,
     /// A gateway before a service with a guard; captures happen at most once.
     Payments,
     /// A gateway before a service that compares tokens; readers beside writers, two keys at once.
@@ -26,12 +23,27 @@ impl Starter {
     /// The examples themselves: they are tested, and nobody has to keep a second text current.
     pub(super) fn text(self) -> &'static str {
         match self {
+            Self::Minimal => include_str!("../../../policies/examples/minimal.yaml"),
             Self::Payments => include_str!("../../../policies/examples/payments.yaml"),
             Self::Inventory => include_str!("../../../policies/examples/inventory.yaml"),
             Self::MultiTenant => include_str!("../../../policies/examples/multi-tenant.yaml"),
             Self::Guard => include_str!("../../../policies/examples/guard.yaml"),
         }
     }
+}
+
+/// The names of the starters, with a line on each.
+pub(super) fn starters() -> String {
+    let all = Starter::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let lines = all.map(|one| {
+        let help = one.get_help().map(ToString::to_string).unwrap_or_default();
+        format!("  {:13} {help}\n", one.get_name())
+    });
+    format!(
+        "{}\nPrint one into a file, edit it, check it:\n  fencegate init minimal > policy.yaml\n  \
+         fencegate check policy.yaml\n",
+        lines.collect::<String>()
+    )
 }
 
 /// A test of the policies keeps it to what their reader asks for.
@@ -65,12 +77,4 @@ pub(super) fn manual() -> Vec<u8> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command()).render(&mut page).expect("memory takes every byte");
     page
-}
-
-/// A reader that has seen enough, such as `head`, is no trouble.
-pub(super) fn print(text: &[u8]) -> Result<(), ExitCode> {
-    match io::stdout().write_all(text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(told(&error)),
-        _ => Ok(()),
-    }
 }

@@ -10,7 +10,7 @@ use super::{
     CONFIGURATION,
     admin::{Of, Place, ask},
     log::Format,
-    told,
+    out::{failed, say},
 };
 use crate::{admin::metrics::Reloaded, serve::reload::Report};
 
@@ -21,6 +21,7 @@ pub(super) struct Arguments {
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
+    /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -33,11 +34,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
         let answer = gateway.post_for(&path, &json!({})).await?;
         gateway.read::<Report>(answer.body)
     });
-    let report = asked.map_err(|trouble| told(&trouble))?;
-    match arguments.format {
-        Format::Text => print!("{}", text(&report)),
-        Format::Json => println!("{:#}", json!(report)),
-    }
+    let report = asked.map_err(|trouble| failed(&trouble))?;
+    say(match arguments.format {
+        Format::Text => text(&report),
+        Format::Json => format!("{:#}", json!(report)),
+    })?;
     if report.result == Reloaded::Refused { Err(ExitCode::from(CONFIGURATION)) } else { Ok(()) }
 }
 

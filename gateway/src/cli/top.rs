@@ -20,8 +20,8 @@ use serde_json::Value;
 use super::{
     admin::{Asker, Of, Place, Trouble, ask},
     locks::{self, brief},
+    out::{failed, say},
     table::Table,
-    told,
 };
 use crate::admin::told::{Contention, Locks};
 
@@ -53,16 +53,15 @@ pub(super) fn run(top: &Top) -> Result<(), ExitCode> {
     let asked = ask(&found, Of::Gateway, async |gateway| {
         if once {
             let shown = look(gateway).await?;
-            print!("{}", text(&shown));
-            return Ok(());
+            return Ok(say(text(&shown)));
         }
         // It puts the terminal back when it unwinds, too: raw mode and the other screen are not left behind.
         let mut terminal = ratatui::init();
         let done = watch(&mut terminal, gateway, Duration::from_secs(top.every)).await;
         ratatui::restore();
-        done
+        done.map(Ok)
     });
-    asked.map_err(|trouble| told(&trouble))
+    asked.map_err(|trouble| failed(&trouble))?
 }
 
 async fn look(gateway: &mut Asker) -> Result<Shown, Trouble> {
@@ -80,7 +79,7 @@ fn sessions(told: &Value) -> String {
 }
 
 fn hot(contention: &Contention) -> Table {
-    let mut table = Table::of(["HOT KEY", "REQUESTS", "IN VAIN", "WAITED"]);
+    let mut table = Table::of(["HOT KEY", "REQUESTS", "REFUSED", "WAITED"]);
     for key in &contention.hot {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds")]
         let waited = brief(key.waited_ms as u64);
@@ -131,9 +130,7 @@ fn draw(frame: &mut Frame<'_>, shown: &Shown, trouble: Option<&str>) {
     let [head, keys, below] =
         Layout::vertical([Constraint::Length(2), Constraint::Min(5), Constraint::Length(tall)])
             .areas(frame.area());
-    let Locks { gateway, held, waiting, wanted, .. } = &shown.locks;
-    let first =
-        format!("{gateway}: {held} keys held, {waiting} requests wait for {wanted} keys. {}", shown.sessions);
+    let first = format!("{}. {}", locks::head(&shown.locks), shown.sessions);
     let second = match trouble {
         Some(trouble) => Line::from(trouble.to_owned()).bold().reversed(),
         None => Line::from("q ends, any other key looks again").dim(),

@@ -331,7 +331,8 @@ mod tests {
         if std::env::var_os("FENCEGATE_TEST_PARENT").is_some() {
             let child = shell("echo up; exec sleep 60");
             child.wait_line(|line| line == "up", SOON).unwrap();
-            eprintln!("\ngrandchild={}", child.pid());
+            use io::Write;
+            writeln!(io::stderr(), "\ngrandchild={}", child.pid()).unwrap();
             thread::sleep(Duration::from_mins(1));
         }
     }

@@ -5,6 +5,7 @@ mod redb;
 #[cfg(test)]
 mod tests;
 
+use crate::again;
 use std::{collections::HashMap, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
@@ -182,7 +183,8 @@ pub struct OpenDoubt {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
-        "{path} does not exist; make it once with `fencegate guard --init --floor E --ensemble UUID` (`fencegate era show` prints both)"
+        "{path} does not exist; make it once with `{}` (`fencegate era show` prints both)",
+        again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Missing { path: String },
     #[error("{path} exists already")]

@@ -22,6 +22,7 @@ use crate::{
         link::{Fault, Link},
         live::{Current, Live},
     },
+    shown,
 };
 
 /// Runs until nobody wants the key any more.
@@ -109,7 +110,7 @@ async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Curren
             }
             Err(NotGranted::Lost) => {
                 slot.place_lost();
-                debug!(key = %slot.key, "place lost; queueing again");
+                debug!(key = shown::key(&slot.key), "place lost; queueing again");
             }
             Err(why) => slot.refuse(&why),
         }
@@ -264,7 +265,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
             Err(Fault::Over) => return,
             // It says no now. For as long, nobody here sees who waits elsewhere, nor that the node is gone.
             Err(fault) => {
-                debug!(%fault, "contention is not watched");
+                debug!(%fault, key = shown::key(&slot.key), "contention is not watched");
                 sleep(PAUSE).await;
                 continue;
             }
@@ -293,6 +294,6 @@ fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String>
 }
 
 fn taken_away(slot: &Arc<Slot>) {
-    warn!(key = %slot.key, "lock node removed by somebody else");
+    warn!(key = shown::key(&slot.key), "lock node removed by somebody else");
     slot.taken_away();
 }

@@ -164,7 +164,7 @@ impl Keeper {
         let now = self.clock.now();
         let proven = |proof: &Proof| proof.deadline().since(now).as_millis().try_into().unwrap_or(u64::MAX);
         let session = |(number, view): (usize, View)| match view {
-            View::Away(why) | View::RolledBack(why) => {
+            View::Away(why) | View::Unmade(why) | View::RolledBack(why) => {
                 Session { number, connected: false, id: None, proven_for_ms: 0, away: Some(why.to_string()) }
             }
             View::Live { connected, proof } => Session {

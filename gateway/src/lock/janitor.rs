@@ -1,5 +1,6 @@
 //! Removes lock nodes of our session that no attempt knows of, should there ever be one.
 
+use crate::shown;
 use std::{convert::Infallible, time::Duration};
 
 use tracing::{debug, warn};
@@ -30,9 +31,9 @@ async fn sweep<L: Link>(live: &Live<L>) {
         if owned {
             continue;
         }
-        warn!(%path, "lock node without an owner removed");
+        warn!(path = shown::path(&path), "lock node without an owner removed");
         if let Err(fault) = live.link.delete(&path).await {
-            debug!(%fault, %path, "left for the next sweep");
+            debug!(%fault, path = shown::path(&path), "left for the next sweep");
         }
     }
 }

@@ -89,6 +89,8 @@ pub enum Refused {
     #[error("no lock service: {0}")]
     Service(String),
     #[error("{0}")]
+    NotInitialised(String),
+    #[error("{0}")]
     RolledBack(String),
 }
 
@@ -275,6 +277,7 @@ impl Keeper {
     fn check(&self, view: &View) -> Result<(), Refused> {
         match view {
             View::Away(why) => Err(Refused::Service(why.to_string())),
+            View::Unmade(why) => Err(Refused::NotInitialised(why.to_string())),
             View::RolledBack(why) => Err(Refused::RolledBack(why.to_string())),
             View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => Err(disconnected()),
             View::Live { .. } => Ok(()),
@@ -287,7 +290,7 @@ impl Keeper {
             View::Live { proof, .. } => !proof.is_revoked(),
             // Only an operator can change that.
             View::RolledBack(_) => true,
-            View::Away(_) => false,
+            View::Away(_) | View::Unmade(_) => false,
         });
         let told = timeout_at(deadline, told).await;
         if matches!(&told, Ok(Ok(view)) if matches!(**view, View::Live { .. })) {
@@ -335,6 +338,7 @@ impl From<NotGranted> for Refused {
 fn why_not(view: &watch::Receiver<View>, taken: bool) -> Refused {
     match &*view.borrow() {
         View::Away(why) => Refused::Service(why.to_string()),
+        View::Unmade(why) => Refused::NotInitialised(why.to_string()),
         View::RolledBack(why) => Refused::RolledBack(why.to_string()),
         View::Live { connected: false, .. } => disconnected(),
         View::Live { .. } if taken => Refused::Locked,

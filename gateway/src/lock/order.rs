@@ -1,5 +1,6 @@
 //! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
 
+use crate::shown;
 use std::{
     cell::Cell,
     rc::Rc,
@@ -104,7 +105,7 @@ impl<L: Link> Nodes<L> {
     async fn hold(&self, live: &Live<L>, evidence: &Evidence, ended: oneshot::Receiver<bool>) -> Cause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
-            warn!(path, "lock node removed by somebody else");
+            warn!(path = shown::path(path), "lock node removed by somebody else");
             taken.set(true);
             evidence.revoke();
         };

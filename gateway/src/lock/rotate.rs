@@ -5,6 +5,7 @@
 //! all look like the first. Far below it the numbers are their own seal: whoever is given one above the limit removes
 //! its node and waits until the parent is empty, while those with numbers up to the limit are served as ever.
 
+use crate::shown;
 use tokio::time::sleep;
 use tracing::info;
 
@@ -85,7 +86,7 @@ impl<'a, L: Link> Full<'a, L> {
         ];
         match link.commit(&steps).await {
             Ok(_) => {
-                info!(parent = %path, "full queue replaced");
+                info!(parent = shown::path(path), "full queue replaced");
                 Ok(true)
             }
             Err(Failed { fault: Fault::NoNode | Fault::BadVersion, .. }) => Ok(true),

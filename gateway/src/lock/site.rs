@@ -12,12 +12,13 @@ use super::{
     signpost::{self, Signpost},
 };
 use crate::{
-    failpoint,
+    again, failpoint,
     randomness::Guid,
     session::{
         link::{Failed, Fault, Kind, Link, Seen, Step},
         live::Live,
     },
+    shown,
 };
 
 /// Where an attempt stands.
@@ -64,8 +65,9 @@ impl<L: Link> Site<L> {
         match self.live.link.create(&self.shard, b"", Kind::Persistent).await {
             Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => Ok(()),
             Err(Fault::NoNode) => Err(NotGranted::Service(format!(
-                "{} is missing; `fencegate era init` makes it",
-                self.live.paths.locks()
+                "{} is missing; `{}` makes it",
+                self.live.paths.locks(),
+                again::command(again::Of::Gateway, "era init")
             ))),
             Err(fault) => Err(refused(fault)),
         }
@@ -244,7 +246,7 @@ impl<L: Link> Site<L> {
                 }
                 (Err(Fault::Over), _) | (_, Err(Fault::Over)) | (Ok(()), Err(Fault::NoNode)) => return,
                 (Err(fault), _) | (_, Err(fault)) => {
-                    debug!(%fault, parent = %self.parent, "looking again for what is left");
+                    debug!(%fault, parent = shown::path(&self.parent), "looking again for what is left");
                     sleep(PAUSE).await;
                 }
             }
@@ -265,7 +267,7 @@ impl<L: Link> Site<L> {
                 // Somebody has come since, or the parent is not ours to remove.
                 Err(_) if last => self.alone.set(false),
                 Err(fault) => {
-                    warn!(%fault, %path, "lock node not removed yet");
+                    warn!(%fault, path = shown::path(&path), "lock node not removed yet");
                     sleep(PAUSE).await;
                 }
             }

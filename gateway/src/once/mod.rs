@@ -19,7 +19,7 @@ use hyper::StatusCode;
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
-use crate::{guard::operation::Operation, randomness::Guid};
+use crate::{again, guard::operation::Operation, randomness::Guid};
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]
@@ -46,7 +46,10 @@ pub enum Refused {
     Mismatch,
     #[error("the same operation is running in this gateway")]
     InProgress,
-    #[error("nobody knows what came of operation {reference}; `fencegate once` lists and resolves")]
+    #[error(
+        "nobody knows what came of operation {reference}; `{}` shows it",
+        again::command(again::Of::Gateway, "once list")
+    )]
     Unknown { reference: String },
     #[error("the lock was lost before the operation was written down")]
     Lost,
@@ -67,6 +70,15 @@ pub enum Came {
     Nothing,
 }
 
+impl Came {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Done(_) => "done",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
 /// The right to send an operation, once. Dropped without a word, its outcome is unknown until an operator says it.
 #[derive(Debug)]
 pub struct Admitted {
@@ -78,10 +90,10 @@ impl Admitted {
     /// Returns when that is written down, or ZooKeeper is away; then it is written as soon as it is back.
     pub async fn came(self, came: Came) {
         if self.came.send(came).is_err() {
-            return warn!(?came, "nobody is left to write down what came of an operation");
+            return warn!(came = came.word(), "nobody is left to write down what came of an operation");
         }
         if timeout(PATIENCE, self.written).await.is_err() {
-            warn!(?came, "once.written_late");
+            warn!(came = came.word(), "once.written_late");
         }
     }
 }

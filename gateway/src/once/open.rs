@@ -2,6 +2,7 @@
 
 use super::record::{Record, State};
 use crate::{
+    again,
     guard::wall_clock,
     session::{
         link::{Failed, Fault, Link, Step},
@@ -25,11 +26,14 @@ pub struct Open {
 pub enum Trouble {
     #[error("read {path}")]
     Read { path: String, source: Fault },
-    #[error("no operation is unknown under the reference `{0}`; `fencegate once list` shows those that are")]
+    #[error(
+        "no operation is unknown under the reference `{0}`; `{list}` shows those that are",
+        list = again::command(again::Of::Gateway, "once list")
+    )]
     NotFound(String),
     #[error("`{0}` means more than one operation; give more of it")]
     Several(String),
-    #[error("the lock of operation {0} is still held, so it may be running now; wait, or say --force")]
+    #[error("the lock of operation {0} is still held, so it may be running now; wait, or add `--force`")]
     MayRun(String),
     #[error("write down what came of operation {reference}")]
     Write { reference: String, source: Failed },

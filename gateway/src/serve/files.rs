@@ -15,7 +15,7 @@ pub fn allow_many() -> Option<u64> {
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => maximum,
         Err(error) => {
-            warn!(%error, ?current, "the limit of open files could not be raised");
+            warn!(%error, current, "the limit of open files could not be raised");
             current
         }
     }

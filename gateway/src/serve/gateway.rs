@@ -31,13 +31,14 @@ use crate::{
     randomness::{Guid, SystemRandomness},
     session::{
         clock::{MachineClock, SharedClock},
+        complaints::Complaints,
         metered::Metered,
         nameplate::Nameplate,
         supervise::Settings,
         zookeeper::Servers,
     },
     share::Shares,
-    stack,
+    shown, stack,
     stage::Arrived,
     state::Memory,
     step::Serve,
@@ -95,6 +96,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
 pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
+    shown::keys_are(gateway.serving.log.keys);
     let plan = Arc::new(gateway.serving.clone());
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::of_gateway(&gateway);
@@ -122,9 +124,11 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         });
     let ours = ours.transpose()?;
     let nameplate = Nameplate::reached_at(&gateway, ours.as_ref().map(|ours| ours.reach.clone()));
+    let complaints = Arc::new(Complaints::default());
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
+            complaints: complaints.clone(),
             ..settings(&gateway, &options, &clock, &metrics, &nameplate, &memory)
         })
         .collect();
@@ -274,6 +278,7 @@ fn settings(
         memory: memory.clone(),
         sequence_limit: SEQUENCE_LIMIT,
         metrics: metrics.session(0),
+        complaints: Arc::default(),
     }
 }
 

@@ -24,9 +24,10 @@ use crate::{
     listen::certificates::Certificates,
     network::{Network, Tcp},
     randomness::{Guid, SystemRandomness},
+    said::Brief,
     session::clock::{MachineClock, SharedClock},
     share::Shares,
-    stack,
+    shown, stack,
     stage::Arrived,
     step::Serve,
     steps::{check::Checking, claim::Claiming, hop::HopName},
@@ -94,6 +95,7 @@ impl<N: Network> Staffed<N> for Guarding {
 /// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
 /// fails: what could not be remembered must not be acted on.
 pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
+    shown::keys_are(plan.serving.log.keys);
     let clock: SharedClock = Arc::new(MachineClock);
     let metrics = Metrics::of_guard();
     let budget = Budget::of_this_process(metrics.buffered().clone());
@@ -197,14 +199,17 @@ fn open(
     let (committer, thread) = Committer::start(store.clone(), metrics.guard())?;
     let instance = Guid::new(&SystemRandomness).to_string();
     let guard = Guard::new(plan, &remembered, store, committer, clock.clone(), instance, metrics.guard());
-    let quarantine = guard.quarantine().map(|closed| (closed.scope, closed.until.since(guard.now())));
+    let closed = guard.quarantine();
+    let left = closed.map(|closed| closed.until.since(guard.now()));
     info!(
         store = remembered.identity.store,
         ensemble = remembered.identity.ensemble,
         keys = remembered.marks.len(),
         floor = remembered.floor,
-        clean = remembered.clean_stop.is_some(),
-        ?quarantine,
+        new = options.init.is_some(),
+        clean = options.init.is_none().then_some(remembered.clean_stop.is_some()),
+        quarantine = left.map(|left| display(Brief(left))),
+        closed = closed.map(|closed| display(closed.scope)),
         "guard.opened"
     );
     Ok((Arc::new(guard), thread))

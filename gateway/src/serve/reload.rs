@@ -1,7 +1,7 @@
 //! Puts another plan in force while requests run: the file is checked in full, then all workers take it over. A bad file
 //! changes nothing.
 
-use std::{error::Error, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_policies::{difference::Difference, file, plan::Gateway};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,9 @@ use crate::{
     listen::certificates::Certificates,
     lock::keeper::Keeper,
     network::Tcp,
+    said::causes,
     session::nameplate::Nameplate,
+    shown,
     upstream::{guards::Guards, health, tls::BadTls},
     written::Written,
 };
@@ -103,7 +105,7 @@ impl Reloader {
         let mut report = self.read_again(dry).await;
         if !dry {
             let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
-            report.said.extend(bad.map(|bad| format!("FG0510: {}", chain(&bad))));
+            report.said.extend(bad.map(|bad| format!("FG0510: {}", causes(&bad))));
             self.metrics.reloaded(report.result);
         }
         self.tell(&report, dry);
@@ -135,6 +137,7 @@ impl Reloader {
     }
 
     async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> io::Result<()> {
+        shown::keys_are(gateway.serving.log.keys);
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(unusable)?;
@@ -173,7 +176,7 @@ impl Reloader {
             Reloaded::Refused => {
                 error!(%file, dry, said = said.join("\n"), "config.refused: the old plan stays in force")
             }
-            _ => info!(%file, result = result.word(), ?difference, "config.reloaded"),
+            _ => tell(&file.to_string(), result.word(), difference),
         }
         if !difference.restart.is_empty() {
             let fields = difference.restart.join(", ");
@@ -184,11 +187,25 @@ impl Reloader {
 
 /// A file for TLS, told with what is wrong with it.
 fn unusable(bad: BadTls) -> io::Error {
-    io::Error::other(chain(&bad))
+    io::Error::other(causes(&bad))
 }
 
-fn chain(bad: &dyn Error) -> String {
-    bad.source().map_or_else(|| bad.to_string(), |why| format!("{bad}: {why}"))
+/// A field for each kind of change that there is.
+fn tell(file: &str, result: &str, difference: &Difference) {
+    let Difference { added, removed, changed, rekeyed, upstreams, settings, restart } = difference;
+    let named = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
+    info!(
+        file,
+        result,
+        added = named(added),
+        removed = named(removed),
+        changed = named(changed),
+        rekeyed = named(rekeyed),
+        upstreams = named(upstreams),
+        settings = named(settings),
+        restart = named(restart),
+        "config.reloaded"
+    );
 }
 
 /// Sees when a file changes. A file that is being written changes more than once.

@@ -16,7 +16,8 @@ pub const STEP: u64 = 1 << 32;
 pub enum NotBumped {
     #[error(
         "gateways are registered below {folder}: {names}; their tokens and those of the new era would come in any order, \
-         so stop all of them first (`fencegate drain`), or wait until the session of one that was killed has ended"
+         so stop all of them first (on each of them: `fencegate drain`), or wait until the session of one that was \
+         killed has ended"
     )]
     Registered { folder: String, names: String },
     #[error(

@@ -10,6 +10,7 @@ use super::{
     paths::Paths,
 };
 use crate::{
+    again,
     lock::grant,
     randomness::{Guid, Randomness},
 };
@@ -58,7 +59,7 @@ pub struct Era {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("{path} does not exist; make it once with `fencegate era init -c <policy>` or `run --init`")]
+    #[error("{path} does not exist; make it once with `{}`", again::command(again::Of::Gateway, "era init"))]
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
     Newer { path: String, found: u32 },

@@ -18,7 +18,7 @@ use super::{
     probe::speaks_for_us,
     supervise::Settings,
 };
-use crate::{lock::janitor, once::sweep, state::Alarm};
+use crate::{again, lock::janitor, once::sweep, said::Brief, state::Alarm};
 
 /// What the beats of one session need.
 pub(super) struct Registration {
@@ -55,8 +55,9 @@ pub(super) enum Ended {
     )]
     Silent,
     #[error(
-        "FG0503: ZooKeeper went back, and nothing is granted: `fencegate era show -c <policy>` says how far, and \
-         `fencegate era bump` makes larger tokens"
+        "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
+        again::command(again::Of::Gateway, "era show"),
+        again::command(again::Of::Gateway, "era bump")
     )]
     RolledBack,
 }
@@ -169,7 +170,7 @@ fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Ende
     if !rhythm.is_sound(&settings.policy) {
         return Err(Ended::Cut { granted });
     }
-    warn!(code = "FG0501", before = ?before.timeout, ?granted, "a server keeps the session for less than the one before");
+    warn!(code = "FG0501", before = %Brief(before.timeout), granted = %Brief(granted), "a server keeps the session for less than the one before");
     settings.metrics.established(granted);
     Ok(())
 }
@@ -194,7 +195,7 @@ async fn pauses<L: Link>(live: &Live<L>, settings: &Settings) -> Infallible {
         sleep(rest).await;
         let late = live.clock.now().since(asleep).saturating_sub(rest);
         if late > settings.policy.tick / 2 {
-            warn!(?late, "process.paused");
+            warn!(late = %Brief(late), "process.paused");
             settings.metrics.paused(late, live.rhythm.get().timeout);
         }
     }

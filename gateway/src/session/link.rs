@@ -84,7 +84,7 @@ pub enum Step<'a> {
 
 /// Why a transaction did nothing, or may have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("step {step:?}: {fault}")]
+#[error("{}{fault}", step.map(|step| format!("step {step} of the transaction: ")).unwrap_or_default())]
 pub struct Failed {
     /// The step that the server refused, counted from 0; none where the whole request failed.
     pub step: Option<usize>,

@@ -87,6 +87,8 @@ impl<L: Link> Live<L> {
 pub enum View {
     /// No session; why.
     Away(Arc<str>),
+    /// No session: nobody has made the installation yet; and how to.
+    Unmade(Arc<str>),
     /// No session is made: ZooKeeper went back, and how that shows.
     RolledBack(Arc<str>),
     Live {

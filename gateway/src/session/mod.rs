@@ -7,6 +7,7 @@
 
 pub mod bump;
 pub mod clock;
+pub mod complaints;
 pub mod era;
 pub mod evidence;
 pub mod granted;

@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 
 use super::{
     clock::SharedClock,
+    complaints::Complaints,
     era::{self, Beginning, Era, Init, Mark, Unreadable},
     heartbeat::{Beats, Rhythm},
     keep::{Ended, Registration, keep},
@@ -25,6 +26,7 @@ use crate::{
     admin::metrics::SessionMetrics,
     lock::registry::Registry,
     randomness::Randomness,
+    said::Brief,
     state::{Memory, WentBack},
 };
 
@@ -45,6 +47,8 @@ pub struct Settings {
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,
+    /// What all sessions of the process have said of why there is none.
+    pub complaints: Arc<Complaints>,
 }
 
 /// Why there is no session yet.
@@ -152,10 +156,16 @@ fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings)
         }
         view.send_replace(View::RolledBack(told));
         settings.metrics.rolled_back(true);
-    } else {
-        warn!(error = %why, "no ZooKeeper session");
-        view.send_replace(View::Away(told));
+        return;
     }
+    if settings.complaints.is_news(&told) {
+        let code = matches!(why, NotEstablished::Era(Unreadable::Missing { .. })).then_some("FG0506");
+        warn!(code, error = %why, "no ZooKeeper session");
+    }
+    view.send_replace(match why {
+        NotEstablished::Era(Unreadable::Missing { .. }) => View::Unmade(told),
+        _ => View::Away(told),
+    });
 }
 
 /// Tells the other gateways, through `meta`: those that were not there cannot see it by themselves.
@@ -202,13 +212,14 @@ async fn establish<C: Connect>(
     settings.metrics.rolled_back(false);
     info!(
         session = format_args!("{:#x}", link.id()),
-        timeout = ?rhythm.timeout,
-        heartbeat = ?rhythm.period,
-        margin = ?rhythm.margin,
+        timeout = %Brief(rhythm.timeout),
+        heartbeat = %Brief(rhythm.period),
+        margin = %Brief(rhythm.margin),
         era = era.meta.era,
         "session.established"
     );
     settings.metrics.established(rhythm.timeout);
+    settings.complaints.forget();
     // It holds from the first beat that moves it: a session that took long to make has not much of its time left, and
     // what was granted under that would be given up at once.
     let proof = Arc::new(Proof::until(link.id(), connecting));
@@ -300,7 +311,7 @@ fn rhythm(settings: &Settings, link: &impl Link) -> Result<Rhythm, NotEstablishe
     let (asked, negotiated) = (settings.policy.session_timeout, link.timeout());
     let rhythm = Rhythm::of(&settings.policy, negotiated);
     if negotiated != asked {
-        warn!(code = "FG0501", ?asked, ?negotiated, "negotiated session timeout differs");
+        warn!(code = "FG0501", asked = %Brief(asked), negotiated = %Brief(negotiated), "negotiated session timeout differs");
     }
     if !rhythm.is_sound(&settings.policy) {
         return Err(NotEstablished::Timeout { asked, negotiated, margin: rhythm.margin });

@@ -4,6 +4,7 @@
 //! its own for as long as it lives and writes its own record; what is remembered is the highest of each installation.
 //! Who serves one takes over what it finds of that, and then removes the records of those that have ended.
 
+use crate::again;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
@@ -31,14 +32,14 @@ pub(super) struct Folder {
 pub enum Unusable {
     #[error(
         "FG0519: `state_dir`: {}: {why}; put back a copy of it; if there is none, move it away and begin the next era: \
-         `fencegate era bump -c <policy> --at-least E`, with an E not below any token seen by guards and services",
-        path.display()
+         `{}`, with an E not below any token seen by guards and services",
+        path.display(), again::command(again::Of::Gateway, "era bump --at-least E")
     )]
     Damaged { path: PathBuf, why: Unreadable },
     #[error(
         "FG0519: `state_dir`: {}: {why}; start the gateway's newer version again, or move the file away and begin the \
-         next era: `fencegate era bump -c <policy> --at-least E`",
-        path.display()
+         next era: `{}`",
+        path.display(), again::command(again::Of::Gateway, "era bump --at-least E")
     )]
     Newer { path: PathBuf, why: Unreadable },
     #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]

@@ -1,5 +1,7 @@
 //! How it shows that ZooKeeper went back, and what to do about it.
 
+use crate::again::{self, Of};
+
 /// Tokens made now would not be above those that were seen. Nothing is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("FG0503: {}: nothing is granted; {}", self.what(), self.remedy())]
@@ -55,11 +57,13 @@ impl WentBack {
     }
 
     fn remedy(&self) -> String {
-        let bump = format!("`fencegate era bump -c <policy> --at-least {}`", self.highest());
+        let to_type =
+            |verb: &str| again::command(Of::Gateway, &format!("{verb} --at-least {}", self.highest()));
+        let bump = format!("`{}`", to_type("era bump"));
         match self {
             Self::Gone { .. } => format!(
-                "if that is meant: `fencegate era init -c <policy> --at-least {}`; else correct `zookeeper.servers` and `root`",
-                self.highest()
+                "if that is meant: `{}`; else correct `zookeeper.servers` and `root`",
+                to_type("era init")
             ),
             Self::Exchanged { .. } => format!(
                 "if that is meant: {bump}, and restart the gateway; else correct `zookeeper.servers` and `root`"

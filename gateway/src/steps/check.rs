@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::{
-    key::{ResourceKey, listed},
+    key::ResourceKey,
     plan::{Enforce, Mode},
     token::Token,
 };
@@ -35,6 +35,7 @@ use crate::{
     network::Network,
     refusal::{Outcome, Reason, Refusal},
     session::{clock::Boot, evidence::Evidence},
+    shown,
     stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
     step::Serve,
     ticket::FENCING_TICKET,
@@ -318,6 +319,6 @@ impl<N: Network> Keep for InFlight<N> {
     }
 
     fn keys(&self) -> String {
-        listed(&self.running.claim().keys)
+        shown::keys(&self.running.claim().keys)
     }
 }

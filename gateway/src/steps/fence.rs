@@ -7,7 +7,6 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::{
-    key::listed,
     plan::{self, Caching, Enforce, Fence, Level},
     prefer,
 };
@@ -35,6 +34,7 @@ use crate::{
     refusal::{Outcome, Reason, Refusal},
     session::clock::SharedClock,
     share::{Client as Who, Share, Shares},
+    shown,
     stage::{Client, Detached, Fenced, Held, Hold, Keyed, Notes},
     step::Serve,
     steps::{
@@ -253,7 +253,7 @@ impl<N: Network> Fencing<N> {
                 // is known, dropping the tenure retires it: nothing is dispatched under it again, and what comes next
                 // carries a larger one.
                 let token = notes.token.get().map(|token| token.to_string());
-                warn!(keys = listed(&hold.keys), token, why = refusal.reason.word(), "tenure.retired");
+                warn!(keys = shown::keys(&hold.keys), token, why = refusal.reason.word(), "tenure.retired");
             }
             Err(_) => hold.tenure.known(),
             // Said by who has taken the answer to its end.
@@ -365,7 +365,7 @@ impl Keep for Kept {
     }
 
     fn keys(&self) -> String {
-        listed(&self.hold.keys)
+        shown::keys(&self.hold.keys)
     }
 }
 
@@ -378,6 +378,7 @@ fn refusal(refused: &Refused, locked_status: u16) -> Refusal {
         Refused::NotHolder | Refused::Elsewhere(_) => (Reason::NotHolder, refused.to_string()),
         Refused::KeyLimit(_) => (Reason::KeyLimit, refused.to_string()),
         Refused::Service(_) => (Reason::LockService, refused.to_string()),
+        Refused::NotInitialised(_) => (Reason::NotInitialised, refused.to_string()),
         Refused::RolledBack(_) => (Reason::RolledBack, refused.to_string()),
     };
     Refusal::new(reason, detail)

@@ -26,6 +26,16 @@ pub enum Verdict {
     Unclear,
 }
 
+impl Verdict {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NotDone => "not done",
+            Self::Unclear => "unclear",
+        }
+    }
+}
+
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// One question, on a connection of its own.
@@ -46,7 +56,7 @@ pub async fn ask<N: Network>(pool: &Pool<N>, fleet: &Arc<Fleet>, probe: &Probe, 
             Verdict::Unclear
         }
     };
-    info!(token = %entry.token, ?verdict, "guard.probed");
+    info!(token = %entry.token, verdict = verdict.word(), "guard.probed");
     verdict
 }
 

@@ -146,7 +146,7 @@ impl Verifier {
             let fetched = self.fetch().await;
             if let Err(error) = &fetched {
                 let cause = std::error::Error::source(error).map(ToString::to_string);
-                warn!(url = %remote.url, %error, cause, kids = ?self.set().kids(), "keys not fetched, kept the old");
+                warn!(url = %remote.url, %error, cause, kids = self.set().kids().join(", "), "keys not fetched, kept the old");
             }
             remote.wait(fetched.is_ok()).await;
         }
@@ -177,7 +177,7 @@ impl Verifier {
             Err(error) => {
                 *stamp = seen;
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                warn!(%error, cause, kids = ?self.set().kids(), "bad key file, kept the old keys");
+                warn!(%error, cause, kids = self.set().kids().join(", "), "bad key file, kept the old keys");
             }
         }
     }
@@ -194,7 +194,7 @@ impl Verifier {
             std::mem::replace(&mut *current, Arc::clone(&set))
         };
         if old.kids() != set.kids() {
-            info!(%source, kids = ?set.kids(), was = ?old.kids(), "keys of tickets");
+            info!(%source, kids = set.kids().join(", "), was = old.kids().join(", "), "keys of tickets");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The endpoints of each upstream, and which of them a request tries.
 
+use crate::said::{self, Brief};
 use std::{
     collections::HashSet,
     net::SocketAddr,
@@ -208,7 +209,7 @@ impl Fleet {
         }
         let lasts = endpoint.eject(eject);
         self.metrics.ejected(&self.upstream.name, &endpoint.name);
-        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, ?lasts, "endpoint.ejected");
+        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %Brief(lasts), "endpoint.ejected");
     }
 
     /// Looks at the files that TLS is spoken with. It may block.
@@ -236,7 +237,7 @@ impl Fleet {
         match found {
             Some(sockets) => {
                 if endpoint.addresses.found(sockets.clone()) {
-                    info!(%upstream, endpoint = %name, ?sockets, "endpoint.addresses");
+                    info!(%upstream, endpoint = %name, sockets = said::all(&sockets), "endpoint.addresses");
                 }
             }
             None => {

@@ -160,7 +160,7 @@ where
     let (ended, ends) = oneshot::channel();
     running.0.borrow_mut().spawn_local(async move {
         let error = connection.await.err();
-        debug!(?error, "upstream connection ended");
+        debug!(error = error.as_ref().map(tracing::field::display), "upstream connection ended");
         // Nobody listens any more once it is open.
         drop(ended.send(error));
     });

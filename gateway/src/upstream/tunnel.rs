@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     admin::metrics::Counted,
+    said::Brief,
     session::{clock::SharedClock, evidence::Evidence},
     steps::limit::Permit,
 };
@@ -92,6 +93,15 @@ pub enum Ended {
     Cut(&'static str),
 }
 
+impl Ended {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Cut(why) => why,
+        }
+    }
+}
+
 impl Tunnel {
     /// Until it ends. `longest`: in any case.
     ///
@@ -112,7 +122,7 @@ impl Tunnel {
             }
             Ok(_) | Err(_) => Ended::Cut("an end was not handed over"),
         };
-        info!(endpoint = %lend.endpoint(), ?ended, lasted = ?began.elapsed(), "tunnel.ended");
+        info!(endpoint = %lend.endpoint(), ended = ended.word(), lasted = %Brief(began.elapsed()), "tunnel.ended");
         ended
     }
 }

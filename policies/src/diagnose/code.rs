@@ -77,6 +77,7 @@ codes! {
     BadVariable       "FG0137" Error "what stands between `${` and `}` names no variable of the environment"
     NotReached        "FG0138" Warning "other gateways cannot reach what is advertised to them"
     BadAdvertise      "FG0139" Error "the address for other gateways is not `host:port`"
+    SameEndpoint      "FG0141" Warning "an upstream has one endpoint twice"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -106,6 +107,7 @@ codes! {
     LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
     OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to a service that has fenced routes"
     StreamedBody      "FG0228" Error "bodies are to be streamed whose end has to be known before they are sent"
+    ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -123,6 +125,7 @@ codes! {
     NoTickets         "FG0404" Warning "a guard asks for no tickets, so whoever reaches it can make up a token"
     PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
     PlainPeer         "FG0406" Warning "what gateways send on to each other crosses the network as plain text"
+    CredentialKey     "FG0407" Error "a key is made of a credential"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"
@@ -144,6 +147,7 @@ codes! {
     StateUnusable     "FG0519" Error "what is in `state_dir` cannot be used"
     UnlikeServers     "FG0520" Warning "the servers of ZooKeeper keep a session for unlike times"
     SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
+    NoFile            "FG0530" Error "the file cannot be read"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

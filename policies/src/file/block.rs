@@ -38,10 +38,10 @@ impl<'n> Block<'n> {
             None | Some((Value::Nothing, _)) => &[],
             Some((Value::Mapping(entries), _)) => entries,
             Some((Value::Unset, _)) => return None,
-            Some((_, place)) => {
+            Some((other, place)) => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields"));
                 let fields = Self::fields(place, faults, read);
-                faults.push(fault.at(place).remedy(shape::fields(&fields)));
+                faults.push(fault.at(place).remedy(shape::fields(&what, other, &fields)));
                 return None;
             }
         };

@@ -67,6 +67,9 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
+/// They prove who somebody is, and name no resource.
+const CREDENTIALS: [&str; 2] = ["authorization", "cookie"];
+
 /// One for `key`, or those of the list `keys`; `None` where one of them is bad, and never none at all.
 pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
     if !block.is_present("keys") {
@@ -138,12 +141,21 @@ pub(super) fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Opt
 fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnostic {
     let Naming { what, route, .. } = naming;
     let fault = match &bad.why {
+        Why::Syntax(_) if let Some(member) = member(scalar, &bad) => {
+            let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
+            fault.remedy(format!("did you mean `{{body:/{member}}}`?"))
+        }
         Why::Syntax(why) => {
             Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).remedy(*why)
         }
         Why::UnknownSource(word) if word.starts_with('{') => {
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
             fault.remedy("a variable stands in single braces, such as `{path.id}`")
+        }
+        // A variable of the path without the word before it.
+        Why::UnknownSource(word) if naming.path.is_some_and(|path| path.names().any(|name| name == word)) => {
+            let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
+            Diagnostic::new(Code::UnknownSource, message).remedy(format!("did you mean `{{path.{word}}}`?"))
         }
         Why::UnknownSource(word) => {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
@@ -162,6 +174,13 @@ fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnosti
     fault.at(scalar.part(bad.span))
 }
 
+/// What `{body.name}` means elsewhere.
+fn member(scalar: &Scalar, bad: &BadKeyTemplate) -> Option<String> {
+    let written = scalar.text.get(bad.span.clone())?.strip_prefix("body.")?;
+    let is_name = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+    (is_name && !written.is_empty()).then(|| written.replace('.', "/"))
+}
+
 /// A variable that no request, or no request that can be trusted, has a value for.
 fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
     match &variable.source {
@@ -175,6 +194,12 @@ fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
         }
         Source::Header(name) if naming.reserved.contains(name) => {
             Some(unfit(naming, name, "only the gateway writes it"))
+        }
+        Source::Header(name) if naming.what == What::Key && CREDENTIALS.contains(&&**name) => {
+            let Naming { what, route, .. } = naming;
+            let message = format!("the {what} of {route} is made of `{name}`, a credential");
+            let fault = Diagnostic::new(Code::CredentialKey, message);
+            Some(fault.remedy("take what names the resource: keys are seen in ZooKeeper and in logs"))
         }
         Source::Header(name) if HOP_BY_HOP.contains(&&**name) => {
             Some(unfit(naming, name, "it belongs to a connection, not to a request"))

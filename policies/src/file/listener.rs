@@ -27,7 +27,16 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
     let more = listeners.count();
     if more > 0 || entries.is_empty() && policy.is_mapping("listeners") {
         let message = format!("there are {} listeners, where one is needed", entries.len());
-        policy.fault("listeners", Diagnostic::new(Code::Listeners, message));
+        let fault = Diagnostic::new(Code::Listeners, message);
+        policy.fault(
+            "listeners",
+            match more {
+                0 => fault.remedy("add one: `public: {address: 0.0.0.0:8080}`"),
+                _ => fault.remedy(
+                    "keep one; for a second port, such as 80 beside 443, run a second gateway or a balancer in front",
+                ),
+            },
+        );
     }
     first
 }

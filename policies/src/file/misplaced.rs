@@ -54,12 +54,29 @@ const HOMES: [Home; 6] = [
     },
 ];
 
+/// What others call a field that exists.
+const SYNONYMS: [(&[&str], &str); 5] = [
+    (
+        &["url", "urls", "host", "hosts", "address", "addresses", "servers", "targets", "backends"],
+        "endpoints",
+    ),
+    (&["url", "host", "address", "target", "backend"], "endpoint"),
+    (&["timeout", "read_timeout", "request_timeout"], "response_timeout"),
+    (&["bind", "listen", "port"], "address"),
+    (&["lock", "locks"], "fence"),
+];
+
 /// `what`: the mapping that it stands in; `asked`: the fields of that one.
 pub(super) fn remedy(written: &str, what: &str, asked: &[&str]) -> Option<String> {
     if let Some((name, value)) = written.split_once(':')
         && asked.contains(&name)
     {
         return Some(format!("put a space after the colon: `{name}: {value}`"));
+    }
+    if let Some((_, meant)) =
+        SYNONYMS.iter().find(|(words, meant)| words.contains(&written) && asked.contains(meant))
+    {
+        return Some(format!("did you mean `{meant}`?"));
     }
     let near = |home: &&Home| home.near.iter().any(|near| what.starts_with(near));
     let home = HOMES.iter().filter(near).find(|home| home.fields.contains(&written))?;

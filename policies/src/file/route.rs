@@ -1,6 +1,6 @@
 //! Reads the routes: what each takes, where it goes, and under which lock.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
     agree,
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     key::is_token,
-    path::PathTemplate,
+    path::{PathTemplate, is_name},
     plan::{Conditions, ModeRule, ReservedFields, Route, RouteId, UpstreamId},
 };
 
@@ -190,23 +190,71 @@ fn methods(block: &mut Block) -> Option<Vec<String>> {
 /// Methods compare exactly, and all that are registered are upper case.
 pub(super) fn method(text: &str) -> Result<String, Diagnostic> {
     let upper = text.to_ascii_uppercase();
-    if is_token(text) && text == upper {
+    // The grammar would have `1` be one.
+    let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
+    if is_token(text) && text == upper && begins {
         return Ok(upper);
     }
     let fault = Diagnostic::new(Code::BadMethod, format!("`{text}` is not a method"));
-    Err(match is_token(text) {
+    Err(match METHODS.contains(&&*upper) {
         true => fault.remedy(format!("did you mean `{upper}`?")),
-        false => fault.remedy("a method is one upper-case word, such as `GET`"),
+        false => fault.remedy("a method is one upper-case word, such as `GET` or `POST`"),
     })
 }
 
+/// Those that somebody may write in small letters, and not mean something else.
+const METHODS: [&str; 12] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "QUERY",
+    "PURGE",
+];
+
 fn path(block: &mut Block) -> Option<PathTemplate> {
     let scalar = block.scalar("path")?;
-    PathTemplate::parse(&scalar.text)
+    let parsed = PathTemplate::parse(&scalar.text);
+    if let (Ok(_), Some((span, remedy))) = (&parsed, foreign(&scalar.text)) {
+        let sign = &scalar.text[span.clone()];
+        let message = format!("`{sign}` means only itself in a path template");
+        let fault = Diagnostic::new(Code::ForeignPattern, message).at(scalar.part(span));
+        block.faults().push(fault.remedy(remedy));
+    }
+    parsed
         .map_err(|bad| {
             let place = scalar.part(bad.at..bad.at + bad.width);
             let message = format!("`{}` is not a path template", scalar.text);
-            block.faults().push(Diagnostic::new(Code::BadPath, message).at(place).remedy(bad.why));
+            let segment = scalar.text.get(bad.at..bad.at + bad.width).unwrap_or_default();
+            let name = segment.strip_prefix('<').and_then(|open| open.strip_suffix('>'));
+            let remedy = match name.filter(|name| is_name(name)) {
+                Some(name) => format!("write `{{{name}}}` for a segment of any text"),
+                None if scalar.text.starts_with(['^', '~']) => {
+                    "a path is a template, not a regular expression: `/skus/{sku}`, `/static/{rest...}`"
+                        .into()
+                }
+                None => bad.why.to_owned(),
+            };
+            block.faults().push(Diagnostic::new(Code::BadPath, message).at(place).remedy(remedy));
         })
         .ok()
+}
+
+/// A segment that looks as other pattern languages write a variable, and what to write instead. What a template cannot
+/// have in any case is told by its parser.
+fn foreign(path: &str) -> Option<(Range<usize>, String)> {
+    let mut at = 0;
+    for segment in path.split('/') {
+        let span = at..at + segment.len();
+        at = span.end + 1;
+        let last = span.end == path.len();
+        let named = segment.strip_prefix(':').filter(|name| is_name(name));
+        let remedy = match named {
+            Some(name) => format!("write `{{{name}}}` for a segment of any text"),
+            None if segment.contains('*') && last => "write `{rest...}` for all that follows".to_owned(),
+            None if segment.contains('*') => "write `{name}` for a segment of any text".to_owned(),
+            None if segment.starts_with('(') && segment.ends_with(')') => {
+                "write `{name}` for a segment of any text, and a route for each one that is meant".to_owned()
+            }
+            None => continue,
+        };
+        return Some((span, remedy));
+    }
+    None
 }

@@ -165,7 +165,13 @@ pub(super) fn server(text: &str) -> Parsed<String> {
         .map(|host| host.as_str().to_owned())
         .ok_or_else(|| {
             let message = format!("`{text}` is not the address of a ZooKeeper server");
-            Diagnostic::new(Code::BadServer, message).remedy("write `host:2181`")
+            let fault = Diagnostic::new(Code::BadServer, message);
+            match text.split_once('/') {
+                Some((host, root)) if !host.is_empty() && !host.ends_with(':') => {
+                    fault.remedy(format!("write `{host}`, and `root: /{root}` beside `servers`"))
+                }
+                _ => fault.remedy("write `host:2181`"),
+            }
         })
 }
 

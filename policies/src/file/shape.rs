@@ -4,7 +4,12 @@ use super::yaml::{Node, Value};
 use crate::diagnose::Diagnostic;
 
 /// For a mapping of known fields.
-pub(super) fn fields(known: &[&str]) -> String {
+pub(super) fn fields(what: &str, other: &Value, known: &[&str]) -> String {
+    if let (Value::Scalar(scalar), "`once`") = (other, what)
+        && scalar.text == "true"
+    {
+        return "write `once: {}`, which takes all defaults".into();
+    }
     let known: Vec<String> = known.iter().map(|name| format!("`{name}: ...`")).collect();
     format!("write its fields in `{{}}`, or indented on the lines below it: {}", known.join(", "))
 }
@@ -36,11 +41,28 @@ pub(super) fn list(other: &Value) -> String {
         |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
     match other {
         Value::Scalar(several) if several.text.contains(',') && !several.text.contains(['{', '[']) => {
-            let items: Vec<&str> = several.text.split(',').map(str::trim).collect();
-            format!("write `[{}]`", items.join(", "))
+            let (several, root) = connect_string(&several.text);
+            let items: Vec<&str> = several.split(',').map(str::trim).collect();
+            let root = root.map(|root| format!(", and `root: {root}`")).unwrap_or_default();
+            format!("write `[{}]`{root}", items.join(", "))
+        }
+        Value::Mapping(entries)
+            if let [(first, Node { value: Value::Mapping(_), .. }), ..] = entries.as_slice() =>
+        {
+            format!("write `- name: {}` in the place of `{0}:`, and so for each of them", first.text)
         }
         Value::Scalar(one) => format!("write `[{}]`", quoted(&one.text)),
         _ => "begin each of its items with `- `, or write them in `[]`".into(),
+    }
+}
+
+/// ZooKeeper's own way to name servers has the path of the root behind the last of them.
+fn connect_string(text: &str) -> (&str, Option<&str>) {
+    let last = text.rfind(',').map_or(0, |comma| comma + 1);
+    let is_server = |server: &str| server.contains(':') && !server.contains("://");
+    match text[last..].find('/').map(|slash| text.split_at(last + slash)) {
+        Some((servers, root)) if is_server(&servers[last..]) => (servers, Some(root)),
+        _ => (text, None),
     }
 }
 

@@ -282,6 +282,11 @@ fn endpoints(block: &mut Block) -> Option<Vec<(Scheme, String)>> {
         let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
         block.fault("endpoints", fault.remedy("write `[\"http://127.0.0.1:8000\"]`"));
     }
+    if let Some(twice) = endpoints.iter().enumerate().find(|(index, one)| endpoints[..*index].contains(one)) {
+        let message = format!("`{}` is there twice", twice.1.1);
+        let fault = Diagnostic::new(Code::SameEndpoint, message);
+        block.fault("endpoints", fault.remedy("name each endpoint once: this one would get twice its share"));
+    }
     Some(endpoints)
 }
 

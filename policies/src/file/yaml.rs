@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str, environment: &Environment, faults: &Faults) -> O
     match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
         Ok(raw) => Some(Reader { text, filling: Filling::of(environment), faults }.node(raw)),
         Err(error) => {
-            faults.push(refused(&error));
+            faults.push(refused(&error, text));
             None
         }
     }
@@ -94,9 +94,9 @@ fn options() -> Options {
     }
 }
 
-fn refused(error: &Error) -> Diagnostic {
+fn refused(error: &Error, text: &str) -> Diagnostic {
     let diagnostic = match error {
-        Error::AliasError { error, .. } => refused(error),
+        Error::AliasError { error, .. } => refused(error, text),
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
@@ -110,7 +110,11 @@ fn refused(error: &Error) -> Diagnostic {
         other => {
             let message = other.to_string();
             // The place is shown by itself.
-            let message = message.split(" at line ").next().unwrap_or_default();
+            let message = match message.split(" at line ").next().unwrap_or_default() {
+                // In words of another language.
+                other if other.contains("recursive references") => "an alias stands within itself",
+                other => other,
+            };
             let diagnostic = Diagnostic::new(Code::Syntax, format!("the file is not YAML: {message}"));
             match slip(message) {
                 Some(remedy) => diagnostic.remedy(remedy),
@@ -118,16 +122,55 @@ fn refused(error: &Error) -> Diagnostic {
             }
         }
     };
-    match error.location() {
-        Some(location) if location != Location::UNKNOWN => diagnostic.at(place(&location, 1)),
-        _ => diagnostic,
+    let at = error.location().filter(|location| *location != Location::UNKNOWN);
+    let Some(at) = at.map(|location| place(&location, 1)) else { return diagnostic };
+    match culprit(text, at) {
+        Some((culprit, remedy)) => diagnostic.at(culprit).remedy(remedy),
+        None => diagnostic.at(at),
     }
+}
+
+/// What a parser cannot know: it stumbles over what comes after a slip, or before it.
+fn culprit(text: &str, at: Place) -> Option<(Place, &'static str)> {
+    let indented_by_tab = |line: &str| {
+        let indentation = line.len() - line.trim_start().len();
+        line[..indentation].find('\t').filter(|_| indentation < line.len())
+    };
+    let mut near = text.lines().enumerate().skip(at.line.saturating_sub(1)).take(2);
+    if let Some((line, tab)) = near.find_map(|(line, text)| Some((line + 1, indented_by_tab(text)?))) {
+        return Some((Place { line, column: tab + 1, width: 1 }, TABS));
+    }
+    // Where a quote was never closed, the next one closes it, and what follows makes no sense.
+    let before = text.lines().enumerate().take(at.line);
+    let open = before.filter(|(_, line)| has_open_quote(line)).last();
+    open.map(|(line, text)| {
+        let column = text.find('"').map_or(1, |quote| text[..quote].chars().count() + 1);
+        (Place { line: line + 1, column, width: 1 }, "close the quote that is opened here, in the same line")
+    })
+}
+
+const TABS: &str = "indent with spaces: YAML takes no tabs there";
+
+/// An odd number of double quotes, not counting what a comment or single quotes have.
+fn has_open_quote(line: &str) -> bool {
+    let (mut double, mut single, mut before) = (false, false, ' ');
+    for char in line.chars() {
+        match char {
+            '"' if !single && before != '\\' => double = !double,
+            '\'' if !double && (single || !before.is_alphanumeric()) => single = !single,
+            '#' if !double && !single && before.is_whitespace() => break,
+            _ => {}
+        }
+        before = char;
+    }
+    double
 }
 
 /// What most often leads to such a message.
 fn slip(message: &str) -> Option<&'static str> {
-    const SLIPS: [(&str, &str); 5] = [
-        ("tabs disallowed", "indent with spaces: YAML takes no tabs there"),
+    const SLIPS: [(&str, &str); 6] = [
+        ("within itself", "write its fields out where the alias stands"),
+        ("tabs disallowed", TABS),
         (
             "parsing a flow",
             "within `{}` and `[]`, put quotes around a value with one of `{}[],`: `path: \"/v1/{id}\"`",

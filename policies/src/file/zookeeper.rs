@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{block::Block, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::ZooKeeper,
+    plan::{Acl, ZooKeeper},
 };
 
 pub(super) fn zookeeper(policy: &mut Block) -> Option<ZooKeeper> {
@@ -26,6 +26,7 @@ fn settings(block: &mut Block) -> ZooKeeper {
         tick: block.value("tick", scalar::time_limit).unwrap_or(Duration::from_secs(2)),
         safety_margin: block.value("safety_margin", scalar::duration),
         sessions: block.value("sessions", sessions).unwrap_or(4),
+        acl: block.word("acl", &[("checked", Acl::Checked), ("open", Acl::Open)]).unwrap_or_default(),
     };
     thin_margin(block, &zookeeper);
     short_session(block, &zookeeper);

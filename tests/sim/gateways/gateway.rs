@@ -125,6 +125,7 @@ impl Gateway {
                 gateway: "gw".to_owned(),
                 member: member.clone(),
                 init: true,
+                complaints: Arc::default(),
                 sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
                 memory: Arc::clone(&memory),
                 clock: clock.clone(),

@@ -83,7 +83,7 @@ impl Acquired<'_> {
             Self::Refused(Refused::Elsewhere(_)) => SENT_ON,
             Self::Refused(Refused::NotHolder) => ("not-holder", "yes"),
             Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
-            Self::Refused(Refused::Service(_)) => ("lock-service", "no"),
+            Self::Refused(Refused::Service(_) | Refused::NotInitialised(_)) => ("lock-service", "no"),
             Self::Refused(Refused::RolledBack(_)) => ("rolled-back", "no"),
         }
     }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     admin::{guard::Open, told::encoded},
+    again,
     cli::{
         admin::{self, Asker, Found, Of, Trouble},
         log::Format,
@@ -104,7 +105,8 @@ impl Guard<'_> {
 fn known_to_show(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::NotFound { said } => {
-            Trouble::NotFound { said: format!("{said}; `fencegate guard show` lists what is unknown") }
+            let show = again::command(Of::Guard, "guard show");
+            Trouble::NotFound { said: format!("{said}; `{show}` lists what is unknown") }
         }
         other => other,
     }

@@ -11,6 +11,7 @@ use crate::{
         guard::{Kind, Open},
         names,
     },
+    again::{self, Of},
     cli::when::since,
 };
 
@@ -59,18 +60,20 @@ pub(super) fn one(open: &Open) -> String {
     match open.kind {
         Kind::Operation => {
             line("to do", "find out from the upstream's own records whether it was done; then one of".into());
-            line(
-                "",
-                format!("fencegate guard resolve {} --as done       repeats are told so", open.reference),
-            );
-            line("", format!("fencegate guard resolve {} --as not-done   a repeat runs it", open.reference));
+            line("", format!("{}   # repeats are told so", resolve(open, "done")));
+            line("", format!("{}   # a repeat runs it", resolve(open, "not-done")));
         }
         Kind::Execution => {
             line("to do", "nothing, the resource opens by itself; or, once it is surely over,".into());
-            line("", format!("fencegate guard resolve {} --as done", open.reference));
+            line("", resolve(open, "done"));
         }
     }
     lines.join("\n")
+}
+
+/// What to type.
+fn resolve(open: &Open, outcome: &str) -> String {
+    again::command(Of::Guard, &format!("guard resolve {} --as {outcome}", open.reference))
 }
 
 fn request(open: &Open) -> String {

@@ -4,7 +4,10 @@
 //! later, and only of keys that have rested for a while: so a key in use costs no write. What the store holds is never
 //! less than what is true.
 
-use std::time::Duration;
+use std::{
+    fmt::{self, Display},
+    time::Duration,
+};
 
 use fencegate_policies::key::ResourceKey;
 
@@ -44,6 +47,16 @@ pub enum Scope {
     EveryKey(Why),
     /// So many keys: those that were at work when the process before us was killed.
     Keys(usize),
+}
+
+impl Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryKey(_) => f.write_str("every key"),
+            Self::Keys(1) => f.write_str("1 key"),
+            Self::Keys(keys) => write!(f, "{keys} keys"),
+        }
+    }
 }
 
 impl Register {

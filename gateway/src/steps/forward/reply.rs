@@ -110,7 +110,7 @@ pub(super) fn refused_stale(status: StatusCode, headers: &HeaderMap) -> bool {
     match headers.get(FENCING_REFUSAL) {
         Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
         Some(word) => {
-            warn!(?word, "unknown refusal of an upstream");
+            warn!(word = %word.as_bytes().escape_ascii(), "unknown refusal of an upstream");
             false
         }
         None => false,

@@ -1,0 +1,145 @@
+//! Which file or which process a command works with: what the command line says, else the environment, else where
+//! packages put it.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{self, Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use fencegate_policies::plan::Gateway;
+
+use super::{USAGE, out::complain, policy};
+use crate::again::{self, Of};
+
+/// A variable of the environment that names the file.
+pub(super) const CONFIG: &str = "FENCEGATE_CONFIG";
+
+/// A variable of the environment that names an admin listener.
+pub(super) const ADMIN: &str = "FENCEGATE_ADMIN";
+
+/// The policy of a gateway.
+#[derive(Debug, Args)]
+pub(super) struct Config {
+    /// The policy; unless given, that of $FENCEGATE_CONFIG, else /etc/fencegate/policy.yaml.
+    #[arg(short = 'c', long = "config", value_name = "POLICY")]
+    pub(super) config: Option<PathBuf>,
+}
+
+impl Config {
+    /// Its plan, for a verb that only needs to know where ZooKeeper is: warnings are for `check` and `run`.
+    pub(super) fn plan(&self) -> Result<Gateway, ExitCode> {
+        policy::read_quietly(&file(self.config.as_deref(), Of::Gateway)?)
+    }
+}
+
+/// Where a package puts it.
+fn usual(of: Of) -> &'static Path {
+    Path::new(match of {
+        Of::Gateway => "/etc/fencegate/policy.yaml",
+        Of::Guard => "/etc/fencegate/guard.yaml",
+    })
+}
+
+/// As [`file`], for a process that goes on: what it prints is run by others, from elsewhere.
+pub(super) fn served(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
+    let absolute = given.map(|given| path::absolute(given).unwrap_or_else(|_| given.to_owned()));
+    file(absolute.as_deref(), of)
+}
+
+/// The file that is meant. Commands that are printed later name it again where it was named.
+pub(super) fn file(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
+    if let Some(given) = given {
+        again::told(of, [Path::new("-c"), given]);
+    }
+    named(given, of)
+}
+
+/// As [`file`], where it is not known yet whose file it is.
+pub(super) fn named(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    among(variable(CONFIG), of, Path::exists).ok_or_else(|| {
+        let usual = usual(of).display();
+        complain(format_args!(
+            "error: no file is named, and {usual} is not there: add `-c FILE`, or set {CONFIG}"
+        ));
+        ExitCode::from(USAGE)
+    })
+}
+
+/// That of the environment, or the usual one.
+fn among(environment: Option<OsString>, of: Of, is_there: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let usual = usual(of);
+    environment.map(PathBuf::from).or_else(|| is_there(usual).then(|| usual.to_owned()))
+}
+
+/// An empty one is none: that is how a shell script takes it back.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// How a running process was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// By the address of its admin listener.
+    Admin(String),
+    /// By the file that it was started with.
+    File(PathBuf),
+    /// Not at all: the address that it has unless its file says otherwise.
+    Usual(&'static str),
+}
+
+/// The process that is meant: what the command line says of either kind stands above what the environment says.
+pub(super) fn process(admin: Option<&str>, file: Option<&Path>, of: Of) -> Meant {
+    let named = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
+    meant((admin, file), (named(ADMIN), variable(CONFIG)), of, Path::exists)
+}
+
+fn meant(
+    (admin, file): (Option<&str>, Option<&Path>),
+    (admin_of_environment, file_of_environment): (Option<String>, Option<OsString>),
+    of: Of,
+    is_there: impl Fn(&Path) -> bool,
+) -> Meant {
+    match (admin, file, admin_of_environment) {
+        (Some(admin), _, _) => Meant::Admin(admin.to_owned()),
+        (None, Some(file), _) => Meant::File(file.to_owned()),
+        (None, None, Some(admin)) => Meant::Admin(admin),
+        (None, None, None) => among(file_of_environment, of, is_there).map_or(
+            Meant::Usual(match of {
+                Of::Gateway => "127.0.0.1:9901",
+                Of::Guard => "127.0.0.1:9902",
+            }),
+            Meant::File,
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_stands_above_the_environment_and_that_above_what_is_usual() {
+        let (admin, file) = (Some("a:1"), Some(Path::new("line.yaml")));
+        let environment = || (Some("b:2".to_owned()), Some(OsString::from("env.yaml")));
+        let only_file = || (None, Some(OsString::from("env.yaml")));
+        let (there, not_there) = (|_: &Path| true, |_: &Path| false);
+        for (line, environment, is_there, expected) in [
+            ((admin, None), environment(), there as fn(&Path) -> bool, Meant::Admin("a:1".into())),
+            ((None, file), environment(), there, Meant::File("line.yaml".into())),
+            ((None, None), environment(), there, Meant::Admin("b:2".into())),
+            ((None, None), only_file(), there, Meant::File("env.yaml".into())),
+            ((None, None), (None, None), there, Meant::File("/etc/fencegate/guard.yaml".into())),
+            ((None, None), (None, None), not_there, Meant::Usual("127.0.0.1:9902")),
+        ] {
+            assert_eq!(meant(line, environment, Of::Guard, is_there), expected);
+        }
+        assert_eq!(among(None, Of::Gateway, not_there), None);
+        assert_eq!(among(None, Of::Gateway, there), Some("/etc/fencegate/policy.yaml".into()));
+    }
+}

@@ -1,0 +1,82 @@
+//! Says things for people: an error with its causes on one line, and how long something takes.
+
+use std::{error::Error, fmt, time::Duration};
+
+/// An error with its causes, on one line.
+pub fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        // Some errors say their cause themselves.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// A duration with as many digits as anybody reads: `12s`, `1.5s`, `33.9ms`, `2m 5s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Brief(pub Duration);
+
+impl fmt::Display for Brief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(duration) = *self;
+        if duration >= Duration::from_secs(60) {
+            return humantime::format_duration(Duration::from_secs(duration.as_secs())).fmt(f);
+        }
+        let (value, unit) = match duration.as_nanos() {
+            0 => (0.0, "s"),
+            nanos @ 1..1_000_000 => (nanos as f64 / 1e3, "us"),
+            nanos @ 1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
+            nanos => (nanos as f64 / 1e9, "s"),
+        };
+        // `12s`, not `12.0s`.
+        let text = format!("{value:.1}");
+        write!(f, "{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
+    }
+}
+
+/// Several of something, in one field of the log.
+pub fn all<T: fmt::Display>(several: impl IntoIterator<Item = T>) -> String {
+    several.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("listen at {at}: {source}")]
+    struct Listen {
+        at: &'static str,
+        source: io::Error,
+    }
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        let taken = Listen { at: "127.0.0.1:80", source: io::Error::other("address in use") };
+        assert_eq!(causes(&taken), "listen at 127.0.0.1:80: address in use");
+        let outer = io::Error::other(taken);
+        assert_eq!(causes(&outer), "listen at 127.0.0.1:80: address in use");
+    }
+
+    #[test]
+    fn a_duration_is_short_and_has_its_unit() {
+        for (nanos, said) in [
+            (0, "0s"),
+            (33_916, "33.9us"),
+            (1_500_000, "1.5ms"),
+            (12_000_000_000, "12s"),
+            (29_999_991_155, "30s"),
+            (125_700_000_000, "2m 5s"),
+        ] {
+            assert_eq!(Brief(Duration::from_nanos(nanos)).to_string(), said);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What the log says can be read by people and by programs: one event per line, no value as a programmer sees it, what
+//! keeps all sessions away once, and no key where the policy says that keys are not told.
+
+use std::{fs, path::Path, time::Duration};
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, Launch, command},
+    guarded::Guarded,
+    origin::Act,
+    scratch,
+    site::Site,
+};
+use serde_json::Value;
+
+/// Every line of a log is one event.
+fn events(log: &str) -> Vec<Value> {
+    let event = |line: &str| {
+        let event = serde_json::from_str(line);
+        event.unwrap_or_else(|error| panic!("no event of its own ({error}): {line}\nin\n{log}"))
+    };
+    log.lines().filter(|line| !line.is_empty()).map(event).collect()
+}
+
+#[tokio::test]
+async fn warnings_of_a_policy_are_events() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/routes/0/fence/enforce", "observe");
+    let gateway = Gateway::start(&policy).await;
+    let line = gateway.says("the warning", |line| line.message() == "config.warning").await;
+    assert_eq!(line.field("code"), "FG0307", "{}", line.text());
+    assert!(line.text().contains("\"line\":") && line.field("said").contains("pass"), "{}", line.text());
+    events(&gateway.log());
+
+    let broken = policy.to_string().replace("\"observe\"", "\"obsrve\"");
+    let home = tempfile::TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = fencegate_tests::gateway::write_policy(home.path(), &broken).display().to_string();
+    let output = command(&["--log-format", "json", "run", "-c", &file]).await.expect("started");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert_eq!(events(&said)[0]["fields"]["code"], "FG0103", "{said}");
+}
+
+#[tokio::test]
+async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
+    let site = Site::fresh().await;
+    let gateway = Launch::new(&site.policy("gw-1")).without_init().start().await;
+    let line = gateway.says("why", |line| line.message() == "no ZooKeeper session").await;
+    assert_eq!(line.field("code"), "FG0506", "{}", line.text());
+    let to_type = format!("fencegate era init -c {}", gateway.file().display());
+    assert!(line.field("error").contains(&format!("`{to_type}`")), "{}", line.text());
+    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "not-initialised"));
+    // Four sessions look again and again meanwhile.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let log = gateway.log();
+    assert_eq!(log.matches("no ZooKeeper session").count(), 1, "{log}");
+    run(&to_type).await;
+    gateway.becomes_ready().await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+/// Types a command as it was printed.
+async fn run(line: &str) {
+    let words: Vec<&str> = line.split(' ').skip(1).collect();
+    let output = command(&words).await.expect("started");
+    assert!(output.status.success(), "{line}: {output:?}");
+}
+
+/// In the key of every resource here, and nowhere else.
+const CANARY: &str = "canary-1f6b";
+
+#[tokio::test]
+async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
+    for (keys, told) in [("hash", Some("\"#")), ("off", Some("(hidden)")), ("plain", Some(CANARY))] {
+        let guarded = Guarded::fresh().await;
+        let guard = guarded.launch().await.with("/log", serde_json::json!({"keys": keys})).start().await;
+        guard.becomes_ready().await;
+        let policy = guarded
+            .policy("gw-1", &[guard.public])
+            .with("/log", serde_json::json!({"keys": keys}))
+            .with("/defaults/hold/mode", "strict");
+        let gateway = Launch::new(&policy).logging("fencegate=debug").start().await;
+        gateway.becomes_ready().await;
+        let path = format!("/pay/{CANARY}");
+        let (origin, tree) = (&guarded.site.origin, guarded.site.tree().await);
+
+        // An answer that breaks off: in doubt at the guard, a retired tenure at the gateway.
+        origin.script(&path, [Act::Reset]);
+        assert_eq!(gateway.send(&Ask::post(&path)).await.status, 502);
+        // A holder whose lock is taken away by somebody else, and one who does not want to wait for it.
+        let other = format!("/pay/{CANARY}-other");
+        let latch = origin.holds(&other);
+        let holder = gateway.begin(Ask::post(&other));
+        origin.request(&other, 1).await;
+        let impatient = gateway.send(&Ask::post(&other).field("prefer", "wait=0")).await;
+        assert_eq!(impatient.status, 423, "{impatient:?}");
+        let lock = tree.paths().await.into_iter().find(|path| path.contains("-other/"));
+        // A request that holds for a moment is not watched.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tree.delete(&lock.expect("a lock node")).await.expect("it is there");
+        gateway.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
+        latch.let_go();
+        holder.result().await.ok();
+        // A token that is older than what the guard has let in.
+        let stale = Ask::post(&path)
+            .field("fencing-token", "v1-0000000000000001-00000000-00000001")
+            .field("fencing-key", &format!("account/{CANARY}"));
+        assert_ne!(guard.send(&stale).await.status, 200);
+        guard.says("the doubt", |line| line.message() == "guard.in_doubt").await;
+
+        for (who, log) in [("gateway", gateway.log()), ("guard", guard.log())] {
+            assert_eq!(log.contains(CANARY), keys == "plain", "{who}, {keys}:\n{log}");
+            assert!(told.is_none_or(|told| log.contains(told)), "{who}, {keys}:\n{log}");
+            assert!(!log.contains("Some(") && !log.contains("\"None\""), "{who}:\n{log}");
+        }
+    }
+}
+
+/// `Some(33.9µs)` is for programmers. What is logged as `?field` is printed so.
+#[test]
+fn no_field_of_the_log_is_printed_as_a_programmer_sees_it() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway/src");
+    let mut found = Vec::new();
+    let mut looked = 0;
+    each_source(&sources, &mut |file, text| {
+        for macro_of_the_log in ["trace!(", "debug!(", "info!(", "warn!(", "error!("] {
+            for (at, _) in text.match_indices(macro_of_the_log) {
+                let arguments = &text[at + macro_of_the_log.len()..];
+                let arguments = &arguments[..arguments.find(';').unwrap_or(arguments.len())];
+                looked += 1;
+                if is_debug(arguments) {
+                    let line = text[..at].matches('\n').count() + 1;
+                    found.push(format!("{}:{line}", file.display()));
+                }
+            }
+        }
+    });
+    assert!(looked > 100, "only {looked} lines of the log were found");
+    assert!(found.is_empty(), "say it with `%` or as a word of its own: {found:#?}");
+}
+
+/// `?late`, `waited = ?waited`, `{late:?}`.
+fn is_debug(arguments: &str) -> bool {
+    let sigil = arguments.match_indices('?').any(|(at, _)| {
+        let before = arguments[..at].trim_end().chars().last();
+        let after = arguments[at + 1..].chars().next();
+        matches!(before, None | Some('=' | ',' | '('))
+            && after.is_some_and(|after| after.is_ascii_lowercase())
+    });
+    sigil || arguments.contains(":?}")
+}
+
+fn each_source(folder: &Path, look: &mut impl FnMut(&Path, &str)) {
+    for entry in fs::read_dir(folder).expect("readable") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            each_source(&path, look);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            look(&path, &fs::read_to_string(&path).expect("readable"));
+        }
+    }
+}
+
+#[test]
+fn the_search_finds_what_it_looks_for() {
+    for bad in ["?late, \"x\")", "waited = ?x.get(), \"x\")", "%a, ?b)", "\"took {late:?}\")"] {
+        assert!(is_debug(bad), "{bad}");
+    }
+    for good in ["%late, \"is it so?\")", "late = read()?, \"x\")"] {
+        assert!(!is_debug(good), "{good}");
+    }
+}

@@ -1,0 +1,197 @@
+//! Nothing panics where its words cannot be written: on a stdout or stderr that is full or that nobody reads any more.
+
+use std::{
+    fs::OpenOptions,
+    io,
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use fencegate_tests::{
+    client::Ask, ensemble::free_ports, gateway::write_policy, guarded::Guarded, patience::patiently, scratch,
+    site::Site,
+};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+/// `EX_IOERR` of sysexits.h.
+const UNWRITTEN: i32 = 74;
+
+/// Where words go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outlet {
+    Read,
+    /// `| true`
+    Gone,
+    /// `> /dev/full`
+    Full,
+}
+
+impl Outlet {
+    fn open(self) -> Stdio {
+        match self {
+            Self::Read => Stdio::piped(),
+            Self::Gone => {
+                let (reader, writer) = io::pipe().expect("a pipe");
+                drop(reader);
+                writer.into()
+            }
+            Self::Full => OpenOptions::new().write(true).open("/dev/full").expect("a device of Linux").into(),
+        }
+    }
+}
+
+async fn run(arguments: &[String], stdout: Outlet, stderr: Outlet) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(scratch::binaries().join("fencegate")).args(arguments);
+    spawn_blocking(move || {
+        let child = command.stdin(Stdio::null()).stdout(stdout.open()).stderr(stderr.open()).spawn();
+        child.and_then(Child::wait_with_output)
+    })
+    .await
+    .expect("no panic")
+    .expect("started")
+}
+
+/// Verbs that end by themselves, with what they need; each can be repeated.
+fn verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>> {
+    let asked = ["--admin", gateway];
+    let guarded = ["--admin", guard];
+    let lines: Vec<Vec<&str>> = vec![
+        vec!["--help"],
+        vec!["--version"],
+        vec!["help"],
+        vec!["check", policy],
+        vec!["check", policy, "--online"],
+        vec!["check", policy, "--format", "json"],
+        vec!["explain", "FG0203"],
+        vec!["explain", "-c", policy, "POST", "/pay/7"],
+        vec!["init"],
+        vec!["init", "minimal"],
+        vec!["schema"],
+        vec!["completions", "bash"],
+        vec!["man"],
+        vec!["era", "init", "-c", policy],
+        vec!["era", "show", "-c", policy],
+        vec!["era", "bump", "-c", policy],
+        vec!["once", "list", "-c", policy],
+        vec!["once", "resolve", "abab", "--as", "done", "-c", policy],
+        vec!["keys", "new", "/dev/null"],
+        vec!["keys", "public", key],
+        [&["locks"][..], &asked].concat(),
+        [&["lock", "show", "account/7"][..], &asked].concat(),
+        [&["lock", "break", "account/7"][..], &asked].concat(),
+        [&["lock", "break", "account/7", "--yes"][..], &asked].concat(),
+        [&["top", "--once"][..], &asked].concat(),
+        [&["reload", "--dry-run"][..], &asked].concat(),
+        [&["guard", "show"][..], &guarded].concat(),
+        [&["guard", "resolve", "abab", "--as", "done"][..], &guarded].concat(),
+        [&["guard", "forget", "abab"][..], &guarded].concat(),
+    ];
+    lines.into_iter().map(|line| line.into_iter().map(str::to_owned).collect()).collect()
+}
+
+/// What the program itself calls its verbs.
+async fn known_verbs() -> Vec<String> {
+    let help = run(&["--help".to_owned()], Outlet::Read, Outlet::Read).await;
+    let help = String::from_utf8(help.stdout).expect("text");
+    let commands = help.split("Commands:\n").nth(1).expect("a list").split("\n\n").next().expect("it ends");
+    commands.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn no_verb_panics_where_its_words_cannot_be_written() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let gateway = guarded.gateway("gw-1", &guard).await;
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let key = home.path().join("key.json").display().to_string();
+    run(&["keys".into(), "new".into(), key.clone()], Outlet::Read, Outlet::Read).await;
+    let (policy, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
+    let verbs = verbs(&policy, &admin, &guard.admin.to_string(), &key);
+    // Two go on until they are told to end, and one can be asked for once only.
+    let others = ["run", "demo", "drain"];
+    for verb in known_verbs().await {
+        let tried = verbs.iter().any(|line| line[0] == verb) || others.contains(&&*verb);
+        assert!(tried, "`{verb}` is not tried");
+    }
+    for line in &verbs {
+        let plain = run(line, Outlet::Read, Outlet::Read).await;
+        assert!(matches!(plain.status.code(), Some(0..=2)), "{line:?}: {plain:?}");
+        for (stdout, stderr) in [
+            (Outlet::Gone, Outlet::Read),
+            (Outlet::Full, Outlet::Read),
+            (Outlet::Gone, Outlet::Gone),
+            (Outlet::Full, Outlet::Full),
+        ] {
+            let output = run(line, stdout, stderr).await;
+            let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
+            let context = format!("{line:?} {stdout:?} {stderr:?}: {code:?}\n{said}");
+            assert!(!said.contains("panicked"), "{context}");
+            // What prints its own help does not tell.
+            let help = line[0].starts_with("--") || line[0] == "help";
+            match stdout {
+                Outlet::Full if !help && !plain.stdout.is_empty() && plain.status.success() => {
+                    assert_eq!(code, Some(UNWRITTEN), "{context}");
+                    assert!(stderr != Outlet::Read || said.contains("write to stdout"), "{context}");
+                }
+                _ => assert_eq!(code, plain.status.code(), "{context}"),
+            }
+        }
+    }
+}
+
+/// What was asked for is done all the same.
+#[tokio::test]
+async fn a_drain_that_cannot_say_so_is_one() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let asked = ["drain", "--wait", "--admin", &gateway.admin.to_string()].map(str::to_owned);
+    let output = run(&asked, Outlet::Full, Outlet::Read).await;
+    assert_eq!(output.status.code(), Some(UNWRITTEN), "{output:?}");
+    assert!(gateway.exit().await.success());
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Whoever collects the log is started anew now and then, and its pipe breaks.
+#[tokio::test]
+async fn a_gateway_goes_on_when_nobody_reads_its_log_any_more() {
+    let site = Site::fresh().await;
+    for outlet in [Outlet::Gone, Outlet::Full] {
+        let ports = free_ports(2);
+        let [public, admin] =
+            [ports[0], ports[1]].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port)));
+        let policy = site
+            .policy("gw-1")
+            .with("/listeners/public/address", public.to_string())
+            .with("/admin/address", admin.to_string());
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let file = write_policy(home.path(), &policy.to_string());
+        let mut command = Command::new(scratch::binaries().join("fencegate"));
+        command.args(["run", "--init", "--workers", "1", "-c"]).arg(file);
+        let gateway = Running(command.stdout(outlet.open()).stderr(outlet.open()).spawn().expect("started"));
+        let ready = async {
+            while !Ask::get("/ready").to(admin).await.is_ok_and(|answer| answer.status == 200) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        patiently("/ready to answer 200", ready, || format!("nobody reads it ({outlet:?})")).await;
+        for _ in 0..3 {
+            // Each refusal is a line of the log.
+            let refused = Ask::post("/nowhere").to(public).await.expect("an answer");
+            assert_eq!(refused.status, 404, "{outlet:?}");
+            let answer = Ask::post("/pay/7").to(public).await.expect("an answer");
+            assert_eq!(answer.status, 200, "{outlet:?}");
+        }
+        drop(gateway);
+    }
+}

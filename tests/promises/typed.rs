@@ -1,0 +1,173 @@
+//! Every command that the program itself tells somebody to type runs exactly as it is printed.
+
+use std::process::Output;
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, command, command_in, write_policy},
+    guard::{Beside, Dispatch},
+    guarded::Guarded,
+    origin::Act,
+    scratch,
+    site::Site,
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+/// Types it into a shell that finds the program.
+async fn typed(line: &str) -> Output {
+    let (folder, line) = (scratch::binaries().display().to_string(), line.to_owned());
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut shell = std::process::Command::new("timeout");
+    shell.args(["60", "sh", "-c", &line]).env("PATH", path).current_dir(scratch::folder());
+    spawn_blocking(move || shell.output()).await.expect("no panic").expect("a shell")
+}
+
+async fn typed_well(line: &str) -> String {
+    let output = typed(line).await;
+    assert!(output.status.success(), "`{line}`: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What is to be typed: whole lines, and what stands in backquotes.
+fn commands(said: &str) -> Vec<String> {
+    let lines = said.lines().map(str::trim).filter(|line| line.starts_with("fencegate "));
+    let quoted = said.split('`').skip(1).step_by(2).filter(|part| part.starts_with("fencegate "));
+    lines.chain(quoted).map(str::to_owned).collect()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+#[tokio::test]
+async fn what_an_operator_of_a_guard_is_told_to_type() {
+    let beside = Beside::fresh().await;
+    let guard = beside.guard().await;
+    let admin = guard.admin.to_string();
+    for (number, outcome) in [(1, "--as done"), (2, "--as not-done")] {
+        let (key, path) = (format!("account/{number}"), format!("/pay/{number}"));
+        beside.origin.script(&path, [Act::Reset]);
+        guard.send(&Dispatch::new(&key, 0x20).once(number).post(&path)).await;
+        let said = typed_well(&format!("fencegate guard show --admin {admin}")).await;
+        let commands = commands(&said);
+        assert_eq!(commands.len(), 2, "{said}");
+        let one = commands.iter().find(|line| line.contains(outcome)).expect("both are told");
+        assert!(typed_well(one).await.contains("taken as"), "{one}");
+    }
+    let missing = typed(&format!("fencegate guard resolve abab --as done --admin {admin}")).await;
+    for line in commands(&text(&missing)) {
+        typed_well(&line).await;
+    }
+    assert_eq!(commands(&text(&missing)).len(), 1, "{missing:?}");
+}
+
+#[tokio::test]
+async fn what_an_operator_of_a_gateway_is_told_to_type() {
+    let site = Site::fresh().await.comparing();
+    let policy = site.policy("gw-1").cached().with("/log", json!({"keys": "hash"}));
+    let gateway = Gateway::start(&policy).await;
+    let admin = gateway.admin.to_string();
+    let held = ["/pay/7", "/pay/8"].map(|path| (site.origin.holds(path), gateway.begin(Ask::post(path))));
+    for path in ["/pay/7", "/pay/8"] {
+        site.origin.request(path, 1).await;
+    }
+    // The name of a hidden key would be a comment to a shell.
+    let first = typed_well(&format!("fencegate locks --limit 1 --admin {admin}")).await;
+    let [more] = &commands(first.rsplit("There are more: ").next().expect("it says so"))[..] else {
+        panic!("{first}")
+    };
+    let rest = typed_well(more).await;
+    let key = rest.lines().last().and_then(|line| line.split_whitespace().next()).expect("a row").to_owned();
+    assert!(key.starts_with('#'), "{rest}");
+    let refused = typed(&format!("fencegate lock break '{key}' --admin {admin}")).await;
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let commands = commands(&text(&refused));
+    let [show, break_it] = &commands[..] else { panic!("{refused:?}") };
+    assert!(typed_well(show).await.contains("gw-1 holds it"));
+    assert!(typed_well(break_it).await.contains("broken"));
+    for (latch, request) in held {
+        latch.let_go();
+        request.result().await.ok();
+    }
+}
+
+/// The words of the command line, not those of HTTP.
+#[tokio::test]
+async fn what_has_to_be_forced_is_said_as_it_is_typed() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
+    let gateway = Gateway::start(&policy).await;
+    let latch = site.origin.holds("/pay/7");
+    let holder = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let line = format!("fencegate lock break account/7 --yes --admin {}", gateway.admin);
+    let refused = typed(&line).await;
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("add `--force`") && !said.contains("409"), "{said}");
+    typed_well(&format!("{line} --force")).await;
+    latch.let_go();
+    holder.result().await.ok();
+}
+
+#[tokio::test]
+async fn what_is_told_of_an_installation_and_of_operations() {
+    let site = Site::fresh().await;
+    let home = TempDir::with_prefix_in("a folder ", scratch::folder()).expect("a folder");
+    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    for asked in ["check --online", "era show", "once list"] {
+        let said = text(&typed(&format!("fencegate {asked} -c '{file}'")).await);
+        let [init] = &commands(&said)[..] else { panic!("{asked}: {said}") };
+        typed_well(init).await;
+        let root = site.tree().await;
+        root.delete("/meta").await.expect("it was made");
+    }
+    typed_well(&format!("fencegate era init -c '{file}'")).await;
+
+    // The file of the guard is named as the reference calls it, in the folder that one is in.
+    let shown = typed_well(&format!("fencegate era show -c '{file}'")).await;
+    let [guard] = &commands(&shown)[..] else { panic!("{shown}") };
+    let store = home.path().join("guard.redb");
+    let listener = site.origin.door("guard");
+    let of_guard = fencegate_tests::policy::Policy::of_guard(listener, &store);
+    std::fs::write(home.path().join("guard.yaml"), of_guard.to_string()).expect("our own folder");
+    let started = typed(&format!("cd '{}' && timeout 3 {guard}", home.path().display())).await;
+    assert!(text(&started).contains("guard.opened") && store.exists(), "{started:?}");
+
+    let gateway = Gateway::start(&policy).await;
+    for (name, outcome) in [("op-1", "--as done"), ("op-2", "--as not-done")] {
+        site.origin.script("/pay/7", [Act::Reset]);
+        gateway.send(&Ask::post("/pay/7").field("idempotency-key", name).body("{}")).await;
+        let said = typed_well(&format!("fencegate once list -c '{file}'")).await;
+        let line = commands(&said).into_iter().find(|line| line.contains(outcome));
+        typed_well(&line.unwrap_or_else(|| panic!("{said}"))).await;
+    }
+}
+
+#[tokio::test]
+async fn the_environment_names_file_and_process_where_nobody_does() {
+    let guarded = Guarded::fresh().await;
+    let gateway = Gateway::start(&guarded.site.policy("gw-1")).await;
+    let (file, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
+    let by_address = command_in(&[("FENCEGATE_ADMIN", &admin)], &["locks"]).await.expect("started");
+    assert!(by_address.status.success() && text(&by_address).starts_with("gw-1:"), "{by_address:?}");
+    let by_file = command_in(&[("FENCEGATE_CONFIG", &file)], &["era", "show"]).await.expect("started");
+    assert!(by_file.status.success(), "{by_file:?}");
+    assert_eq!(commands(&text(&by_file)).len(), 1, "{by_file:?}");
+    let checked = command_in(&[("FENCEGATE_CONFIG", &file)], &["check"]).await.expect("started");
+    assert_eq!(text(&checked), format!("{file}: good\n"));
+    // The file says port 0, where nobody is; so the address is what counted.
+    let both = [("FENCEGATE_ADMIN", &*admin), ("FENCEGATE_CONFIG", &*file)];
+    let both = command_in(&both, &["lock", "show", "account/7"]).await.expect("started");
+    assert!(text(&both).contains("nobody holds or wants"), "{both:?}");
+    let named = command_in(&[("FENCEGATE_ADMIN", "127.0.0.1:1")], &["locks", "--admin", &admin]).await;
+    assert!(named.expect("started").status.success());
+    // Nobody has named anything, and no package has put a file there.
+    let nothing = command(&["era", "show"]).await.expect("started");
+    let said = text(&nothing);
+    assert_eq!(nothing.status.code(), Some(2), "{said}");
+    assert!(said.contains("FENCEGATE_CONFIG") && said.contains("/etc/fencegate/policy.yaml"), "{said}");
+}

@@ -103,7 +103,7 @@ async fn an_answer_without_room_is_passed_on_while_it_comes() {
     assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
     assert!(answer.body == body, "{} bytes", answer.body.len());
     let metrics = gateway.metrics().await;
-    assert!(metrics.sum("fencegate_buffered_without_room_total", &["body=\"answer\""]) > 0.5);
+    assert!(metrics.sum("fencegate_buffered_without_room_total", &["kind=\"answer\""]) > 0.5);
     let refused = gateway.send(&Ask::post("/pay/7").body(body)).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "overloaded"));
     assert_eq!(site.origin.count("/pay/7"), 1, "nothing of it was sent");

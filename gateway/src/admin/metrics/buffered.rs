@@ -27,10 +27,10 @@ impl BufferedMetrics {
                 "Memory that bodies above 4 KiB take which are here in full.",
             )),
             limit: families.register(IntGauge::new("buffered_limit_bytes", "Memory that they may take.")),
-            without_room: families.register(IntCounterVec::new(without_room, &["body"])),
+            without_room: families.register(IntCounterVec::new(without_room, &["kind"])),
         };
-        for body in [REQUEST, ANSWER] {
-            metrics.without_room.with_label_values(&[body]);
+        for kind in [REQUEST, ANSWER] {
+            metrics.without_room.with_label_values(&[kind]);
         }
         metrics
     }

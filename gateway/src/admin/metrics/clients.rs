@@ -46,7 +46,7 @@ impl ClientMetrics {
             turned_away: counters(
                 "client_connections_turned_away_total",
                 "Connections that were closed at once.",
-                "why",
+                "reason",
             ),
             reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
             not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),

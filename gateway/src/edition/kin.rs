@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::plan::{Plan, RouteId};
+use fencegate_policies::plan::{Plan, RouteId, Spot, Upstream};
 
 use super::{Edition, term::Term};
 
@@ -13,7 +13,7 @@ use super::{Edition, term::Term};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     name: Arc<str>,
-    endpoints: Vec<Arc<str>>,
+    endpoints: Vec<Spot>,
 }
 
 /// A place, and the term that its service is in.
@@ -51,8 +51,9 @@ impl Group<'_> {
 
 /// Those of a plan, by their numbers.
 pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Place> {
-    let place = |of: &fencegate_policies::plan::Upstream| (of.name.clone(), of.endpoints.clone());
-    plan.upstreams.iter().map(place).map(|(name, endpoints)| Place { name, endpoints })
+    // However an endpoint is written: `localhost:80` and `127.0.0.1:80` lead to one service.
+    let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| Spot::of(endpoint)).collect();
+    plan.upstreams.iter().map(move |of| Place { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// All that `old` knows and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may

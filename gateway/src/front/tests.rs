@@ -55,7 +55,9 @@ impl Serve<Keyed> for Keeps {
 
 /// Runs no stream before it is told to: a busy worker has others before it.
 #[derive(Clone, Default)]
-struct Later(Rc<RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>>);
+struct Later(Rc<RefCell<Vec<Stream>>>);
+
+type Stream = Pin<Box<dyn Future<Output = ()>>>;
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Later {
     fn execute(&self, stream: F) {

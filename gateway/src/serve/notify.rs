@@ -30,7 +30,7 @@ impl Manager {
         Self(named.and_then(|name| match address(&name) {
             Ok(address) => Some(address),
             Err(error) => {
-                warn!(socket = ?name, %error, "NOTIFY_SOCKET is no address; the service manager is told nothing");
+                warn!(socket = %name.to_string_lossy(), %error, "NOTIFY_SOCKET is no address; the service manager is told nothing");
                 None
             }
         }))

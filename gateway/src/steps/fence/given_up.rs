@@ -12,7 +12,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::stage::{Hold, Notes};
+use crate::{
+    said::Brief,
+    stage::{Hold, Notes},
+};
 
 /// What is known of an exchange beside its hold.
 #[derive(Clone)]
@@ -36,7 +39,7 @@ impl Terms {
     pub(super) fn rests(&self, hold: Hold, notes: &Notes) {
         let Some(until) = self.until(notes) else { return };
         let rest = until.saturating_duration_since(Instant::now());
-        info!(?rest, "the key of an exchange that was given up is kept until its upstream has had its time");
+        info!(rest = %Brief(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
         self.running.spawn_local(async move {
             sleep_until(until).await;
             drop(hold);

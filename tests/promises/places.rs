@@ -76,7 +76,7 @@ async fn one_client_has_no_more_connections_than_its_share() {
         }
     };
     timeout(Duration::from_secs(5), again).await.expect("its place is free again");
-    let turned_away = ["why=\"client-limit\""];
+    let turned_away = ["reason=\"client-limit\""];
     assert!(
         gateway.metrics().await.sum("fencegate_client_connections_turned_away_total", &turned_away) > 0.5
     );

@@ -31,8 +31,8 @@ pub struct Redb {
     journal: Mutex<Taken>,
 }
 
-/// Bytes of pages that are kept in memory. The library would take a gigabyte.
-const CACHE: usize = 16 << 20;
+/// Bytes of pages that are kept in memory; the kernel keeps them as well. The library would take a gigabyte.
+const CACHE: usize = 4 << 20;
 
 impl Redb {
     /// Makes the file, with a floor below which no token will pass.

@@ -94,6 +94,9 @@ pub fn services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<
         for endpoint in endpoints {
             let other = *known.entry(Spot::of(endpoint)).or_insert(index);
             let (ours, theirs) = (services[index], services[other]);
+            if ours == theirs {
+                continue;
+            }
             let (first, last) = (ours.min(theirs), ours.max(theirs));
             // What was two services until now is one.
             services.iter_mut().filter(|service| **service == last).for_each(|service| *service = first);

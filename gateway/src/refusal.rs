@@ -121,6 +121,7 @@ reasons! {
     SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time";
     SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
     AlreadyDone = "already-done", 409, Done, "the operation was done before";
+    AlreadyRefused = "already-refused", 409, Replayed, "the service has answered this operation before, with this status";
     InProgress = "in-progress", 409, Unknown, "the same operation is running";
     OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known";
     BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
@@ -133,6 +134,7 @@ reasons! {
     EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
     QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource";
     ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
+    ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered";
     HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large";
     TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
     UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached";
@@ -161,6 +163,8 @@ reasons! {
     Guard = "guard", 503, NotDispatched, "the guard is away or refused";
     GuardSplit = "guard-split", 503, NotDispatched, "the guards of the service do not share a store";
     Store = "store", 503, NotDispatched, "the record of operations is away";
+    RouteOperations = "route-operations", 503, NotDispatched, "too many operations of this kind are remembered";
+    OperationsFull = "operations-full", 503, NotDispatched, "too many operations are remembered";
     Draining = "draining", 503, NotDispatched, "the gateway is stopping";
     Overloaded = "overloaded", 503, NotDispatched, "too many requests at once";
     Loop = "loop", 508, NotDispatched, "the request came back to where it was sent from";
@@ -177,18 +181,25 @@ pub struct Refusal {
     status: Option<StatusCode>,
     /// What an operator finds the operation by.
     reference: Option<String>,
+    /// What the service answered when the operation was carried out.
+    recorded: Option<u16>,
     /// Nothing was dispatched, and yet nothing may be under the same tenure any more.
     retires: bool,
 }
 
 impl Refusal {
     pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), status: None, reference: None, retires: false }
+        Self { reason, detail: detail.into(), status: None, reference: None, recorded: None, retires: false }
     }
 
     /// About the operation with this reference.
     pub fn about(self, reference: String) -> Self {
         Self { reference: Some(reference), ..self }
+    }
+
+    /// The service answered the operation with this status, before.
+    pub fn recorded(self, status: u16) -> Self {
+        Self { recorded: Some(status), ..self }
     }
 
     /// The tenure is over, although nothing of this request was dispatched.
@@ -228,8 +239,16 @@ impl Refusal {
     /// When it may help to ask again: seconds, for a refusal that time can change. Never where the outcome is unknown:
     /// a client that obeyed would pay twice.
     fn retry_after(&self) -> Option<Duration> {
-        let later = matches!(self.status().as_u16(), 423 | 429 | 503) || self.reason == Reason::InProgress;
-        later.then_some(Duration::from_secs(1))
+        let later =
+            matches!(self.status().as_u16(), 423 | 429 | 503) && self.outcome() == Outcome::NotDispatched;
+        let seconds = match self.reason {
+            // Room comes when something has been kept long enough.
+            Reason::ClientOperations | Reason::RouteOperations | Reason::OperationsFull => 60,
+            Reason::InProgress => 1,
+            _ if later => 1,
+            _ => return None,
+        };
+        Some(Duration::from_secs(seconds))
     }
 
     /// The answer: `application/problem+json` (RFC 9457).
@@ -241,6 +260,7 @@ impl Refusal {
             reason: self.reason.word(),
             outcome: self.outcome().word(),
             operation_ref: self.reference.as_deref(),
+            recorded_status: self.recorded,
         };
         let body = serde_json::to_vec(&problem).expect("plain fields serialise");
         let mut reply = Response::new(Body::whole(Bytes::from(body)));
@@ -265,6 +285,8 @@ struct Problem<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     operation_ref: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded_status: Option<u16>,
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub struct Fenced {
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
     /// What is to happen at most once.
-    pub operation: Option<Operation>,
+    pub operation: Option<Rc<Operation>>,
     /// Kept for as long as anything of the request runs: another plan may wait for its end.
     pub running: Rc<Running>,
 }
@@ -132,8 +132,6 @@ pub struct Presented {
 pub struct Claimed {
     pub claim: Claim,
     pub operation: Option<Operation>,
-    /// Passed on, for an upstream that calls back.
-    pub ticket: Option<HeaderValue>,
 }
 
 /// The keys are ours until the hold is dropped.
@@ -165,7 +163,7 @@ pub struct Hold {
     pub counted: Rc<Holding>,
     /// For a guard, where tickets are signed.
     pub tickets: Option<Arc<Ticketing>>,
-    pub operation: Option<Operation>,
+    pub operation: Option<Rc<Operation>>,
     pub running: Rc<Running>,
     /// Of what its client may wait for and hold, where that is limited.
     pub share: Option<Rc<Share>>,

@@ -47,7 +47,7 @@ fn documented_metrics_and_exposed_ones_are_the_same() {
 
 #[test]
 fn no_label_can_carry_what_a_client_sent() {
-    const LABELS: [&str; 21] = [
+    const LABELS: [&str; 22] = [
         "cause",
         "certificate",
         "code",
@@ -67,6 +67,7 @@ fn no_label_can_carry_what_a_client_sent() {
         "route",
         "session",
         "state",
+        "store",
         "upstream",
         "version",
     ];

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     path::PathTemplate,
-    plan::{Conditions, Gateway, Plan, Route, Unmatched, Upstream, UpstreamId},
+    plan::{Conditions, Gateway, OnceStore, Plan, Route, Unmatched, Upstream, UpstreamId},
 };
 
 /// From the plan in force to another one. Names are in the order of the plan that has them.
@@ -22,6 +22,10 @@ pub struct Difference {
     pub upstreams: Vec<String>,
     /// What else differs and is taken over: fields of the file, or the order of its routes.
     pub settings: Vec<String>,
+    /// Routes in both plans whose operations are named by another rule, or remembered elsewhere: what was done before
+    /// the change is not recognised when it is repeated after it.
+    #[serde(default)]
+    pub forgets: Vec<String>,
     /// What differs and has no effect before the process is started anew.
     pub restart: Vec<String>,
 }
@@ -50,6 +54,7 @@ impl Difference {
             changed: pairs.iter().filter(unlike).map(|(_, new)| new.name.to_string()).collect(),
             rekeyed: moved.map(|route| route.name.to_string()).collect(),
             upstreams: upstreams(before, after),
+            forgets: forgetting(&pairs, before, after),
             settings: settings(before, after, reordered),
             restart: restart(old, new),
         }
@@ -93,6 +98,19 @@ fn settings(before: &Plan, after: &Plan, reordered: bool) -> Vec<String> {
         ("order of routes", !reordered),
     ];
     fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
+}
+
+fn forgetting(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) -> Vec<String> {
+    let forgets = |(old, new): &&(&Route, &Route)| {
+        let once = |route: &Route| route.fence.as_ref()?.once.clone();
+        let (Some(old_once), new_once) = (once(old), once(new)) else { return false };
+        let ours = |plan: &Plan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
+        let (here, there) = (ours(before, old), ours(after, new));
+        // A guard remembers for itself; one that stays among the endpoints goes on.
+        let elsewhere = old_once.store == OnceStore::Guard && !here.iter().any(|one| there.contains(one));
+        elsewhere || new_once.is_none_or(|new_once| new_once.identity() != old_once.identity())
+    };
+    pairs.iter().filter(forgets).map(|(_, new)| new.name.to_string()).collect()
 }
 
 fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
@@ -254,6 +272,41 @@ routes:
             ..Difference::default()
         };
         assert_eq!(Difference::between(&plan(&[]), &turned), expected);
+    }
+
+    #[test]
+    fn whose_operations_would_not_be_recognised_is_told() {
+        let operations = |once: &str| ("wait: 2s", format!("wait: 2s, once: {once}"));
+        let told = |old: &str, new: &str, change: (&str, &str)| {
+            let (old, new) = (operations(old), operations(new));
+            let (old, new) = ((old.0, &*old.1), (new.0, &*new.1));
+            Difference::between(&plan(&[old]), &plan(&[new, change])).forgets
+        };
+        let same = ("version: 1", "version: 1");
+        for forgotten in ["{scope: x}", "{key: \"{header.x-id}\"}", "{principal: \"{header.x-shop}\"}"] {
+            assert_eq!(told("{}", forgotten, same), ["pay"], "{forgotten}");
+            assert_eq!(told(forgotten, forgotten, same), [""; 0], "{forgotten}");
+        }
+        assert_eq!(told("{}", "{keep: 1h, final: [403], required: false}", same), [""; 0]);
+        // The upstream by another name, or at another place.
+        assert_eq!(
+            told(
+                "{}",
+                "{}",
+                ("upstream: a, match: {methods: [POST]", "upstream: b, match: {methods: [POST]")
+            ),
+            [""; 0]
+        );
+        assert_eq!(told("{}", "{}", ("http://a:80", "http://c:80")), [""; 0]);
+        let left = Difference::between(&plan(&[("wait: 2s", "wait: 2s, once: {}")]), &plan(&[]));
+        assert_eq!(left.forgets, ["pay"]);
+        let guard = |endpoint: &str| {
+            let endpoints = format!("endpoints: [\"http://{endpoint}:80\"], fencing: guard");
+            let once = operations("{}");
+            plan(&[("endpoints: [\"http://a:80\"], fencing: upstream", &endpoints), (once.0, &once.1)])
+        };
+        assert_eq!(Difference::between(&guard("a"), &guard("c")).forgets, ["pay"]);
+        assert_eq!(Difference::between(&guard("a"), &guard("a")).forgets, [""; 0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod admin;
 mod conditions;
+mod ending;
 mod fence;
 mod fields;
 mod guard;
@@ -17,11 +18,12 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub use admin::Admin;
 pub use conditions::Conditions;
+pub use ending::Ending;
 pub use fence::{BodyType, Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
 pub use fields::{ReservedFields, TokenFields, are_alike, begins_plain, is_plain, plain};
 pub use guard::{Guard, Journal, Missing, Probe, Store, Verification};
 pub use log::{Access, KeysShown, Log, Traces};
-pub use once::{Once, OnceStore, Operation};
+pub use once::{Memory, Once, OnceStore, Operation};
 pub use peer::{Forward, Peer, PeerTls};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
 pub use service::{Service, ServiceId, Spot, services};

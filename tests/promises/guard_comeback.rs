@@ -176,6 +176,7 @@ async fn with_unknown(launch: Launch) -> Launch {
         method: "POST".into(),
         target: "/pay".into(),
         name: Some(format!("\"old-{number}\"")),
+        askable: true,
         admitted: 1,
         began: Some(1),
         keep: 60,

@@ -2,10 +2,7 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use fencegate::{
-    demo::child::Signal,
-    steps::name::{Wanted, operation},
-};
+use fencegate::{demo::child::Signal, steps::name::identity};
 use fencegate_policies::plan;
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
@@ -62,8 +59,7 @@ async fn remembered(tree: &Tree) -> Vec<Value> {
 /// Which of 256 nodes an operation stands below.
 fn shelf(name: &str) -> u8 {
     let named = plan::Operation { name: name.into(), principal: String::new() };
-    let wanted = Wanted { method: "", target: "", body: b"" };
-    operation("ledger", &named, wanted, 1).id.bytes()[0]
+    identity("", &named).bytes()[0]
 }
 
 /// Names of two operations that stand below one node: when the second comes, that node is there.
@@ -110,7 +106,7 @@ async fn a_client_error_is_an_outcome_and_a_server_error_is_none() {
     let answers = [404, 500].map(|status| Act::now(Reply::ok().status(status)));
     site.origin.script("/pay/7", answers);
     assert_eq!(gateway.send(&pay("a")).await.status, 404);
-    assert_eq!(told(&gateway.send(&pay("a")).await), already_done());
+    assert_eq!(told(&gateway.send(&pay("a")).await), (404, "already-refused".into()));
     assert_eq!(gateway.send(&pay("b")).await.status, 500);
     assert_eq!(told(&gateway.send(&pay("b")).await), unknown());
     assert_eq!(site.origin.count("/pay/7"), 2);
@@ -373,7 +369,7 @@ async fn there_are_only_so_many_operations_in_zookeeper() {
     }
     // The first one shows how many there are.
     assert_eq!(gateway.send(&pay(&first)).await.status, 200);
-    assert_eq!(told(&gateway.send(&pay(&second)).await), (503, "store".into()));
+    assert_eq!(told(&gateway.send(&pay(&second)).await), (503, "operations-full".into()));
     assert_eq!(told(&gateway.send(&pay(&first)).await), already_done());
     for n in 0..100 {
         client.delete(&path(n), None).await.expect("deleted");

@@ -62,7 +62,7 @@ async fn a_dry_run_says_what_would_change_and_changes_nothing() {
     let (code, report) = gateway.reload(&["--dry-run"]).await;
     let difference = json!({
         "added": ["look", "ping"], "removed": ["read"], "changed": ["pay"], "rekeyed": ["pay"],
-        "upstreams": ["ledger"], "settings": [], "restart": ["zookeeper"],
+        "upstreams": ["ledger"], "forgets": [], "settings": [], "restart": ["zookeeper"],
     });
     assert_eq!((code, &report["result"], &report["difference"]), (Some(0), &json!("dry"), &difference));
     assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.reason(), "no-route");

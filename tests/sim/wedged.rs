@@ -136,6 +136,7 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
         let ensemble = Ensemble::start(Servers::default());
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
         let settings = Settings {
+            census: Arc::default(),
             policy: plan.zookeeper.clone(),
             gateway: "gw".to_owned(),
             member: Nameplate::of(&plan),

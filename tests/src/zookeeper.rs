@@ -247,6 +247,15 @@ impl Tree {
         made.unwrap_or_else(|error| panic!("create `{}{path}`: {error}", self.root));
     }
 
+    /// Writes the data of one node, as a stranger would.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub async fn set(&self, path: &str, data: &[u8]) {
+        let set = self.client.set_data(&format!("{}{path}", self.root), data, None).await;
+        set.unwrap_or_else(|error| panic!("set `{}{path}`: {error}", self.root));
+    }
+
     /// Lets only this machine change one node.
     ///
     /// # Panics

@@ -44,13 +44,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
 
 fn text(report: &Report) -> String {
     let mut text: String = report.said.iter().map(|said| format!("{said}\n")).collect();
-    let Difference { added, removed, changed, rekeyed, upstreams, settings, restart } = &report.difference;
+    let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } =
+        &report.difference;
     for (what, names) in [
         ("routes added", added),
         ("routes removed", removed),
         ("routes changed", changed),
         ("other locks than before", rekeyed),
         ("upstreams changed", upstreams),
+        ("repeats of operations not recognised any more", forgets),
         ("also changed", settings),
         ("no effect before a restart", restart),
     ] {

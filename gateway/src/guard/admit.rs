@@ -143,6 +143,9 @@ impl Guard {
     fn hand_in(&self, state: &mut State, claim: &Claim, marks: Vec<Change>, entry: Option<Change>) -> Moment {
         let mut changes = marks.clone();
         let entered = entry.is_some();
+        if let Some(Change::Operation { id, .. }) = &entry {
+            state.underway.runs(*id);
+        }
         if let Some(entry) = entry {
             // Whoever asks how long ago it was asks by this time, also after an unclean stop.
             changes.extend([entry, Change::Time(self.time())]);

@@ -97,7 +97,14 @@ impl Running {
     pub fn doubtful(&self, last: Boot) {
         self.in_doubt(last);
         // Whoever repeats it now is told that nobody knows, instead of waiting for us.
-        self.reserved.take();
+        self.left();
+    }
+
+    /// Nobody will say what came of the operation.
+    fn left(&self) {
+        if self.reserved.take().is_some() {
+            self.guard.metrics.operation("unknown");
+        }
     }
 
     /// The store failed before anything was sent; nothing more will be written.
@@ -121,7 +128,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // A panic, or a task that was dropped: what it has sent is not known, and the gate shuts with it.
-        self.in_doubt(self.guard.now());
+        if !self.ended.get() {
+            self.in_doubt(self.guard.now());
+            self.left();
+        }
     }
 }
 

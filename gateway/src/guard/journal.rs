@@ -4,10 +4,17 @@
 //! Whoever wants to run an operation reserves its name first, so that between looking it up and writing down that it
 //! was admitted nobody else can do either.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
-use fencegate_policies::{key::ResourceKey, plan, token::Token};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{self, Ending},
+    token::Token,
+};
 use hyper::{HeaderMap, StatusCode, header};
 use tokio::{
     sync::{Notify, futures::OwnedNotified},
@@ -25,13 +32,32 @@ use super::{
 
 /// Operations that somebody has reserved.
 #[derive(Debug, Default)]
-pub(super) struct Underway(HashMap<OperationId, Arc<Notify>>);
+pub(super) struct Underway {
+    reserved: HashMap<OperationId, Arc<Notify>>,
+    /// Those of them that are at work, or about to be: their end is still to come.
+    running: HashSet<OperationId>,
+}
 
 impl Underway {
     pub(super) fn is_reserved(&self, id: &OperationId) -> bool {
-        self.0.contains_key(id)
+        self.reserved.contains_key(id)
+    }
+
+    /// From before its admission is written down until whoever has reserved it lets go of it.
+    pub(super) fn runs(&mut self, id: OperationId) {
+        self.running.insert(id);
+    }
+
+    fn let_go(&mut self, id: &OperationId) {
+        self.running.remove(id);
+        if let Some(told) = self.reserved.remove(id) {
+            told.notify_waiters();
+        }
     }
 }
+
+/// Operations with an unknown outcome are counted up to here: each scrape reads so many ids.
+const MOST_COUNTED: usize = 10_000;
 
 /// A request that is an operation.
 #[derive(Debug, Clone)]
@@ -42,7 +68,7 @@ pub struct Wanted {
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// The client's own name for it.
+    /// The `Idempotency-Key` that it came with.
     pub name: Option<String>,
 }
 
@@ -50,6 +76,8 @@ pub struct Wanted {
 pub struct Reserved {
     guard: Arc<Guard>,
     wanted: Wanted,
+    /// What has to be given back: more than one where it is known by the name that a former build gave it.
+    taken: Vec<OperationId>,
 }
 
 /// What is known of a wanted operation.
@@ -65,7 +93,7 @@ pub enum Found {
 
 /// What comes of taking an operation in hand.
 pub enum Taken {
-    Yours(Reserved, Box<Entry>),
+    Yours(Box<Reserved>, Box<Entry>),
     /// Somebody else has it.
     InHand,
     /// There is none, or it is known what came of it.
@@ -81,8 +109,8 @@ pub struct Answered<'a> {
     pub body: Option<&'a Bytes>,
 }
 
-/// Fields of an answer that mean the same when it is given again.
-const KEPT_FIELDS: [header::HeaderName; 9] = [
+/// Fields of an answer that mean the same when it is given again. `Retry-After` does not: this answer will not change.
+const KEPT_FIELDS: [header::HeaderName; 8] = [
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
     header::CONTENT_LANGUAGE,
@@ -91,7 +119,6 @@ const KEPT_FIELDS: [header::HeaderName; 9] = [
     header::LAST_MODIFIED,
     header::CACHE_CONTROL,
     header::LINK,
-    header::RETRY_AFTER,
 ];
 
 impl Guard {
@@ -104,19 +131,22 @@ impl Guard {
         wanted: Wanted,
         patience: &mut Patience<'_>,
     ) -> Result<Found, Refused> {
-        let reserved = loop {
-            let told = match self.reserve(wanted.operation.id) {
-                Ok(()) => break Reserved { guard: self.clone(), wanted },
-                Err(told) => told,
-            };
-            tokio::select! {
-                () = told => {}
-                () = sleep_until(patience.deadline()) => return Err(Refused::InProgress),
-                () = patience.client.gone() => return Err(Refused::InProgress),
+        let Operation { id, former, .. } = wanted.operation;
+        let mut reserved = Reserved { guard: self.clone(), wanted, taken: Vec::new() };
+        reserved.take(id, patience).await?;
+        let mut known = self.entry(&id)?;
+        if let (None, Some(former)) = (&known, former)
+            && self.entry(&former)?.is_some()
+        {
+            // It goes on as what it was, or nobody would know it by the name under which it was told of.
+            reserved.take(former, patience).await?;
+            // Whoever had it may have brought it to its end and have it forgotten.
+            known = self.entry(&former)?;
+            if known.is_some() {
+                reserved.wanted.operation.id = former;
             }
-        };
-        let known = self.store.operation(&reserved.wanted.operation.id);
-        let Some(entry) = known.map_err(|error| self.unreadable(&error))? else {
+        }
+        let Some(entry) = known else {
             let journal = self.store.journal();
             let most = self.rules.journal.most;
             if journal.bytes >= most {
@@ -136,13 +166,17 @@ impl Guard {
 
     fn reserve(&self, id: OperationId) -> Result<(), OwnedNotified> {
         let mut state = self.lock();
-        match state.underway.0.get(&id) {
+        match state.underway.reserved.get(&id) {
             Some(told) => Err(told.clone().notified_owned()),
             None => {
-                state.underway.0.insert(id, Arc::default());
+                state.underway.reserved.insert(id, Arc::default());
                 Ok(())
             }
         }
+    }
+
+    fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
+        self.store.operation(id).map_err(|error| self.unreadable(&error))
     }
 
     fn unreadable(&self, error: &super::store::StoreError) -> Refused {
@@ -162,6 +196,16 @@ impl Guard {
             register.quarantine_of(&entry.keys, now).is_some()
                 || register.may_run(&entry.keys, entry.token, now)
         }
+    }
+
+    /// How many operations wait for somebody's word on what came of them, [`MOST_COUNTED`] at most.
+    pub fn unknown(&self) -> Result<usize, Refused> {
+        let running = || self.lock().underway.running.clone();
+        // What began after the first look may have been written down, and what ended before the second not yet.
+        let before = running();
+        let open = self.store.unfinished_ids(MOST_COUNTED).map_err(|error| self.unreadable(&error))?;
+        let after = running();
+        Ok(open.iter().filter(|id| !before.contains(id) && !after.contains(id)).count())
     }
 
     /// What an operator can look at: operations without a known outcome that nobody works on now.
@@ -189,7 +233,7 @@ impl Guard {
         }
         let reserved = Reserved::of(self.clone(), id, &entry);
         // Whoever had reserved it meanwhile may have brought it to its end.
-        Ok(unknown()?.map_or(Taken::Settled, |entry| Taken::Yours(reserved, Box::new(entry))))
+        Ok(unknown()?.map_or(Taken::Settled, |entry| Taken::Yours(Box::new(reserved), Box::new(entry))))
     }
 }
 
@@ -212,9 +256,11 @@ impl Reserved {
         let wanted = Wanted {
             operation: Operation {
                 id,
+                former: None,
                 fingerprint: super::operation::Fingerprint::of([0; 32]),
                 keep: entry.keep,
-                by_header: entry.name.is_some(),
+                finals: Vec::new(),
+                askable: entry.askable,
             },
             keys: entry.keys.clone().into(),
             token: entry.token,
@@ -222,7 +268,20 @@ impl Reserved {
             target: entry.target.clone(),
             name: entry.name.clone(),
         };
-        Self { guard, wanted }
+        Self { guard, wanted, taken: vec![id] }
+    }
+
+    /// Waits for whoever has it now.
+    async fn take(&mut self, id: OperationId, patience: &mut Patience<'_>) -> Result<(), Refused> {
+        while let Err(told) = self.guard.reserve(id) {
+            tokio::select! {
+                () = told => {}
+                () = sleep_until(patience.deadline()) => return Err(Refused::InProgress),
+                () = patience.client.gone() => return Err(Refused::InProgress),
+            }
+        }
+        self.taken.push(id);
+        Ok(())
     }
 
     pub fn id(&self) -> OperationId {
@@ -243,6 +302,7 @@ impl Reserved {
             method: wanted.method.clone(),
             target: wanted.target.clone(),
             name: wanted.name.clone(),
+            askable: wanted.operation.askable,
             admitted: wall_clock(),
             began: Some(self.guard.time()),
             keep: wanted.operation.keep,
@@ -258,11 +318,15 @@ impl Reserved {
     /// `None` where the answer does not say for certain what happened: what was written at admission stays.
     pub(super) fn finished(&self, answered: Answered<'_>, journal: &plan::Journal) -> Option<Change> {
         let status = answered.status.as_u16();
-        if status >= 500 && !journal.final_statuses.contains(&status) {
-            self.guard.metrics.operation("unknown");
-            return None;
+        let finals = [&journal.final_statuses[..], &self.wanted.operation.finals].concat();
+        match Ending::of(status, &finals) {
+            Ending::Over => self.guard.metrics.operation("done"),
+            Ending::NotTakenUp => return Some(self.forgotten()),
+            Ending::Unknown => {
+                self.guard.metrics.operation("unknown");
+                return None;
+            }
         }
-        self.guard.metrics.operation("done");
         let body = answered.body.filter(|body| body.len() <= journal.max_body).cloned();
         let values = KEPT_FIELDS.iter().flat_map(|name| {
             answered.headers.get_all(name).into_iter().map(move |value| (name.as_str(), value))
@@ -297,8 +361,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        if let Some(told) = self.guard.lock().underway.0.remove(&self.wanted.operation.id) {
-            told.notify_waiters();
-        }
+        let mut state = self.guard.lock();
+        self.taken.iter().for_each(|id| state.underway.let_go(id));
     }
 }

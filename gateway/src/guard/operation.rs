@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::{Deserialize, Serialize};
 
-/// Names an operation: a hash over upstream, principal and the client's own name for it.
+/// Names an operation: a hash over scope, principal and the client's own name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId([u8; 32]);
 
@@ -18,11 +18,16 @@ pub struct Fingerprint([u8; 32]);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     pub id: OperationId,
+    /// What a build before this one called it, where that is something else.
+    pub former: Option<OperationId>,
     pub fingerprint: Fingerprint,
     /// Seconds that it is remembered after its end.
     pub keep: u64,
-    /// The client's `Idempotency-Key`, and nothing else, names it: then the upstream can be asked by it.
-    pub by_header: bool,
+    /// Statuses that are its end beside those that always are.
+    pub finals: Vec<u16>,
+    /// The client's `Idempotency-Key`, and nothing else, names it: then the upstream can be asked by it. Where there
+    /// are principals it does not, because another one may call an operation alike.
+    pub askable: bool,
 }
 
 /// An operation as it is remembered.
@@ -36,8 +41,12 @@ pub struct Entry {
     pub method: String,
     /// Path and query, for the operator who has to find out.
     pub target: String,
-    /// The client's own name for it, to ask the upstream with.
+    /// The `Idempotency-Key` that it came with, for people.
     pub name: Option<String>,
+    /// That names it, and nothing else does: the upstream can be asked by it. What a build before this one wrote does
+    /// not say so.
+    #[serde(default)]
+    pub askable: bool,
     /// Seconds of the wall clock, for people.
     pub admitted: u64,
     /// Seconds of the store's time; a build that knew only the wall clock has written none.
@@ -86,6 +95,11 @@ impl OperationId {
         &self.0
     }
 
+    /// Reads what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        unhex(text).map(Self)
+    }
+
     /// For people: enough to find it, short enough to read out.
     pub fn reference(&self) -> String {
         self.to_string()[..16].to_owned()
@@ -120,34 +134,62 @@ fn hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-const BY_HEADER: &str = ";by=idempotency-key";
-
-/// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>[;by=idempotency-key]`.
+/// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>[;was=<id>][;final=<status>,...][;ask=idempotency-key]`.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{};fp={};keep={}", self.id, self.fingerprint, self.keep)?;
-        if self.by_header { f.write_str(BY_HEADER) } else { Ok(()) }
+        let Self { id, former, fingerprint, keep, finals, askable } = self;
+        write!(f, "{id};fp={fingerprint};keep={keep}")?;
+        if let Some(former) = former {
+            write!(f, ";was={former}")?;
+        }
+        for (at, status) in finals.iter().enumerate() {
+            write!(f, "{}{status}", if at == 0 { ";final=" } else { "," })?;
+        }
+        if *askable { f.write_str(";ask=idempotency-key") } else { Ok(()) }
     }
 }
+
+/// What may stand behind the fingerprint, in this order. `by` is how a build before this one said `ask`, which it also
+/// did of operations that have a principal: so it is read and not believed.
+const PARTS: [&str; 5] = ["keep", "was", "final", "ask", "by"];
+
+/// All that a route can name.
+const MOST_FINALS: usize = 106;
 
 impl Operation {
     /// Reads what [`fmt::Display`] writes; `keep` may be missing, and is then `keep`.
     pub fn parse(text: &str, keep: u64) -> Option<Self> {
-        let (text, by_header) = text.strip_suffix(BY_HEADER).map_or((text, false), |text| (text, true));
         let mut parts = text.split(';');
-        let id = OperationId(unhex(parts.next()?)?);
+        let id = OperationId::parse(parts.next()?)?;
         let fingerprint = Fingerprint(unhex(parts.next()?.strip_prefix("fp=")?)?);
-        let keep = match parts.next() {
-            None => keep,
-            Some(part) => digits(part.strip_prefix("keep=")?)?,
-        };
-        parts.next().is_none().then_some(Self { id, fingerprint, keep, by_header })
+        let mut operation = Self { id, former: None, fingerprint, keep, finals: Vec::new(), askable: false };
+        let mut next = 0;
+        for part in parts {
+            let (name, value) = part.split_once('=')?;
+            let place = PARTS.iter().position(|known| *known == name).filter(|place| *place >= next)?;
+            next = place + 1;
+            match name {
+                "keep" => operation.keep = digits(value, 8)?,
+                "was" => operation.former = Some(OperationId::parse(value)?),
+                "final" => operation.finals = finals(value)?,
+                _ if value != "idempotency-key" => return None,
+                "ask" => operation.askable = true,
+                _ => {}
+            }
+        }
+        Some(operation)
     }
 }
 
-/// A year at most.
-fn digits(text: &str) -> Option<u64> {
-    let plain = !text.is_empty() && text.len() <= 8 && text.bytes().all(|byte| byte.is_ascii_digit());
+fn finals(text: &str) -> Option<Vec<u16>> {
+    let status = |text: &str| digits(text, 3).and_then(|status| u16::try_from(status).ok());
+    let finals: Vec<u16> = text.split(',').take(MOST_FINALS + 1).map(status).collect::<Option<_>>()?;
+    (finals.len() <= MOST_FINALS).then_some(finals)
+}
+
+/// A plain number of so many digits at most: eight are three years in seconds.
+fn digits(text: &str, most: usize) -> Option<u64> {
+    let plain = !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
 
@@ -178,17 +220,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(id: [u8; 32], fp: [u8; 32], keep in 0..100_000_000_u64, by_header: bool) {
-            let operation = Operation { id: OperationId(id), fingerprint: Fingerprint(fp), keep, by_header };
+        fn what_is_written_is_read_back(
+            id: [u8; 32],
+            former: Option<[u8; 32]>,
+            fp: [u8; 32],
+            keep in 0..100_000_000_u64,
+            finals in prop::collection::vec(400..600_u16, 0..MOST_FINALS),
+            askable: bool,
+        ) {
+            let (id, former) = (OperationId(id), former.map(OperationId));
+            let operation = Operation { id, former, fingerprint: Fingerprint(fp), keep, finals, askable };
             prop_assert_eq!(Operation::parse(&operation.to_string(), 7), Some(operation));
         }
 
         #[test]
         fn any_text_is_read_without_a_panic(text: String) {
             if let Some(operation) = Operation::parse(&text, 7) {
-                let by = operation.by_header;
-                let text = text.strip_suffix(BY_HEADER).filter(|_| by).unwrap_or(&text);
-                prop_assert!(operation.to_string().starts_with(text));
+                prop_assert_eq!(Operation::parse(&operation.to_string(), 9), Some(operation));
             }
         }
     }
@@ -197,8 +245,18 @@ mod tests {
     fn nothing_but_the_written_form_is_read() {
         let (id, fp) = ("ab".repeat(32), "cd".repeat(32));
         assert_eq!(Operation::parse(&format!("{id};fp={fp}"), 7).map(|operation| operation.keep), Some(7));
+        let old =
+            Operation::parse(&format!("{id};fp={fp};keep=5;by=idempotency-key"), 7).expect("it is read");
+        assert!(old.keep == 5 && !old.askable, "its principal, if it has one, is not known");
         for bad in [
             id.clone(),
+            format!("{id};fp={fp};was={fp};keep=5"),
+            format!("{id};fp={fp};keep=5;keep=5"),
+            format!("{id};fp={fp};final=403,"),
+            format!("{id};fp={fp};final=4033"),
+            format!("{id};fp={fp};final={}403", "403,".repeat(106)),
+            format!("{id};fp={fp};ask=name"),
+            format!("{id};fp={fp};who=me"),
             format!("{id};{fp}"),
             format!("{};fp={fp}", id.to_uppercase()),
             format!("{id};fp={fp};keep="),

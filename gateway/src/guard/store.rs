@@ -33,6 +33,9 @@ pub trait Store: Send + Sync + 'static {
     /// Those with an unknown outcome, at most `most`.
     fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError>;
 
+    /// Only their ids.
+    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
+
     /// By the beginning of its id, as [`OperationId::reference`] gives it.
     fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError>;
 

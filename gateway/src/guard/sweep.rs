@@ -84,6 +84,10 @@ impl Guard {
             Some(Scope::EveryKey(_)) => keys.max(1),
         });
         self.metrics.journal(self.store.journal(), self.rules.journal.most);
+        // Of a store that cannot be read the last number stands; that it cannot is counted.
+        if let Ok(operations) = self.unknown() {
+            self.metrics.operations_unknown(operations);
+        }
     }
 
     /// After the last exchange: writes down what only memory knows, so that the next start needs no quarantine. The

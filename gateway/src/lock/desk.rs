@@ -31,7 +31,7 @@ pub enum Work {
     /// A key that somebody waits for and nobody works for yet.
     Attend(Arc<Slot>),
     /// An operation that is to be written down before it is sent.
-    Once(Admission),
+    Once(Box<Admission>),
     /// Something that an operator wants to know, or to have done.
     Ask(Question),
 }
@@ -68,7 +68,7 @@ impl Desk {
                     (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
                     (Work::Once(admission), _) => {
                         let (current, shelves) = (current.clone(), shelves.clone());
-                        drop(tasks.spawn_local(book::serve(current, shelves, admission)));
+                        drop(tasks.spawn_local(book::serve(current, shelves, *admission)));
                     }
                     (Work::Ask(question), _) => {
                         drop(tasks.spawn_local(inquiry::answer(current.clone(), turns.clone(), question)));

@@ -29,7 +29,7 @@ use super::{
     tenure::Tenure,
 };
 use crate::{
-    once::{self, Admission, Admitted, Underway, Unsent, Wanted},
+    once::{self, Admission, Admitted, Unsent, Wanted},
     peers::Way,
     session::{clock::SharedClock, live::View},
 };
@@ -43,8 +43,6 @@ pub struct Keeper {
     queues: Arc<Queues>,
     /// Requests with a node of their own.
     pub(super) roll: Arc<Roll>,
-    /// Operations that run in this gateway.
-    underway: Arc<Underway>,
     pub(super) clock: SharedClock,
 }
 
@@ -104,14 +102,7 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
             (Line { work, view }, Desk::new(asked, seen, table.clone()))
         })
         .unzip();
-    let keeper = Keeper {
-        desks: lines.into(),
-        table,
-        queues: Arc::default(),
-        roll: Arc::default(),
-        underway: Arc::default(),
-        clock,
-    };
+    let keeper = Keeper { desks: lines.into(), table, queues: Arc::default(), roll: Arc::default(), clock };
     (keeper, desks)
 }
 
@@ -234,8 +225,8 @@ impl Keeper {
     pub async fn admit(&self, wanted: Wanted) -> Result<Admitted, once::Refused> {
         let stopping = || once::Refused::Service("the gateway is stopping".into());
         let line = self.line(wanted.keys.first().expect("an operation has at least one key"));
-        let (admission, answered, admitted) = Admission::new(wanted, self.underway.clone());
-        line.work.send(Work::Once(admission)).map_err(|_| stopping())?;
+        let (admission, answered, admitted) = Admission::new(wanted);
+        line.work.send(Work::Once(Box::new(admission))).map_err(|_| stopping())?;
         let admitted = Unsent::new(admitted);
         answered.await.unwrap_or_else(|_| Err(stopping()))?;
         Ok(admitted.handed_out())

@@ -6,7 +6,8 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    Admission, Came, Refused, Underway, Wanted,
+    Admission, Came, Refused, Wanted,
+    census::Census,
     record::{Record, State, writes_to_admit},
 };
 use crate::{
@@ -45,14 +46,15 @@ impl From<Refused> for Stop {
 
 /// Runs one operation from before its admission until it is written down what came of it.
 pub async fn serve<L: Link>(current: Rc<Current<L>>, shelves: Rc<Shelves>, admission: Admission) {
-    let Admission { wanted, answer, came, written, underway } = admission;
+    let Admission { wanted, answer, came, written } = admission;
     let Some(live) = current.live() else {
         return drop(answer.send(Err(Refused::Service("there is no session".into()))));
     };
     let attempt = Guid::new(&*live.randomness);
-    let _mark = underway.mark(attempt);
+    let census = live.census.clone();
+    let _mark = census.mark(attempt);
     let page = Page { id: wanted.operation.id, record: Record::new(&wanted, attempt) };
-    let admitted = page.admit(&live, &shelves, &wanted, &underway).await;
+    let admitted = page.admit(&live, &shelves, &wanted).await;
     // Not kept while the upstream works: a session that somebody has cannot be closed.
     drop(live);
     match admitted {
@@ -64,7 +66,10 @@ pub async fn serve<L: Link>(current: Rc<Current<L>>, shelves: Rc<Shelves>, admis
             };
             match came {
                 Some(came) => page.settle(&current, Some(version), came.into()).await,
-                None => warn!(reference = page.id.reference(), token = %wanted.token, "once.unknown"),
+                None => {
+                    census.leave(attempt, page.id);
+                    warn!(reference = page.id.reference(), token = %wanted.token, "once.unknown");
+                }
             }
         }
         Err(Stop::Refused(why)) => drop(answer.send(Err(why))),
@@ -85,20 +90,23 @@ struct Page {
 
 impl Page {
     /// The version of the node once it is ours: then it may be sent.
-    async fn admit<L: Link>(
-        &self,
-        live: &Live<L>,
-        shelves: &Shelves,
-        wanted: &Wanted,
-        underway: &Underway,
-    ) -> Result<i32, Stop> {
+    async fn admit<L: Link>(&self, live: &Live<L>, shelves: &Shelves, wanted: &Wanted) -> Result<i32, Stop> {
+        self.has_no_former(live, wanted).await?;
         let path = live.paths.operation(&self.id);
         let mut instead_of = None;
         for _ in 0..ROUNDS {
-            let room = instead_of.is_some() || shelves.have_room(live, &self.id).await?;
-            if room {
+            let room = match instead_of {
+                None => self.room(live, shelves, wanted).await?,
+                Some(_) => Ok(()),
+            };
+            if room.is_ok() {
                 match self.write(live, shelves, wanted, instead_of).await {
-                    Ok(version) => return Ok(version),
+                    Ok(version) => {
+                        if instead_of.is_none() {
+                            live.census.let_in(&self.id, &wanted.owner);
+                        }
+                        return Ok(version);
+                    }
                     Err(Failed { fault: Fault::Over, .. }) => return Err(Stop::Unsettled),
                     Err(Failed { step: Some(step), fault: Fault::NoNode | Fault::BadVersion })
                         if step < wanted.nodes.len() =>
@@ -118,14 +126,45 @@ impl Page {
                 }
             }
             instead_of = match look(live, &path).await? {
-                None if !room => return Err(Refused::Full.into()),
-                None => None,
+                None => {
+                    room?;
+                    None
+                }
                 Some((record, version)) if record.attempt == self.record.attempt => return Ok(version),
                 Some((record, version)) if record.may_run() => Some(version),
-                Some((record, _)) => return Err(self.told_of(&record, underway).into()),
+                Some((record, _)) => return Err(self.told_of(&record, &live.census).into()),
             };
         }
         Err(Refused::Service("the record of the operation came and went".into()).into())
+    }
+
+    /// A build that named operations by their upstream may have written this one down. What it knows still counts;
+    /// nobody writes there any more.
+    async fn has_no_former<L: Link>(&self, live: &Live<L>, wanted: &Wanted) -> Result<(), Stop> {
+        let Some(former) = wanted.operation.former.filter(|_| live.census.may_know_former()) else {
+            return Ok(());
+        };
+        match look(live, &live.paths.operation(&former)).await? {
+            Some((before, _)) if !before.may_run() => {
+                let named = Self { id: former, record: self.record.clone() };
+                Err(named.told_of(&before, &live.census).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Is there room for one more of its owner, and of anybody?
+    async fn room<L: Link>(
+        &self,
+        live: &Live<L>,
+        shelves: &Shelves,
+        wanted: &Wanted,
+    ) -> Result<Result<(), Refused>, Stop> {
+        let share = live.census.has_room(&wanted.owner, wanted.memory);
+        if share.is_err() {
+            return Ok(share);
+        }
+        Ok(if shelves.have_room(live, &self.id).await? { Ok(()) } else { Err(Refused::Full) })
     }
 
     /// All or nothing: the lock is held, and the operation is new.
@@ -163,12 +202,15 @@ impl Page {
     }
 
     /// What a repeat is told of the operation that was before it.
-    fn told_of(&self, before: &Record, underway: &Underway) -> Refused {
+    fn told_of(&self, before: &Record, census: &Census) -> Refused {
         match before.state {
-            _ if before.fingerprint != self.record.fingerprint => Refused::Mismatch,
-            State::Admitted if underway.contains(&before.attempt) => Refused::InProgress,
+            _ if before.fingerprint != self.record.fingerprint || before.keys != self.record.keys => {
+                Refused::Mismatch
+            }
+            State::Admitted if census.runs(&before.attempt) => Refused::InProgress,
             State::Admitted => Refused::Unknown { reference: self.id.reference() },
-            State::Done { .. } | State::Aborted { .. } | State::Outlived => Refused::Done,
+            State::Done { status, .. } => Refused::Done { status },
+            State::Aborted { .. } | State::Outlived => Refused::Done { status: None },
         }
     }
 

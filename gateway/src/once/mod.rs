@@ -1,25 +1,29 @@
 //! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
 //!
 //! [`record`] is what is written, [`book`] writes it, under the lock of the request and nowhere else; [`sweep`] forgets
-//! what has been kept long enough, [`open`] is for operators. A worker sees [`Admitted`] only.
+//! what has been kept long enough and counts what is unknown, in [`census`]; [`open`] is for operators. A worker sees
+//! [`Admitted`] only.
 
 pub mod book;
+pub mod census;
 pub mod open;
 pub mod record;
+pub mod room;
 pub mod sweep;
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Ending, Memory},
+    token::Token,
+};
 use hyper::StatusCode;
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
-use crate::{again, guard::operation::Operation, randomness::Guid};
+use self::room::Owner;
+use crate::{again, guard::operation::Operation};
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]
@@ -33,15 +37,19 @@ pub struct Wanted {
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// The client's own name for it.
+    /// The `Idempotency-Key` that it came with.
     pub name: Option<String>,
+    pub owner: Owner,
+    /// How many of its owner may be remembered.
+    pub memory: Memory,
 }
 
 /// Why an operation is not to be sent. Nothing of this request was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("the operation was done before")]
-    Done,
+    /// `status`: of the answer; `None` where an operator has said so.
+    #[error("the operation was answered before")]
+    Done { status: Option<u16> },
     #[error("its name was used for another request")]
     Mismatch,
     #[error("the same operation is running in this gateway")]
@@ -55,6 +63,10 @@ pub enum Refused {
     Lost,
     #[error("as many operations are remembered as there may be")]
     Full,
+    #[error("as many operations are remembered of the route as there may be: `once.share`")]
+    RouteFull,
+    #[error("as many operations are remembered of this principal as there may be: `once.client_share`")]
+    ClientFull,
     #[error("the record of the operation: {0}")]
     Foreign(String),
     #[error("{0}")]
@@ -66,7 +78,7 @@ pub enum Refused {
 pub enum Came {
     /// The upstream answered, and said for certain.
     Done(StatusCode),
-    /// Nothing: no byte was sent, or a comparing upstream refused the token.
+    /// Nothing: no byte was sent, a comparing upstream refused the token, or the service did not take it up.
     Nothing,
 }
 
@@ -81,18 +93,34 @@ impl Came {
 
 /// The right to send an operation, once. Dropped without a word, its outcome is unknown until an operator says it.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct Admitted(Box<Right>);
+
+/// Boxed: every request carries the place for it along.
+#[derive(Debug)]
+struct Right {
+    /// Statuses that are its end beside those that always are.
+    finals: Vec<u16>,
     came: oneshot::Sender<Came>,
     written: oneshot::Receiver<()>,
 }
 
 impl Admitted {
+    /// What a complete answer of the upstream says; `None` where it leaves open what was done.
+    pub fn told_by(&self, status: StatusCode) -> Option<Came> {
+        match Ending::of(status.as_u16(), &self.0.finals) {
+            Ending::Over => Some(Came::Done(status)),
+            Ending::NotTakenUp => Some(Came::Nothing),
+            Ending::Unknown => None,
+        }
+    }
+
     /// Returns when that is written down, or ZooKeeper is away; then it is written as soon as it is back.
     pub async fn came(self, came: Came) {
-        if self.came.send(came).is_err() {
+        let Right { came: says, written, .. } = *self.0;
+        if says.send(came).is_err() {
             return warn!(came = came.word(), "nobody is left to write down what came of an operation");
         }
-        if timeout(PATIENCE, self.written).await.is_err() {
+        if timeout(PATIENCE, written).await.is_err() {
             warn!(came = came.word(), "once.written_late");
         }
     }
@@ -115,7 +143,7 @@ impl Drop for Unsent {
     fn drop(&mut self) {
         if let Some(admitted) = self.0.take() {
             // Fails when the session's thread has refused it already.
-            admitted.came.send(Came::Nothing).ok();
+            admitted.0.came.send(Came::Nothing).ok();
         }
     }
 }
@@ -129,49 +157,15 @@ pub struct Admission {
     pub(crate) answer: oneshot::Sender<Result<(), Refused>>,
     pub(crate) came: oneshot::Receiver<Came>,
     pub(crate) written: oneshot::Sender<()>,
-    pub(crate) underway: Arc<Underway>,
 }
 
 impl Admission {
-    pub(crate) fn new(
-        wanted: Wanted,
-        underway: Arc<Underway>,
-    ) -> (Self, oneshot::Receiver<Result<(), Refused>>, Admitted) {
+    pub(crate) fn new(wanted: Wanted) -> (Self, oneshot::Receiver<Result<(), Refused>>, Admitted) {
         let (answer, answered) = oneshot::channel();
         let (says, came) = oneshot::channel();
         let (written, hears) = oneshot::channel();
-        let admission = Self { wanted, answer, came, written, underway };
-        (admission, answered, Admitted { came: says, written: hears })
-    }
-}
-
-/// The attempts that run in this gateway.
-#[derive(Debug, Default)]
-pub struct Underway(Mutex<HashSet<Guid>>);
-
-/// Keeps an attempt among those that run.
-pub(crate) struct Mark {
-    underway: Arc<Underway>,
-    attempt: Guid,
-}
-
-impl Underway {
-    pub(crate) fn mark(self: &Arc<Self>, attempt: Guid) -> Mark {
-        self.attempts().insert(attempt);
-        Mark { underway: self.clone(), attempt }
-    }
-
-    fn contains(&self, attempt: &str) -> bool {
-        Guid::parse(attempt).is_some_and(|attempt| self.attempts().contains(&attempt))
-    }
-
-    fn attempts(&self) -> MutexGuard<'_, HashSet<Guid>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        self.underway.attempts().remove(&self.attempt);
+        let finals = wanted.operation.finals.clone();
+        let admission = Self { wanted, answer, came, written };
+        (admission, answered, Admitted(Box::new(Right { finals, came: says, written: hears })))
     }
 }

@@ -68,7 +68,9 @@ async fn read(
     let Some(record) = Record::parse(&data).ok().filter(|record| record.state == State::Admitted) else {
         return Ok(None);
     };
-    let may_run = is_held(link, paths, base, &record).await?;
+    let may_run = is_held(link, paths, base, &record)
+        .await
+        .map_err(|source| Trouble::Read { path: paths.locks(), source })?;
     let reference = name.get(..REFERENCE).unwrap_or(name).to_owned();
     Ok(Some(Open { reference, record, may_run, path, version: seen.version }))
 }
@@ -121,15 +123,20 @@ async fn children(link: &impl Link, path: &str) -> Result<Vec<String>, Trouble> 
 }
 
 /// Is the lock node there whose number makes the token?
-async fn is_held(link: &impl Link, paths: &Paths, base: u64, record: &Record) -> Result<bool, Trouble> {
+pub(super) async fn is_held(
+    link: &impl Link,
+    paths: &Paths,
+    base: u64,
+    record: &Record,
+) -> Result<bool, Fault> {
     let Some(key) = record.keys.first() else { return Ok(false) };
     let parent = paths.lock(key);
-    for name in children(link, &parent).await? {
-        let path = format!("{parent}/{name}");
-        let seen = match link.seen(&path).await {
-            Ok(seen) => seen,
-            Err(source) => return Err(Trouble::Read { path, source }),
-        };
+    let nodes = match link.children(&parent).await {
+        Err(Fault::NoNode) => return Ok(false),
+        nodes => nodes?,
+    };
+    for name in nodes {
+        let seen = link.seen(&format!("{parent}/{name}")).await?;
         let epoch =
             seen.and_then(|seen| u64::try_from(seen.czxid).ok()).and_then(|czxid| czxid.checked_add(base));
         if epoch == Some(record.token.number()) {

@@ -14,7 +14,7 @@
 use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::{Deserialize, Serialize};
 
-use super::{Came, Wanted};
+use super::{Came, Wanted, room::Owner};
 use crate::{guard::wall_clock, randomness::Guid};
 
 /// The newest written form that this build understands.
@@ -32,11 +32,14 @@ pub struct Record {
     pub method: String,
     /// Path and query, cut to [`LONGEST_TARGET`].
     pub target: String,
-    /// The client's own name for it, to ask the upstream with.
+    /// The `Idempotency-Key` that it came with, to ask the upstream with.
     pub name: Option<String>,
+    /// Whose share of what is remembered it takes. A build that named operations by their upstream wrote none.
+    #[serde(default)]
+    pub owner: Option<Owner>,
     /// Seconds of the wall clock.
     pub admitted: u64,
-    /// Seconds that it is remembered after its end.
+    /// Seconds that it is remembered after its end, which is the last change of the node.
     pub keep: u64,
     pub state: State,
 }
@@ -59,7 +62,7 @@ const LONGEST_TARGET: usize = 512;
 
 impl Record {
     pub fn new(wanted: &Wanted, attempt: Guid) -> Self {
-        let Wanted { operation, keys, token, method, target, name, .. } = wanted;
+        let Wanted { operation, keys, token, method, target, name, owner, .. } = wanted;
         Self {
             format: FORMAT,
             attempt: attempt.to_string(),
@@ -69,6 +72,7 @@ impl Record {
             method: method.clone(),
             target: target.chars().take(LONGEST_TARGET).collect(),
             name: name.clone(),
+            owner: Some(owner.clone()),
             admitted: wall_clock(),
             keep: operation.keep,
             state: State::Admitted,
@@ -94,13 +98,19 @@ impl Record {
         Self { state, ..self.clone() }
     }
 
-    /// Nobody will be told of it again. One with an unknown outcome never is.
-    pub fn is_outlived(&self, now: u64) -> bool {
+    /// Nobody will be told of it again. One with an unknown outcome never is. `modified`, `now`: milliseconds of
+    /// ZooKeeper's clock; the clock of the gateway that wrote the record is for people only.
+    pub fn is_outlived(&self, modified: u64, now: u64) -> bool {
         match self.state {
             State::Admitted => false,
-            State::Done { at, .. } => at.saturating_add(self.keep) < now,
+            State::Done { .. } => self.kept_until(modified) < now,
             State::Aborted { .. } | State::Outlived => true,
         }
+    }
+
+    /// The last moment at which a finished one is told of.
+    pub fn kept_until(&self, modified: u64) -> u64 {
+        modified.saturating_add(self.keep.saturating_mul(1000))
     }
 
     /// A repeat may run in its place.
@@ -157,13 +167,14 @@ mod tests {
             method: "POST".into(),
             target: "/".into(),
             name: None,
+            owner: None,
             admitted: 0,
             keep: 10,
             state: State::Admitted,
         };
-        assert!(!record.is_outlived(u64::MAX));
+        assert!(!record.is_outlived(0, u64::MAX));
         let done = record.now(State::Done { at: 100, status: Some(200) });
-        assert!(!done.is_outlived(110) && done.is_outlived(111));
+        assert!(!done.is_outlived(7_000, 17_000) && done.is_outlived(7_000, 17_001));
         assert_eq!(Record::parse(&done.bytes()), Ok(done));
         let newer = Record { format: FORMAT + 1, ..record };
         assert!(Record::parse(&newer.bytes()).is_err());

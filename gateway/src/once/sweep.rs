@@ -1,89 +1,168 @@
-//! Forgets operations that were remembered long enough; a bounded number per round.
+//! Looks through what is remembered of operations: forgets what was kept long enough, and counts what nobody knows the
+//! outcome of.
+//!
+//! How long an operation was kept is a matter of one clock, that of ZooKeeper's leader: it wrote the time of the last
+//! change to the operation's node, and it writes that of our own heartbeat. The gateway's clock can only make it later.
+//! So one clock that is ahead, a gateway's or a leader's, forgets nothing early.
 
-use std::{convert::Infallible, time::Duration};
+use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
 use tracing::debug;
 
-use super::record::{Record, State, is_deletable, is_finished};
+use super::{
+    census::{Finished, Shelf},
+    open::is_held,
+    record::{Record, State, is_deletable, is_finished},
+    room::Owner,
+};
 use crate::{
-    guard::wall_clock,
+    guard::{operation::OperationId, wall_clock},
+    randomness::Guid,
     session::{
         link::{Fault, Link, Step},
         live::Live,
     },
 };
 
-/// Between two rounds.
+/// Between two rounds of one session.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Operations that are looked at in one round.
-const BATCH: usize = 32;
+/// Nodes of shelves that are listed in one round.
+const SHELVES: usize = 8;
+/// Operations that are read in one round; the shelf at which there are so many is the last.
+const BATCH: usize = 128;
 
-/// Where the next round goes on.
-#[derive(Debug, Default)]
-struct Cursor {
-    shard: String,
-    /// The operation looked at last in this shard.
-    name: String,
-}
-
-/// Sweeps for as long as it is polled. Every session of every gateway does; they begin at different places.
+/// Sweeps for as long as it is polled. Every session of every gateway does; those of one process take turns.
 pub async fn sweep_every<L: Link>(live: &Live<L>) -> Infallible {
-    let mut cursor = Cursor { shard: format!("{:02x}", live.link.id() & 0xff), name: String::new() };
     loop {
         tokio::time::sleep(PERIOD).await;
-        if let Err(fault) = sweep(live, &mut cursor).await {
+        if let Err(fault) = round(live).await {
             debug!(%fault, "operations not swept");
         }
     }
 }
 
-async fn sweep<L: Link>(live: &Live<L>, cursor: &mut Cursor) -> Result<(), Fault> {
-    let all = live.paths.operations();
-    let mut shards = match live.link.children(&all).await {
-        Ok(shards) => shards,
-        Err(Fault::NoNode) => return Ok(()),
+async fn round<L: Link>(live: &Live<L>) -> Result<(), Fault> {
+    let mut shelves = match live.link.children(&live.paths.operations()).await {
+        Ok(shelves) => shelves,
+        Err(Fault::NoNode) => Vec::new(),
         Err(fault) => return Err(fault),
     };
-    shards.sort_unstable();
-    let Some(shard) = shards.iter().find(|shard| **shard >= cursor.shard).or(shards.first()) else {
-        return Ok(());
-    };
-    if *shard != cursor.shard {
-        *cursor = Cursor { shard: shard.clone(), name: String::new() };
+    shelves.sort_unstable();
+    let now = if shelves.is_empty() { 0 } else { now(live).await? };
+    let mut read = 0;
+    for _ in 0..SHELVES.min(shelves.len()) {
+        if read < BATCH
+            && let Some(shelf) = live.census.next(&shelves)
+        {
+            read += look_through(live, shelf, now).await?;
+        }
     }
-    let mut names = live.link.children(&format!("{all}/{shard}")).await?;
-    names.retain(|name| *name > cursor.name);
-    names.sort_unstable();
-    let (now, rest) = names.split_at(names.len().min(BATCH));
-    for name in now {
-        forget(live, &format!("{all}/{shard}/{name}")).await?;
-        cursor.name.clone_from(name);
-    }
-    if rest.is_empty() {
-        // Above this shard and below every other.
-        *cursor = Cursor { shard: format!("{shard}\u{7f}"), name: String::new() };
-    }
+    live.census.keep(&shelves);
+    live.metrics.operations_unknown(live.census.unknown());
     Ok(())
 }
 
-/// In two steps, see [`super::record`]: a delete that is late can only hit what is outlived.
-async fn forget<L: Link>(live: &Live<L>, path: &str) -> Result<(), Fault> {
-    let (data, seen) = match live.link.data(path).await {
-        Ok(read) => read,
-        Err(Fault::NoNode) => return Ok(()),
+/// Milliseconds since 1970, by the earlier of two clocks.
+async fn now<L: Link>(live: &Live<L>) -> Result<u64, Fault> {
+    let member = format!("{}/{}", live.paths.members(), live.member);
+    let beaten = live.link.seen(&member).await?.map_or(0, |seen| seen.modified);
+    Ok(beaten.min(wall_clock().saturating_mul(1000)))
+}
+
+/// What one look at an operation's node says.
+enum Look {
+    /// Gone, forgotten, or not ours to read.
+    Nothing,
+    Found(How, Option<Arc<Owner>>),
+}
+
+enum How {
+    /// Kept until then.
+    Finished(u64),
+    Running(Option<Guid>),
+    Unknown(Option<Guid>),
+}
+
+/// How many were read.
+async fn look_through<L: Link>(live: &Live<L>, name: &str, now: u64) -> Result<usize, Fault> {
+    let folder = format!("{}/{name}", live.paths.operations());
+    let nodes = match live.link.children(&folder).await {
+        Ok(nodes) => nodes,
+        Err(Fault::NoNode) => return Ok(0),
         Err(fault) => return Err(fault),
     };
-    let Ok(record) = Record::parse(&data) else { return Ok(()) };
-    if !record.is_outlived(wall_clock()) {
-        return Ok(());
+    let known = live.census.known(name);
+    let (mut shelf, mut admitted, mut read) = (Shelf::default(), HashSet::new(), 0);
+    for node in &nodes {
+        let id = OperationId::parse(node);
+        let finished = id.and_then(|id| known.finished.get(&id)).filter(|finished| now <= finished.until);
+        let look = match finished {
+            Some(Finished { until, owner }) => Look::Found(How::Finished(*until), owner.clone()),
+            None => {
+                read += 1;
+                look(live, &format!("{folder}/{node}"), now).await?
+            }
+        };
+        let Look::Found(how, owner) = look else { continue };
+        shelf.former |= owner.is_none();
+        shelf.owners.extend(owner.clone());
+        match how {
+            How::Finished(until) => shelf.finished.extend(id.map(|id| (id, Finished { until, owner }))),
+            How::Running(attempt) => admitted.extend(attempt),
+            How::Unknown(attempt) => {
+                admitted.extend(attempt);
+                shelf.unknown += 1;
+            }
+        }
     }
-    let mut version = seen.version;
+    live.census.saw(name, &known, &admitted, shelf);
+    Ok(read)
+}
+
+async fn look<L: Link>(live: &Live<L>, path: &str, now: u64) -> Result<Look, Fault> {
+    let (data, seen) = match live.link.data(path).await {
+        Ok(read) => read,
+        Err(Fault::NoNode) => return Ok(Look::Nothing),
+        Err(fault) => return Err(fault),
+    };
+    let Ok(record) = Record::parse(&data) else { return Ok(Look::Nothing) };
+    let found = |how| Look::Found(how, record.owner.clone().map(Arc::new));
+    if record.state == State::Admitted {
+        let attempt = Guid::parse(&record.attempt);
+        let unknown = is_unknown(live, path, &record).await?;
+        return Ok(found(if unknown { How::Unknown(attempt) } else { How::Running(attempt) }));
+    }
+    if !record.is_outlived(seen.modified, now) {
+        return Ok(found(How::Finished(record.kept_until(seen.modified))));
+    }
+    forget(live, path, &record, seen.version).await;
+    Ok(Look::Nothing)
+}
+
+/// Has everybody let go of what was admitted, without a word of what came of it?
+async fn is_unknown<L: Link>(live: &Live<L>, path: &str, record: &Record) -> Result<bool, Fault> {
+    if live.census.runs(&record.attempt) {
+        return Ok(false);
+    }
+    if !live.census.is_left(&record.attempt) && is_held(&live.link, &live.paths, live.base, record).await? {
+        return Ok(false);
+    }
+    // The word is written before the lock is given up, and may have been since we read.
+    match live.link.data(path).await {
+        Ok((data, _)) => Ok(Record::parse(&data).is_ok_and(|now| now == *record)),
+        Err(Fault::NoNode) => Ok(false),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// In two steps, see [`super::record`]: a delete that is late can only hit what is outlived.
+async fn forget<L: Link>(live: &Live<L>, path: &str, record: &Record, mut version: i32) {
     if is_finished(version) {
         let data = record.now(State::Outlived).bytes();
         let steps = [Step::Check { path, version }, Step::Set { path, data: &data }];
         if live.link.commit(&steps).await.is_err() {
             // Somebody else did something to it; the next round shows what.
-            return Ok(());
+            return;
         }
         version += 1;
     }
@@ -92,5 +171,4 @@ async fn forget<L: Link>(live: &Live<L>, path: &str) -> Result<(), Fault> {
         let steps = [Step::Delete { path, version: Some(version) }];
         drop(live.link.commit(&steps).await);
     }
-    Ok(())
 }

@@ -125,10 +125,12 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let ours = ours.transpose()?;
     let nameplate = Nameplate::reached_at(&gateway, ours.as_ref().map(|ours| ours.reach.clone()));
     let complaints = Arc::new(Complaints::default());
+    let census = Arc::default();
     let settings = (0..desks.len())
         .map(|number| Settings {
             metrics: metrics.session(number),
             complaints: complaints.clone(),
+            census: Arc::clone(&census),
             ..settings(&gateway, &options, &clock, &metrics, &nameplate, &memory)
         })
         .collect();
@@ -276,6 +278,7 @@ fn settings(
         clock: clock.clone(),
         randomness: Arc::new(SystemRandomness),
         memory: memory.clone(),
+        census: Arc::default(),
         sequence_limit: SEQUENCE_LIMIT,
         metrics: metrics.session(0),
         complaints: Arc::default(),

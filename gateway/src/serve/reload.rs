@@ -178,6 +178,10 @@ impl Reloader {
             }
             _ => tell(&file.to_string(), result.word(), difference),
         }
+        if !difference.forgets.is_empty() {
+            let routes = difference.forgets.join(", ");
+            warn!(%file, routes, dry, "config.operations_forgotten: what was done on these routes before this change is not recognised when it is repeated");
+        }
         if !difference.restart.is_empty() {
             let fields = difference.restart.join(", ");
             warn!(%file, fields, "config.restart_needed: what differs here has no effect until the process is started anew");
@@ -192,7 +196,7 @@ fn unusable(bad: BadTls) -> io::Error {
 
 /// A field for each kind of change that there is.
 fn tell(file: &str, result: &str, difference: &Difference) {
-    let Difference { added, removed, changed, rekeyed, upstreams, settings, restart } = difference;
+    let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } = difference;
     let named = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
     info!(
         file,
@@ -202,6 +206,7 @@ fn tell(file: &str, result: &str, difference: &Difference) {
         changed = named(changed),
         rekeyed = named(rekeyed),
         upstreams = named(upstreams),
+        forgets = named(forgets),
         settings = named(settings),
         restart = named(restart),
         "config.reloaded"

@@ -17,6 +17,7 @@ use crate::{
         grant::{self, NotGranted},
         registry::Registry,
     },
+    once::census::Census,
     peers::Reach,
     randomness::Randomness,
     state::Memory,
@@ -34,6 +35,8 @@ pub struct Live<L> {
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
     pub memory: Arc<Memory>,
+    /// What is known of the operations, by all sessions of the process.
+    pub census: Arc<Census>,
     pub registry: Registry,
     /// No new grant under this session: it is over, or about to be given up.
     pub over: CancellationToken,

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     admin::metrics::SessionMetrics,
     lock::registry::Registry,
+    once::census::Census,
     randomness::Randomness,
     said::Brief,
     state::{Memory, WentBack},
@@ -44,6 +45,8 @@ pub struct Settings {
     pub sequence_limit: u32,
     /// What is known of the installation, by all sessions of the process.
     pub memory: Arc<Memory>,
+    /// What is known of the operations, by all sessions of the process.
+    pub census: Arc<Census>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,
@@ -231,6 +234,7 @@ async fn establish<C: Connect>(
         proof,
         base: era.meta.base,
         memory: settings.memory.clone(),
+        census: settings.census.clone(),
         registry: Registry::default(),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),

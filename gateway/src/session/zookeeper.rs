@@ -140,6 +140,7 @@ impl From<Stat> for Seen {
             czxid: stat.czxid,
             owner: stat.ephemeral_owner,
             version: stat.version,
+            modified: stat.mtime.unsigned_abs(),
             children: stat.num_children,
         }
     }

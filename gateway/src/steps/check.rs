@@ -38,14 +38,14 @@ use crate::{
     shown,
     stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
     step::Serve,
-    ticket::FENCING_TICKET,
     upstream::{fleet::Fleet, pool::Pool},
 };
 
 /// What the step works with.
 pub struct Checking<N> {
     pub guard: Arc<Guard>,
-    /// Answers too large to be taken in full, still on their way; and questions to the upstream.
+    /// Answers too large to be taken in full, still on their way. Nobody waits for questions to the upstream: whoever
+    /// stops while one is open knows no less than before.
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
     pub fleet: Arc<Fleet>,
@@ -76,7 +76,6 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
 ) -> Result<Reply, Refusal> {
     let Detached { request: Loaded(mut request), mut client } = request;
     let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
-    let ticket = claimed.ticket.clone();
     let running = match checking.decide(&request, claimed, &mut client).await? {
         Decided::Run(running) => Rc::new(*running),
         Decided::Answer(kept) => return again(kept, &request.notes),
@@ -88,7 +87,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = Admission { evidence: running.evidence(), running: running.clone(), ticket };
+    let admission = Admission { evidence: running.evidence(), running: running.clone() };
     let notes = request.notes.clone();
     let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };
     match next.serve(held(request, Some(admission))).await {
@@ -215,8 +214,7 @@ fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
         token: claimed.claim.token,
         method: request.http.method().as_str().to_owned(),
         target: request.http.uri().to_string(),
-        // Another name than the one it is known by here would be asked about another operation.
-        name: name.filter(|_| operation.by_header).and_then(|name| name.to_str().ok()).map(str::to_owned),
+        name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
         operation,
     })
 }
@@ -246,7 +244,6 @@ fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
 pub struct Admission {
     running: Rc<Running>,
     evidence: Arc<Evidence>,
-    ticket: Option<HeaderValue>,
 }
 
 impl Right for Admission {
@@ -263,11 +260,8 @@ impl Right for Admission {
         self.running.claim().mode
     }
 
-    fn stamp(&self, _: Token, headers: &mut HeaderMap) {
-        if let Some(ticket) = &self.ticket {
-            headers.insert(FENCING_TICKET, ticket.clone());
-        }
-    }
+    /// No ticket: whoever has one can pass for a gateway for some minutes, and the service has no use for it.
+    fn stamp(&self, _: Token, _: &mut HeaderMap) {}
 }
 
 /// A dispatch in flight, until its answer is here in full.

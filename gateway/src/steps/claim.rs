@@ -25,7 +25,7 @@ use crate::{
     refusal::{Reason, Refusal},
     stage::{Admitted, Claimed, Clean, Notes, Planned, Presented},
     step::Serve,
-    ticket::{FENCING_TICKET, Verifier},
+    ticket::Verifier,
 };
 
 /// What the step works with.
@@ -90,11 +90,10 @@ impl Claiming {
     fn claimed(&self, presented: &HeaderMap) -> Result<Claimed, Refused> {
         let mut claim = present::claim(presented)?;
         let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
-        let ticket = presented.get(FENCING_TICKET).cloned();
         if let Some(verifier) = &self.tickets {
             claim.era = Some(self.guard.verify(verifier, presented, &claim)?);
         }
-        Ok(Claimed { claim, operation, ticket })
+        Ok(Claimed { claim, operation })
     }
 
     /// Without a claim that counts: the few that may pass all the same.

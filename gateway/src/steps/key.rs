@@ -43,7 +43,7 @@ fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {
     let (keys, operation) = named(routed, route, fence)?;
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
-    Ok(Some(Fenced { route: id, keys, mode, operation, running }))
+    Ok(Some(Fenced { route: id, keys, mode, operation: operation.map(Rc::new), running }))
 }
 
 fn named(
@@ -85,11 +85,10 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
         body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
-    let by_header = once.is_by_header();
     Ok(named.map(|named| {
-        let operation = name::operation(upstream, &named, wanted, once.keep.as_secs());
+        let operation = name::operation(upstream, once, &named, wanted);
         routed.notes.named.get_or_init(|| named);
-        Operation { by_header, ..operation }
+        operation
     }))
 }
 

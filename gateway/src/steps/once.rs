@@ -8,9 +8,10 @@ use super::fence::Fencing;
 use crate::{
     failpoint,
     network::Network,
-    once::{Admitted, Came, Refused, Wanted},
+    once::{Admitted, Came, Refused, Wanted, room::Owner},
     refusal::{Reason, Refusal},
     stage::{Client, Fenced, Hold, Keyed},
+    steps::name,
 };
 
 impl<N: Network> Fencing<N> {
@@ -23,22 +24,29 @@ impl<N: Network> Fencing<N> {
         hold: &Hold,
         client: &mut Client,
     ) -> Result<Option<Admitted>, Refusal> {
-        let here = fence.once.as_ref().is_some_and(|once| once.store == OnceStore::ZooKeeper);
-        let (Some(operation), true) = (&fenced.operation, here) else { return Ok(None) };
+        let once = fence.once.as_ref().filter(|once| once.store == OnceStore::ZooKeeper);
+        let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };
         let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
         let name = request.http.headers().get("idempotency-key");
         let wanted = Wanted {
-            operation: operation.clone(),
+            operation: (**operation).clone(),
             keys: fenced.keys.to_vec(),
             nodes: hold.tenure.nodes(),
             token: hold.tenure.first_token().ok_or_else(no_token)?,
             method: request.http.method().as_str().to_owned(),
             target: request.http.uri().to_string(),
             name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
+            owner: Owner {
+                route: request.plan.routes.get(fenced.route).name.to_string(),
+                client: request.notes.named.get().and_then(name::principal),
+            },
+            memory: once.memory,
         };
         failpoint::pass("before_admission");
+        // Not in what every request carries along.
+        let admitting = Box::pin(self.keeper.admit(wanted));
         let admitted = tokio::select! {
-            admitted = self.keeper.admit(wanted) => admitted,
+            admitted = admitting => admitted,
             () = hold.tenure.evidence().lapsed(&self.clock) => {
                 // A lock that somebody has taken away is noticed here, or by the transaction that finds no node.
                 Err(match hold.tenure.evidence().is_taken_away() {
@@ -64,25 +72,33 @@ impl<N: Network> Fencing<N> {
 
 /// The upstream has answered in full. `refused`: it said of itself that the token was stale and nothing was done.
 pub(super) async fn answered(admitted: Admitted, status: StatusCode, refused: bool) {
-    match status.is_server_error() {
-        false if refused => admitted.came(Came::Nothing).await,
-        false => admitted.came(Came::Done(status)).await,
-        // It may have taken effect.
-        true => drop(admitted),
+    let came = if refused { Some(Came::Nothing) } else { admitted.told_by(status) };
+    // Without a word, its outcome is unknown.
+    if let Some(came) = came {
+        admitted.came(came).await;
     }
 }
 
 fn refusal(refused: Refused) -> Refusal {
     let detail = refused.to_string();
     let reason = match refused {
-        Refused::Done => Reason::AlreadyDone,
+        Refused::Done { status: Some(status @ 400..) } => {
+            return Refusal::new(Reason::AlreadyRefused, detail).with_status(status).recorded(status);
+        }
+        Refused::Done { status: Some(status) } => {
+            return Refusal::new(Reason::AlreadyDone, detail).recorded(status);
+        }
+        Refused::Done { status: None } => Reason::AlreadyDone,
         Refused::Mismatch => Reason::IdempotencyMismatch,
         Refused::InProgress => Reason::InProgress,
         Refused::Unknown { reference } => {
             return Refusal::new(Reason::OutcomeRecordedUnknown, detail).about(reference);
         }
         Refused::Lost => Reason::Suspended,
-        Refused::Full | Refused::Foreign(_) => Reason::Store,
+        Refused::Full => Reason::OperationsFull,
+        Refused::RouteFull => Reason::RouteOperations,
+        Refused::ClientFull => Reason::ClientOperations,
+        Refused::Foreign(_) => Reason::Store,
         Refused::Service(_) => Reason::LockService,
     };
     Refusal::new(reason, detail)

@@ -66,9 +66,7 @@ async fn status<N: Network>(
     probe: &Probe,
     entry: &Entry,
 ) -> Result<u16, String> {
-    // Without a name the question would be about something else, such as the list of all operations.
-    let name =
-        entry.name.as_deref().filter(|name| !unquoted(name).is_empty()).ok_or("it has no Idempotency-Key")?;
+    let name = asked_by(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
     let mut tour = fleet.tour(|| pick::hash(name));
     tour.fresh = true;
     let mut lend = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
@@ -81,6 +79,14 @@ async fn status<N: Network>(
     lend.gate().arm(None);
     let answer = lend.link().send(request).await.map_err(|failed| failed.why.to_string())?;
     Ok(answer.status().as_u16())
+}
+
+/// The name by which the upstream knows this operation and no other one. Without a name the question would be about
+/// something else, such as the list of all operations, and so it would with a name that leads elsewhere in a path. Where
+/// there are principals, it could be about the operation of another one.
+fn asked_by(entry: &Entry) -> Option<&str> {
+    let name = entry.name.as_deref().filter(|_| entry.askable)?;
+    (!["", ".", ".."].contains(&&*unquoted(name))).then_some(name)
 }
 
 /// The string that a structured field (RFC 8941) quotes; anything else as it is.
@@ -106,7 +112,33 @@ pub fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
 
 #[cfg(test)]
 mod tests {
+    use fencegate_policies::token::Token;
+
     use super::*;
+    use crate::guard::operation::State;
+
+    #[test]
+    fn only_what_its_name_alone_tells_from_others_is_asked_about() {
+        let entry = |name: Option<&str>, askable| Entry {
+            format: 1,
+            fingerprint: String::new(),
+            keys: Vec::new(),
+            token: Token::new(1, 0, 1).expect("a token"),
+            method: "POST".into(),
+            target: "/".into(),
+            name: name.map(str::to_owned),
+            askable,
+            admitted: 0,
+            began: None,
+            keep: 0,
+            state: State::Admitted,
+        };
+        assert_eq!(asked_by(&entry(Some("\"a\""), true)), Some("\"a\""));
+        assert_eq!(asked_by(&entry(Some("a"), false)), None, "another principal may use this name");
+        for nothing in [None, Some(""), Some("\"\""), Some("."), Some("\"..\"")] {
+            assert_eq!(asked_by(&entry(nothing, true)), None, "{nothing:?}");
+        }
+    }
 
     #[test]
     fn a_name_in_a_path_is_one_segment() {

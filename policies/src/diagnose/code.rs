@@ -107,6 +107,7 @@ codes! {
     LooseRoute        "FG0226" Warning "an unfenced route takes whatever spelling of a path a fenced route leaves over"
     OpenUnmatched     "FG0227" Warning "what no route takes passes without a lock to a service that has fenced routes"
     StreamedBody      "FG0228" Error "bodies are to be streamed whose end has to be known before they are sent"
+    OneScope          "FG0229" Error "operations of two upstreams would share their names"
     ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"

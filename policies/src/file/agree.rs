@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{Faults, fence::Fenced};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Caching, Enforce, Hold, Mode, ModeRule},
+    plan::{Caching, Enforce, Hold, Mode, ModeRule, Once, OnceStore, UpstreamId},
 };
 
 /// A route that keeps its key.
@@ -19,6 +19,27 @@ struct Keeping<'r> {
 pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     keep(fences, faults);
     enforce(fences, faults);
+}
+
+/// Operations in ZooKeeper are told apart by their scope and not by the name of their upstream, which is nothing but a
+/// name in this file. So two services need two scopes, of which one may be left out.
+pub(super) fn scopes<'r>(fences: impl Iterator<Item = (&'r str, &'r Fenced, UpstreamId)>, faults: &Faults) {
+    let mut first: Option<(&str, UpstreamId)> = None;
+    for (route, Fenced { fence, place }, upstream) in fences {
+        let zookeeper = |once: &&Once| once.store == OnceStore::ZooKeeper && once.scope.is_empty();
+        if fence.once.as_ref().filter(zookeeper).is_none() {
+            continue;
+        }
+        let (other, known) = *first.get_or_insert((route, upstream));
+        if known != upstream {
+            let message = format!(
+                "routes `{other}` and `{route}` lead to two upstreams and call their operations alike"
+            );
+            let remedy = "write `scope: <a name>` into `once` of the newer one: a word for the service that stays as \
+                          it is, whatever its upstream is called";
+            faults.push(Diagnostic::new(Code::OneScope, message).at(*place).remedy(remedy));
+        }
+    }
 }
 
 /// `fences` with the names of their routes, in the order of the file.

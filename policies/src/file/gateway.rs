@@ -114,8 +114,8 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
     }
 }
 
-/// Over all that decides which lock a request takes, and nothing else: timeouts may differ between gateways, and so may
-/// routes without a lock that take no method which any lock is about.
+/// Over all that decides which lock a request takes and which operation it is, and nothing else: timeouts may differ
+/// between gateways, and so may routes without a lock that take no method which any lock is about.
 fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route]) -> u64 {
     let fenced = || routes.iter().filter(|route| route.fence.is_some());
     let counts =
@@ -139,6 +139,11 @@ fn locks(fence: &Fence) -> String {
     let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
     keys.sort_unstable();
     keys.dedup();
+    // Where gateways name operations by two rules, neither recognises what the other one has done.
+    let operations = fence.once.as_ref().map_or_else(String::new, |once| {
+        let (store, scope, key, principal) = once.identity();
+        format!(" once {store:?} {scope} {key} {}", principal.unwrap_or_default())
+    });
     // No key has a tab.
-    format!("{} {}", fence.mode.word(), keys.join("\t"))
+    format!("{} {}{operations}", fence.mode.word(), keys.join("\t"))
 }

@@ -1,6 +1,6 @@
 //! Reads what a guard keeps of operations that happen at most once.
 
-use super::{block::Block, probe, scalar};
+use super::{block::Block, once::final_status, probe, scalar};
 use crate::{
     diagnose::Diagnostic,
     plan::{Journal, Once},
@@ -28,10 +28,4 @@ pub(super) fn journal(guard: &mut Block) -> Option<Journal> {
 /// Bytes of an answer's body.
 fn stored(text: &str) -> Result<usize, Diagnostic> {
     if text == "none" { Ok(0) } else { scalar::size(text) }
-}
-
-/// All others are final by themselves.
-fn final_status(text: &str) -> Result<u16, Diagnostic> {
-    let remedy = "statuses below 500 always are final; here are those from 500 to 599 that are, too";
-    scalar::status(text, 500..=599, remedy)
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic},
     key::KeyTemplate,
-    plan::{Enforce, Level, ModeRule, Once, OnceStore},
+    plan::{Ending, Enforce, Level, Memory, ModeRule, Once, OnceStore},
 };
 
 /// What the fence beside it says.
@@ -38,8 +38,11 @@ fn settings(block: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Onc
     constant(block, key.as_ref(), naming);
     let whose = block.is_present("principal");
     let principal = template(block, "principal", &Naming { what: What::Principal, ..*naming });
+    let scope = block.value("scope", scalar::name);
     let required = block.word("required", &[("true", true), ("false", false)]);
     let keep = block.value("keep", scalar::keep);
+    let finals = block.values("final", final_status);
+    let memory = memory(block, store, whose);
     if whose && principal.is_none() {
         return None;
     }
@@ -47,9 +50,47 @@ fn settings(block: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Onc
         store: store?,
         key: key?,
         principal,
+        scope: scope.unwrap_or_default(),
         required: required.unwrap_or(true),
         keep: keep.unwrap_or(Once::KEEP),
+        finals: finals.unwrap_or_default(),
+        memory,
     })
+}
+
+/// All others are an end, or no end, by themselves.
+pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
+    let remedy =
+        "there are 401, 403, 408, 421, 425, 429 and those from 500 to 599; all others always are an end";
+    let status = scalar::status(text, 400..=599, remedy)?;
+    match Ending::of(status, &[]) {
+        Ending::Over => scalar::status(text, 500..=599, remedy),
+        Ending::NotTakenUp | Ending::Unknown => Ok(status),
+    }
+}
+
+/// `whose`: the route knows principals.
+fn memory(block: &mut Block, store: Option<OnceStore>, whose: bool) -> Memory {
+    let route = block.value("share", scalar::limit);
+    let client = block.value("client_share", scalar::limit);
+    for field in ["share", "client_share"] {
+        if !block.is_present(field) {
+            continue;
+        }
+        let (why, remedy) = match (store, field) {
+            (Some(OnceStore::Guard), _) => ("beside a guard, which has room of its own", "leave it out"),
+            (_, "client_share") if !whose => {
+                ("without `principal`, which tells clients apart", "write `principal`, or leave it out")
+            }
+            _ => continue,
+        };
+        let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {why}"));
+        block.fault(field, fault.remedy(remedy));
+    }
+    Memory {
+        route: route.unwrap_or(Once::SHARE),
+        client: whose.then(|| client.unwrap_or(Once::CLIENT_SHARE)),
+    }
 }
 
 fn template(block: &mut Block, field: &'static str, naming: &Naming) -> Option<KeyTemplate> {

@@ -118,6 +118,8 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     let ways = routes.iter().filter_map(|route| route.way(upstreams));
     bypass::check(&ways.collect::<Vec<_>>(), faults);
     agree::check(&routes.iter().filter_map(Written::fenced).collect::<Vec<_>>(), faults);
+    let lead = routes.iter().filter_map(|route| Some((route.fenced()?, route.upstream?)));
+    agree::scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
     routes
 }
 

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::{
         key::Field,
-        plan::{OnceStore, Operation},
+        plan::{Memory, OnceStore, Operation},
     };
 
     struct Request<'a>(&'a Body);
@@ -289,8 +289,11 @@ mod tests {
             store: OnceStore::Guard,
             key: template("{body:/id}"),
             principal: Some(template("{body:/shop}")),
+            scope: String::new(),
             required: true,
             keep: Once::KEEP,
+            finals: Vec::new(),
+            memory: Memory { route: Once::SHARE, client: None },
         };
         let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..set(&["{host}"]) };
         assert!(fence.reads_body());

@@ -12,10 +12,25 @@ pub struct Once {
     pub key: KeyTemplate,
     /// Whose operation it is: two principals may use one name for two operations. Default nobody's.
     pub principal: Option<KeyTemplate>,
+    /// Within what a name means one operation: all routes with one scope share their names. Default empty.
+    pub scope: String,
     /// Requests without a name are refused; else they run unrecorded. Default refused.
     pub required: bool,
     /// How long a finished operation is remembered. Default 24 h.
     pub keep: Duration,
+    /// Statuses that are the end of an operation beside those that always are: see [`super::Ending`].
+    pub finals: Vec<u16>,
+    /// What may be remembered in ZooKeeper; a guard has room of its own.
+    pub memory: Memory,
+}
+
+/// How much of what all routes and clients may have remembered is for one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Operations of the route.
+    pub route: usize,
+    /// Operations of one principal, on all routes. `None` where the route knows no principals.
+    pub client: Option<usize>,
 }
 
 /// Who remembers operations.
@@ -38,6 +53,10 @@ pub struct Operation {
 
 impl Once {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+    /// Half of what there is room for: [`Memory::route`].
+    pub const SHARE: usize = 50_000;
+    /// A tenth of it: [`Memory::client`].
+    pub const CLIENT_SHARE: usize = 10_000;
 
     pub(crate) fn default_key() -> KeyTemplate {
         KeyTemplate::parse("{header.idempotency-key}").expect("a template")
@@ -58,9 +77,15 @@ impl Once {
         Ok(Some(Operation { name, principal: principal.unwrap_or_default() }))
     }
 
-    /// The `Idempotency-Key` alone names the operation.
+    /// The `Idempotency-Key` alone names the operation. Where there are principals, it names one of each of them.
     pub fn is_by_header(&self) -> bool {
-        self.key.to_string() == Self::default_key().to_string()
+        self.principal.is_none() && self.key.to_string() == Self::default_key().to_string()
+    }
+
+    /// What decides which two requests are one operation. Under another rule nobody recognises a repeat.
+    pub fn identity(&self) -> (OnceStore, &str, String, Option<String>) {
+        let principal = self.principal.as_ref().map(ToString::to_string);
+        (self.store, &self.scope, self.key.to_string(), principal)
     }
 
     /// All that is asked of a request.
@@ -101,8 +126,11 @@ mod tests {
             store: OnceStore::Guard,
             key: Once::default_key(),
             principal: principal.map(|text| KeyTemplate::parse(text).expect("a template")),
+            scope: String::new(),
             required,
             keep: Once::KEEP,
+            finals: Vec::new(),
+            memory: Memory { route: Once::SHARE, client: None },
         }
     }
 
@@ -124,6 +152,15 @@ mod tests {
         for bad in ["", "\"", "\u{1}"] {
             assert!(once(false, None).expand(&Request(Some(bad), None)).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_has_a_principal_is_not_named_by_the_header_alone() {
+        assert!(once(true, None).is_by_header());
+        assert!(!once(true, Some("{header.x-shop}")).is_by_header());
+        let other =
+            Once { key: KeyTemplate::parse("{header.x-shop}").expect("a template"), ..once(true, None) };
+        assert!(!other.is_by_header());
     }
 
     #[test]

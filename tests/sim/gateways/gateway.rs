@@ -115,7 +115,7 @@ impl Gateway {
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
         let (keeper, desks) = keeper(clock.clone(), scale.sessions);
-        let (stop, memory) = (CancellationToken::new(), Arc::default());
+        let (stop, memory, census) = (CancellationToken::new(), Arc::default(), Arc::default());
         let pass = Pass::new(&Dice::seeded(dice.next()));
         let reach = Reach { address: "gw:1".to_owned(), pass: pass.clone() };
         let member = Nameplate::reached_at(&plan, Some(reach));
@@ -128,6 +128,7 @@ impl Gateway {
                 complaints: Arc::default(),
                 sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
                 memory: Arc::clone(&memory),
+                census: Arc::clone(&census),
                 clock: clock.clone(),
                 randomness: Arc::new(Dice::seeded(dice.next())),
                 metrics: metrics.session(number),

@@ -106,7 +106,7 @@ impl Dispatch {
             ask = ask
                 .field(
                     "Fencing-Operation",
-                    &format!("{};fp={fingerprint:064x}{keep};by=idempotency-key", id(name)),
+                    &format!("{};fp={fingerprint:064x}{keep};ask=idempotency-key", id(name)),
                 )
                 .field("Idempotency-Key", &format!("\"op-{name}\""));
         }

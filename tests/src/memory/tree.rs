@@ -218,7 +218,9 @@ impl Node {
             Owner::Session(id) => id,
         };
         let children = i32::try_from(self.children.len()).expect("few");
-        Seen { czxid: self.made, owner, version: self.version, children }
+        // The clock of this ensemble goes on by one with every transaction.
+        let modified = self.written.unsigned_abs();
+        Seen { czxid: self.made, owner, version: self.version, modified, children }
     }
 }
 

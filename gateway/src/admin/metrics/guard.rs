@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::{SHORT, families::Families};
 use crate::{guard::store::Taken, refusal::Reason};
@@ -24,6 +24,14 @@ pub struct GuardMetrics {
     journal_bytes: IntGauge,
     journal_most: IntGauge,
     operations: IntCounterVec,
+    unknown: IntGauge,
+}
+
+/// By who remembers them. Every gateway counts all that ZooKeeper remembers.
+pub(super) fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
+    let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
+                installation: take the largest.";
+    IntGaugeVec::new(Opts::new("operations_unknown", help), &["store"])
 }
 
 impl GuardMetrics {
@@ -63,6 +71,7 @@ impl GuardMetrics {
                 "Operations that happen at most once, by what was written down.",
                 "state",
             ),
+            unknown: families.register(unknown_operations()).with_label_values(&["guard"]),
         };
         metrics.begin();
         metrics
@@ -130,6 +139,11 @@ impl GuardMetrics {
         gauge(&self.journal_entries, taken.entries);
         gauge(&self.journal_bytes, taken.bytes);
         gauge(&self.journal_most, most);
+    }
+
+    /// So many operations have an outcome that nobody knows.
+    pub fn operations_unknown(&self, operations: usize) {
+        self.unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
     pub fn operation(&self, state: &'static str) {

@@ -7,7 +7,7 @@ use prometheus::{
     IntGaugeVec, Opts,
 };
 
-use super::{SHORT, families::Families};
+use super::{SHORT, families::Families, guard::unknown_operations};
 use crate::{
     lock::{ended::Cause, registry::MOST_BYTES},
     session::link::State,
@@ -36,6 +36,7 @@ pub struct SessionMetrics {
     tenures: IntCounterVec,
     lost: IntCounterVec,
     mismatch: IntGauge,
+    unknown: IntGauge,
     rolled_back: IntGaugeVec,
     state_failures: IntCounter,
 }
@@ -99,6 +100,7 @@ impl SessionMetrics {
                 "config_mismatch",
                 "Gateways of this installation that lock other keys.",
             )),
+            unknown: families.register(unknown_operations()).with_label_values(&["zookeeper"]),
             highest: families.register(IntGauge::new(
                 "zk_sequence_max",
                 "Highest number of a lock node so far; above 2^30 its parent is replaced.",
@@ -206,6 +208,11 @@ impl SessionMetrics {
     /// So many gateways of the installation lock other keys.
     pub fn unlike(&self, gateways: usize) {
         self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
+    }
+
+    /// So many operations in ZooKeeper have an outcome that nobody knows.
+    pub fn operations_unknown(&self, operations: usize) {
+        self.unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
     /// `timeout`: of the session.

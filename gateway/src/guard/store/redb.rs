@@ -222,6 +222,14 @@ impl Store for Redb {
         written.map(|written| self.entry(&written)).transpose()
     }
 
+    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
+        self.read(|read| {
+            let rows = read.open_table(UNFINISHED)?;
+            let ids = rows.iter()?.take(most).map(|row| Ok(operation_id(row?.0.value().to_vec())));
+            Ok(ids.collect::<Result<Vec<_>, redb::Error>>()?.into_iter().flatten().collect())
+        })
+    }
+
     fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError> {
         let found = self.read(|read| {
             let (rows, operations) = (read.open_table(UNFINISHED)?, read.open_table(OPERATIONS)?);

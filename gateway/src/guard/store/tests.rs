@@ -24,6 +24,7 @@ fn entry(state: State) -> Entry {
         method: "POST".into(),
         target: "/v1/x".into(),
         name: Some("n".into()),
+        askable: true,
         admitted: 100,
         began: Some(100),
         keep: 50,

@@ -45,7 +45,7 @@ fn single(reader: &str) -> Value {
         }
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
-        "journal::final_status" | "probe::status" => count,
+        "once::final_status" | "probe::status" => count,
         "sharing::statuses" => json!({
             "anyOf": [count, {"type": "string", "pattern": "^[0-9]{3}-[0-9]{3}$"}],
             "description": "a status, or the first and last of several: 200-399",

@@ -1,0 +1,257 @@
+//! What a process knows of the operations in ZooKeeper: which run here, which ended here without a word, how many
+//! nobody knows the outcome of, and whose they are.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use fencegate_policies::plan::Memory;
+
+use super::{
+    Refused,
+    room::{Owner, Tally},
+};
+use crate::{guard::operation::OperationId, randomness::Guid};
+
+/// Shared by all sessions of a process. What it counts was seen by its sweeps, see [`super::sweep`].
+#[derive(Debug, Default)]
+pub struct Census(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Attempts that run in this gateway.
+    running: HashSet<Guid>,
+    /// Attempts that ended in this gateway, and nobody will write down what came of them.
+    left: HashMap<Guid, OperationId>,
+    /// By name of the shelf.
+    shelves: BTreeMap<String, Shelf>,
+    /// The shelf that was looked at last.
+    last: String,
+    /// By owner, over all shelves.
+    tally: Tally,
+    /// Every shelf has been looked through since the start.
+    complete: bool,
+}
+
+/// What was seen of the operations in one of the 256 nodes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shelf {
+    /// Operations of which nobody knows what came of them.
+    pub(super) unknown: usize,
+    pub(super) finished: HashMap<OperationId, Finished>,
+    /// One for each operation.
+    pub(super) owners: Vec<Arc<Owner>>,
+    /// Some are known by the name that a former build gave them.
+    pub(super) former: bool,
+    looked_through: bool,
+}
+
+/// A finished operation: nothing else can become of it before it is forgotten, so it is not read again.
+#[derive(Debug, Clone)]
+pub(super) struct Finished {
+    /// Milliseconds of ZooKeeper's clock.
+    pub(super) until: u64,
+    /// `None`: a former build has named it.
+    pub(super) owner: Option<Arc<Owner>>,
+}
+
+/// What is known of a shelf before somebody looks through it.
+pub(super) struct Known {
+    pub(super) finished: HashMap<OperationId, Finished>,
+    left: HashSet<Guid>,
+}
+
+/// Keeps an attempt among those that run.
+pub(crate) struct Mark {
+    census: Arc<Census>,
+    attempt: Guid,
+}
+
+impl Census {
+    pub(super) fn mark(self: &Arc<Self>, attempt: Guid) -> Mark {
+        self.state().running.insert(attempt);
+        Mark { census: self.clone(), attempt }
+    }
+
+    /// Does this attempt run here?
+    pub(super) fn runs(&self, attempt: &str) -> bool {
+        Guid::parse(attempt).is_some_and(|attempt| self.state().running.contains(&attempt))
+    }
+
+    /// Nobody will write down what came of it. Its lock may be kept for others all the same, so that who looks at the
+    /// lock alone takes it for running.
+    pub(super) fn leave(&self, attempt: Guid, id: OperationId) {
+        self.state().left.insert(attempt, id);
+    }
+
+    /// Does nobody work any more on what was admitted under this attempt, as this process knows for certain?
+    pub(super) fn is_left(&self, attempt: &str) -> bool {
+        Guid::parse(attempt).is_some_and(|attempt| self.state().left.contains_key(&attempt))
+    }
+
+    /// The shelf whose turn it is, for whichever session asks. `shelves`: all of them, sorted.
+    pub(super) fn next<'s>(&self, shelves: &'s [String]) -> Option<&'s str> {
+        let mut state = self.state();
+        let next = shelves.iter().find(|shelf| **shelf > state.last).or(shelves.first())?;
+        state.last.clone_from(next);
+        Some(next)
+    }
+
+    pub(super) fn known(&self, shelf: &str) -> Known {
+        let state = self.state();
+        let finished = state.shelves.get(shelf).map(|shelf| shelf.finished.clone()).unwrap_or_default();
+        let here = |id: &OperationId| id.to_string()[..SHELF] == *shelf;
+        let left = state.left.iter().filter(|(_, id)| here(id)).map(|(attempt, _)| *attempt).collect();
+        Known { finished, left }
+    }
+
+    /// A shelf was looked through to its end. `admitted`: the attempts that it says nothing else of.
+    pub(super) fn saw(&self, name: &str, known: &Known, admitted: &HashSet<Guid>, shelf: Shelf) {
+        let mut state = self.state();
+        // What was left and is admitted no longer has been decided. What was left meanwhile is for the next look.
+        state.left.retain(|attempt, _| !known.left.contains(attempt) || admitted.contains(attempt));
+        state.replace(name, Some(Shelf { looked_through: true, ..shelf }));
+    }
+
+    /// Another operation stands on its shelf, by us.
+    pub(super) fn let_in(&self, id: &OperationId, owner: &Owner) {
+        let (mut state, owner) = (self.state(), Arc::new(owner.clone()));
+        state.tally.add(&owner);
+        state.shelves.entry(id.to_string()[..SHELF].to_owned()).or_default().owners.push(owner);
+    }
+
+    /// # Errors
+    /// The owner has its share of what may be remembered.
+    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Refused> {
+        self.state().tally.has_room(owner, memory)
+    }
+
+    /// Could an operation be known by the name that a former build gave it? So it is until all shelves have been looked
+    /// through, and none has one.
+    pub(super) fn may_know_former(&self) -> bool {
+        let state = self.state();
+        !state.complete || state.shelves.values().any(|shelf| shelf.former)
+    }
+
+    /// Other shelves than these are gone.
+    pub(super) fn keep(&self, shelves: &[String]) {
+        let mut state = self.state();
+        let gone = state.shelves.keys().filter(|name| shelves.binary_search(name).is_err());
+        for name in gone.cloned().collect::<Vec<_>>() {
+            state.replace(&name, None);
+        }
+        let looked = |name: &String| state.shelves.get(name).is_some_and(|shelf| shelf.looked_through);
+        state.complete |= shelves.iter().all(looked);
+    }
+
+    /// Operations of which nobody knows what came of them, on all shelves, as they were seen last.
+    pub(super) fn unknown(&self) -> usize {
+        self.state().shelves.values().map(|shelf| shelf.unknown).sum()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn replace(&mut self, name: &str, shelf: Option<Shelf>) {
+        let before = self.shelves.remove(name).unwrap_or_default();
+        before.owners.iter().for_each(|owner| self.tally.remove(owner));
+        if let Some(shelf) = shelf {
+            shelf.owners.iter().for_each(|owner| self.tally.add(owner));
+            self.shelves.insert(name.to_owned(), shelf);
+        }
+    }
+}
+
+/// Digits of an operation's name that its shelf is called by.
+const SHELF: usize = 2;
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.census.state().running.remove(&self.attempt);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::randomness::SystemRandomness;
+
+    #[test]
+    fn every_shelf_has_its_turn_whoever_asks() {
+        let census = Census::default();
+        let shelves = ["0a", "7f", "ff"].map(str::to_owned);
+        let turns: Vec<_> = (0..4).map(|_| census.next(&shelves).expect("some")).collect();
+        assert_eq!(turns, ["0a", "7f", "ff", "0a"]);
+        assert_eq!(census.next(&shelves[2..]), Some("ff"), "a shelf that has gone is passed over");
+        assert_eq!(census.next(&[]), None);
+    }
+
+    #[test]
+    fn what_ended_without_a_word_is_kept_until_it_is_decided() {
+        let (census, id) = (Census::default(), OperationId::of([0xab; 32]));
+        let [old, new] = [(), ()].map(|()| Guid::new(&SystemRandomness));
+        census.leave(old, id);
+        let known = census.known("ab");
+        census.leave(new, id);
+        census.saw("ab", &known, &[old].into(), Shelf { unknown: 1, ..Shelf::default() });
+        assert!(census.is_left(&old.to_string()) && census.is_left(&new.to_string()));
+        let elsewhere = census.known("cd");
+        census.saw("cd", &elsewhere, &HashSet::new(), Shelf::default());
+        assert!(census.is_left(&old.to_string()), "another shelf says nothing of it");
+        let known = census.known("ab");
+        census.saw("ab", &known, &[new].into(), Shelf { unknown: 1, ..Shelf::default() });
+        assert!(!census.is_left(&old.to_string()) && census.is_left(&new.to_string()));
+        assert_eq!(census.unknown(), 1);
+        census.keep(&["cd".to_owned()]);
+        assert_eq!(census.unknown(), 0);
+    }
+
+    #[test]
+    fn what_was_let_in_counts_at_once_and_until_its_shelf_is_seen_without_it() {
+        let (census, id) = (Census::default(), OperationId::of([0xab; 32]));
+        let owner = Owner { route: "pay".into(), client: None };
+        let memory = Memory { route: 2, client: None };
+        for _ in 0..2 {
+            assert_eq!(census.has_room(&owner, memory), Ok(()));
+            census.let_in(&id, &owner);
+        }
+        assert_eq!(census.has_room(&owner, memory), Err(Refused::RouteFull));
+        let shelf = |owners| Shelf { owners, ..Shelf::default() };
+        let ours = Arc::new(owner.clone());
+        census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours.clone(), ours.clone()]));
+        assert_eq!(census.has_room(&owner, memory), Err(Refused::RouteFull), "counted twice, or not at all");
+        census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours]));
+        assert_eq!(census.has_room(&owner, memory), Ok(()));
+        census.keep(&[]);
+        census.let_in(&id, &owner);
+        assert_eq!(census.has_room(&owner, memory), Ok(()), "a shelf that has gone has nothing");
+    }
+
+    #[test]
+    fn former_names_are_looked_for_until_every_shelf_is_known_to_have_none() {
+        let census = Census::default();
+        let shelves = ["0a", "ff"].map(str::to_owned);
+        let see = |name: &str, former| {
+            census.saw(name, &census.known(name), &HashSet::new(), Shelf { former, ..Shelf::default() });
+            census.keep(&shelves);
+        };
+        census.keep(&shelves);
+        assert!(census.may_know_former());
+        see("0a", true);
+        assert!(census.may_know_former(), "one was not looked through");
+        see("ff", false);
+        assert!(census.may_know_former(), "one has some");
+        see("0a", false);
+        assert!(!census.may_know_former());
+        census.let_in(&OperationId::of([0x11; 32]), &Owner { route: "pay".into(), client: None });
+        census.keep(&["0a", "11", "ff"].map(str::to_owned));
+        assert!(!census.may_know_former(), "what is made now has no former name");
+        let nothing = Census::default();
+        nothing.keep(&[]);
+        assert!(!nothing.may_know_former());
+    }
+}

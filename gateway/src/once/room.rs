@@ -1,0 +1,95 @@
+//! How much of what may be remembered in ZooKeeper each route and each client has taken, as far as this process has seen.
+//!
+//! What other gateways let in is known when it has been looked at, some seconds later; what this one lets in counts at
+//! once. So the shares are no exact bound, as that of all operations is, but one that nobody goes far beyond.
+
+use std::collections::HashMap;
+
+use fencegate_policies::plan::Memory;
+use serde::{Deserialize, Serialize};
+
+use super::Refused;
+
+/// Whose operation it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub route: String,
+    /// Stands for the principal; `None` where the route knows none.
+    pub client: Option<String>,
+}
+
+/// Operations by owner.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    routes: HashMap<String, usize>,
+    clients: HashMap<String, usize>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, owner: &Owner) {
+        *self.routes.entry(owner.route.clone()).or_default() += 1;
+        if let Some(client) = &owner.client {
+            *self.clients.entry(client.clone()).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, owner: &Owner) {
+        let less = |counts: &mut HashMap<String, usize>, name: &str| {
+            if let Some(count) = counts.get_mut(name) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    counts.remove(name);
+                }
+            }
+        };
+        less(&mut self.routes, &owner.route);
+        if let Some(client) = &owner.client {
+            less(&mut self.clients, client);
+        }
+    }
+
+    /// # Errors
+    /// One more of this owner would be too many.
+    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Refused> {
+        let clients = owner.client.as_ref().zip(memory.client);
+        if clients.is_some_and(|(client, most)| self.clients.get(client).is_some_and(|count| *count >= most))
+        {
+            return Err(Refused::ClientFull);
+        }
+        if self.routes.get(&owner.route).is_some_and(|count| *count >= memory.route) {
+            return Err(Refused::RouteFull);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(route: &str, client: Option<&str>) -> Owner {
+        Owner { route: route.into(), client: client.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_client_has_one_share_of_all_routes_and_a_route_one_of_all_clients() {
+        let (mut tally, memory) = (Tally::default(), Memory { route: 3, client: Some(2) });
+        tally.add(&owner("pay", Some("a")));
+        tally.add(&owner("refund", Some("a")));
+        for route in ["pay", "refund", "other"] {
+            assert_eq!(tally.has_room(&owner(route, Some("a")), memory), Err(Refused::ClientFull));
+            assert_eq!(tally.has_room(&owner(route, Some("b")), memory), Ok(()));
+        }
+        tally.add(&owner("pay", Some("b")));
+        tally.add(&owner("pay", None));
+        assert_eq!(tally.has_room(&owner("pay", Some("c")), memory), Err(Refused::RouteFull));
+        assert_eq!(tally.has_room(&owner("pay", None), memory), Err(Refused::RouteFull));
+        assert_eq!(tally.has_room(&owner("refund", None), memory), Ok(()));
+        tally.remove(&owner("pay", Some("a")));
+        assert_eq!(tally.has_room(&owner("pay", Some("a")), memory), Ok(()));
+        for gone in [owner("pay", Some("b")), owner("pay", None), owner("refund", Some("a"))] {
+            tally.remove(&gone);
+        }
+        assert!(tally.routes.is_empty() && tally.clients.is_empty());
+    }
+}

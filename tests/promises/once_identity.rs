@@ -1,0 +1,188 @@
+//! What makes two requests one operation: who asks and what they call it, and never a name in a file.
+
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::Gateway,
+    guarded::{Guarded, quick},
+    origin::{Act, Reply},
+    patience::patiently,
+    policy::Policy,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+use crate::once_kept::swept;
+
+fn pay() -> Ask {
+    Ask::post("/pay/7").field("Idempotency-Key", "op-1").body("ten")
+}
+
+#[track_caller]
+fn assert_told(answer: &Answer, status: u16, outcome: Outcome) {
+    assert_eq!((answer.status, answer.outcome()), (status, Some(outcome)), "{answer:?}");
+}
+
+/// The upstream under another name, and nothing else.
+fn renamed(policy: Policy) -> Policy {
+    let text = policy.to_string();
+    assert!(text.contains("\"ledger\""), "{text}");
+    Policy::of_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
+}
+
+/// The service is asked about a name without a word of whose it is, and knows one of another.
+#[tokio::test]
+async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
+    let guarded = Guarded::fresh().await;
+    let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
+    let guard = quick(guarded.launch().await).with("/journal/probe", probe).start().await;
+    let policy = guarded
+        .policy("gw-1", &[guard.public])
+        .with("/routes/0/fence/once", json!({"principal": "{header.x-shop}"}));
+    let gateway = Gateway::start(&policy).await;
+    let of = |shop: &str| pay().field("X-Shop", shop);
+    let origin = &guarded.site.origin;
+    assert_told(&gateway.send(&of("blue")).await, 200, Outcome::Done);
+    origin.script("/pay/7", [Act::Reset]);
+    assert_told(&gateway.send(&of("red")).await, 502, Outcome::Unknown);
+    // Done, says the service of the operation of blue; and not done when it is asked as nobody in particular.
+    for status in [200, 404] {
+        origin.script("/ops/op-1", vec![Act::now(Reply::ok().status(status)); 50]);
+        assert_told(&gateway.send(&of("red")).await, 409, Outcome::Unknown);
+    }
+    guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+    let repeat = gateway.send(&of("red")).await;
+    assert_told(&repeat, 409, Outcome::Unknown);
+    assert_eq!(repeat.reason(), "outcome-unknown");
+    assert_eq!((origin.count("/pay/7"), origin.count("/ops/op-1")), (2, 0));
+    assert_told(&gateway.send(&of("blue")).await, 200, Outcome::Replayed);
+}
+
+#[tokio::test]
+async fn an_operation_survives_the_renaming_of_its_upstream_at_a_guard() {
+    let guarded = Guarded::fresh().await;
+    let guard = quick(guarded.launch().await).start().await;
+    let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
+    let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
+    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    assert_told(&one.send(&pay()).await, 200, Outcome::Done);
+    assert_told(&two.send(&pay()).await, 200, Outcome::Replayed);
+    one.rewrite(&renamed(a));
+    one.reload(&[]).await;
+    assert_told(&one.send(&pay()).await, 200, Outcome::Replayed);
+    assert_eq!(guarded.site.origin.count("/pay/7"), 1);
+}
+
+#[tokio::test]
+async fn an_operation_survives_the_renaming_of_its_upstream_in_zookeeper() {
+    let site = Site::fresh().await;
+    let policy = |name| site.policy(name).with("/routes/0/fence/once", json!({}));
+    let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
+    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    assert_told(&one.send(&pay()).await, 200, Outcome::Done);
+    assert_told(&two.send(&pay()).await, 409, Outcome::Done);
+    one.rewrite(&renamed(a));
+    one.reload(&[]).await;
+    assert_told(&one.send(&pay()).await, 409, Outcome::Done);
+    assert_eq!(site.origin.count("/pay/7"), 1);
+}
+
+/// A client that repeats all the time has the operation in hand whenever the guard looks.
+#[tokio::test]
+async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
+    let guarded = Guarded::fresh().await;
+    let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "1s"});
+    let launch = quick(guarded.launch().await).with("/max_execution", "12s");
+    let guard = launch.with("/upstream/response_timeout", "8s").with("/journal/probe", probe).start().await;
+    let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", json!({}));
+    let gateway = Gateway::start(&policy.with("/upstreams/ledger/response_timeout", "26s")).await;
+    let origin = &guarded.site.origin;
+    origin.script("/pay/7", [Act::Reset]);
+    // The first question is the client's, and is at the service when the guard would have asked its first.
+    let slow = Act::Answer(std::time::Duration::from_millis(600), Reply::ok().status(500));
+    origin.script("/ops/op-1", [slow]);
+    assert_told(&gateway.send(&pay()).await, 502, Outcome::Unknown);
+    assert_told(&gateway.send(&pay()).await, 409, Outcome::Unknown);
+    let found = guard.gauge_becomes("fencegate_guard_in_doubt", 0.0);
+    patiently("the guard to ask by itself", found, || guard.log()).await;
+    let resolved = guard.metrics().await.sum("fencegate_guard_in_doubt_resolved_total", &["how=\"probe\""]);
+    assert!((resolved - 1.0).abs() < 0.1, "the doubt ended by itself:\n{}", guard.log());
+    let repeat = gateway.send(&pay()).await;
+    assert_eq!((repeat.status, repeat.reason()), (409, "already-done".to_owned()));
+}
+
+/// What a build has written down that had the upstream's name in the identity: a scope of that name is the same.
+#[tokio::test]
+async fn what_was_named_by_its_upstream_is_known_under_that_name() {
+    let guarded = Guarded::fresh().await;
+    let guard = quick(guarded.launch().await).start().await;
+    let policy = |name, once| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", once);
+    let (a, b) = (policy("gw-1", json!({"scope": "ledger"})), policy("gw-2", json!({})));
+    let (before, now) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let origin = &guarded.site.origin;
+    assert_told(&before.send(&pay()).await, 200, Outcome::Done);
+    assert_told(&now.send(&pay()).await, 200, Outcome::Replayed);
+    assert_told(&now.send(&pay().body("other")).await, 422, Outcome::NotDispatched);
+    origin.script("/pay/7", [Act::Reset]);
+    let lost = Ask::post("/pay/7").field("Idempotency-Key", "op-2").body("ten");
+    assert_told(&before.send(&lost).await, 502, Outcome::Unknown);
+    let repeats = (0..4).map(|_| now.begin(lost.clone()).answer());
+    for told in futures_util::future::join_all(repeats).await {
+        assert_told(&told, 409, Outcome::Unknown);
+    }
+    assert_eq!(origin.count("/pay/7"), 2);
+}
+
+#[tokio::test]
+async fn what_was_named_by_its_upstream_in_zookeeper_is_known_under_that_name() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let policy = |name, once| site.policy(name).with("/routes/0/fence/once", once);
+    let before = Gateway::start(&policy("gw-1", json!({"scope": "ledger"}))).await;
+    assert_told(&before.send(&pay()).await, 200, Outcome::Done);
+    let nodes = tree.paths().await;
+    let node = nodes.iter().find(|path| path.starts_with("/ops/") && path.len() > 10).expect("one");
+    let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
+    record.as_object_mut().expect("members").remove("owner").expect("a build of before wrote none");
+    for _ in 0..3 {
+        tree.set(node, &serde_json::to_vec(&record).expect("JSON")).await;
+    }
+    drop(before);
+    let now = Gateway::start(&policy("gw-2", json!({}))).await;
+    assert_told(&now.send(&pay()).await, 409, Outcome::Done);
+    assert_told(&now.send(&pay().body("other")).await, 422, Outcome::NotDispatched);
+    // Another one is looked for under both names; when all has been looked through, the old one is still known.
+    assert_told(&now.send(&Ask::post("/pay/7").field("Idempotency-Key", "op-2")).await, 200, Outcome::Done);
+    swept(&tree, node, &now).await;
+    assert_told(&now.send(&pay()).await, 409, Outcome::Done);
+    assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
+/// One name at two services: two operations where the file says so.
+#[tokio::test]
+async fn two_scopes_do_not_share_their_names() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"scope": "pay"})).route(json!({
+        "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
+        "fence": {"key": "account/{path.account}", "once": {"scope": "refund"}},
+    }));
+    let gateway = Gateway::start(&policy).await;
+    assert_told(&gateway.send(&pay()).await, 200, Outcome::Done);
+    let refund = Ask::post("/refund/7").field("Idempotency-Key", "op-1").body("ten");
+    assert_told(&gateway.send(&refund).await, 200, Outcome::Done);
+    assert_told(&gateway.send(&refund).await, 409, Outcome::Done);
+}
+
+/// Whoever changes what names an operation is told what that means.
+#[tokio::test]
+async fn a_reload_tells_which_operations_will_not_be_recognised() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({}));
+    let gateway = Gateway::start(&policy).await;
+    gateway.rewrite(&renamed(policy.clone()));
+    let (_, report) = gateway.reload(&[]).await;
+    assert_eq!(report["difference"]["forgets"], json!([]), "{report}");
+    gateway.rewrite(&policy.with("/routes/0/fence/once/scope", "ledger"));
+    let (_, report) = gateway.reload(&["--dry-run"]).await;
+    assert_eq!(report["difference"]["forgets"], json!(["pay"]), "{report}");
+    gateway.says("a warning", |line| line.message().starts_with("config.operations_forgotten")).await;
+}

@@ -1,0 +1,187 @@
+//! What is remembered of operations, for how long, of whom, and what waits for a person.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::{Gateway, command, write_policy},
+    guarded::{Guarded, quick},
+    origin::Act,
+    patience::patiently,
+    policy::Policy,
+    scratch,
+    site::Site,
+    zookeeper::Tree,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const UNKNOWN: &str = "fencegate_operations_unknown";
+
+fn pay(name: &str) -> Ask {
+    Ask::post("/pay/7").field("Idempotency-Key", name).body("ten")
+}
+
+fn with(policy: Policy, once: Value) -> Policy {
+    policy.with("/routes/0/fence/once", once)
+}
+
+async fn resolve(policy: &Policy, reference: &str) {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let output =
+        command(&["once", "resolve", reference, "--as", "done", "-c", &file]).await.expect("started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn reference(body: &[u8]) -> String {
+    let problem: Value = serde_json::from_slice(body).expect("JSON");
+    problem["operation_ref"].as_str().expect("a reference").to_owned()
+}
+
+/// By every gateway, also by one that was not there, until somebody has decided.
+#[tokio::test]
+async fn gateways_count_what_nobody_knows_the_outcome_of() {
+    let site = Site::fresh().await;
+    let policy = |name| with(site.policy(name), json!({}));
+    let (a, b) = (policy("gw-1").cached(), policy("gw-2"));
+    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    one.series_becomes(UNKNOWN, &["store=\"zookeeper\""], 0.0).await;
+    let broken = fencegate_tests::origin::Reply::ok().status(500);
+    site.origin.script("/pay/7", [Act::Reset, Act::now(broken)]);
+    assert_eq!(one.send(&pay("broken")).await.status, 502);
+    one.gauge_becomes(UNKNOWN, 1.0).await;
+    // Its tenure is kept for others, so that the lock alone does not tell.
+    assert_eq!(one.send(&pay("failed")).await.status, 500);
+    one.gauge_becomes(UNKNOWN, 2.0).await;
+    two.gauge_becomes(UNKNOWN, 2.0).await;
+
+    let latch = site.origin.holds("/pay/7");
+    let running = one.begin(pay("running"));
+    site.origin.request("/pay/7", 3).await;
+    let three = Gateway::start(&policy("gw-3")).await;
+    three.gauge_becomes(UNKNOWN, 2.0).await;
+    one.signal(Signal::KILL);
+    running.result().await.expect_err("killed");
+    two.gauge_becomes(UNKNOWN, 3.0).await;
+    latch.let_go();
+    for (name, left) in [("broken", 2.0), ("failed", 1.0), ("running", 0.0)] {
+        let repeat = two.send(&pay(name)).await;
+        assert_eq!(repeat.reason(), "outcome-unknown", "{repeat:?}");
+        resolve(&b, &reference(&repeat.body)).await;
+        two.gauge_becomes(UNKNOWN, left).await;
+        three.gauge_becomes(UNKNOWN, left).await;
+    }
+}
+
+#[tokio::test]
+async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
+    let guarded = Guarded::fresh().await;
+    let guard = quick(guarded.launch().await).start().await;
+    let gateway = Gateway::start(&with(guarded.policy("gw-1", &[guard.public]), json!({}))).await;
+    guard.series_becomes(UNKNOWN, &["store=\"guard\""], 0.0).await;
+    let origin = &guarded.site.origin;
+    origin.script("/pay/7", [Act::Reset]);
+    assert_eq!(gateway.send(&pay("broken")).await.status, 502);
+    guard.gauge_becomes(UNKNOWN, 1.0).await;
+    guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
+    guard.gauge_becomes(UNKNOWN, 1.0).await;
+    let latch = origin.holds("/pay/7");
+    let running = gateway.begin(pay("running"));
+    origin.request("/pay/7", 2).await;
+    guard.gauge_becomes(UNKNOWN, 1.0).await;
+    let guard = guard.dies().await.start().await;
+    latch.let_go();
+    guard.gauge_becomes(UNKNOWN, 2.0).await;
+    drop(running.result().await);
+    for (name, left) in [("broken", 1.0), ("running", 0.0)] {
+        let repeat = gateway.send(&pay(name)).await;
+        assert_eq!((repeat.reason().as_str(), repeat.outcome()), ("outcome-unknown", Some(Outcome::Unknown)));
+        let path = format!("/api/v1/operations/{}/resolve", reference(&repeat.body));
+        let done = Ask::post(&path).body(json!({"outcome": "done"}).to_string());
+        assert_eq!(done.to(guard.admin).await.expect("answered").status, 200);
+        guard.gauge_becomes(UNKNOWN, left).await;
+    }
+}
+
+/// Waits until the gateway has looked at the operation at `node` since now.
+pub(crate) async fn swept(tree: &Tree, node: &str, gateway: &Gateway) {
+    let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
+    record["keep"] = json!(0);
+    // Beside it what is over by any clock; the second one is forgotten by a look that has begun after the first.
+    for digits in ["beef", "cafe"] {
+        let over = format!("{}{digits}", &node[..node.len() - 4]);
+        tree.create(&over, b"{}").await;
+        tree.set(&over, &serde_json::to_vec(&record).expect("JSON")).await;
+        let forgotten = async {
+            while tree.data_if_there(&over).await.is_some() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        patiently("what is over to be forgotten", forgotten, || gateway.log()).await;
+    }
+}
+
+/// By the gateway's clock an operation is long over; by that of ZooKeeper it ended a moment ago.
+#[tokio::test]
+async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let gateway = Gateway::start(&with(site.policy("gw-1"), json!({}))).await;
+    assert_eq!(gateway.send(&pay("a")).await.status, 200);
+    let nodes = tree.paths().await;
+    let node = nodes.iter().find(|path| path.starts_with("/ops/") && path.len() > 10).expect("one");
+    let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
+    // As a clock shows it that is two days ahead of the one that wrote it.
+    record["state"]["at"] = json!(record["state"]["at"].as_u64().expect("seconds") - 2 * 24 * 60 * 60);
+    for _ in 0..3 {
+        tree.set(node, &serde_json::to_vec(&record).expect("JSON")).await;
+    }
+    assert_eq!(tree.version(node).await % 3, 1, "that of what is finished");
+    swept(&tree, node, &gateway).await;
+    assert_eq!(gateway.send(&pay("a")).await.reason(), "already-done");
+    assert_eq!(site.origin.count("/pay/7"), 1);
+}
+
+/// One that floods a route leaves room for others, and is told which bound it has met.
+#[tokio::test]
+async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
+    let site = Site::fresh().await;
+    let once = json!({"principal": "{header.x-shop}", "client_share": 3, "share": 5});
+    let policy = with(site.policy("gw-1"), once).route(json!({
+        "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
+        "fence": {"key": "account/{path.account}", "once": {}},
+    }));
+    let gateway = Gateway::start(&policy).await;
+    let of = |shop: &str, n: usize| pay(&format!("{shop}-{n}")).field("X-Shop", shop);
+    for n in 0..3 {
+        assert_eq!(gateway.send(&of("blue", n)).await.status, 200);
+    }
+    let refused = gateway.send(&of("blue", 3)).await;
+    assert_eq!(
+        (refused.status, refused.reason(), refused.outcome()),
+        (429, "client-operations".into(), Some(Outcome::NotDispatched))
+    );
+    assert_eq!(gateway.send(&of("blue", 0)).await.reason(), "already-done", "a repeat needs no room");
+    for n in 0..2 {
+        assert_eq!(gateway.send(&of("red", n)).await.status, 200);
+    }
+    let refused = gateway.send(&of("green", 0)).await;
+    assert_eq!((refused.status, refused.reason()), (503, "route-operations".into()));
+    let other = Ask::post("/refund/7").field("Idempotency-Key", "a");
+    assert_eq!(gateway.send(&other).await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 5);
+
+    // Another gateway finds out what was let in by this one.
+    let two = Gateway::start(&policy.clone().with("/name", "gw-2")).await;
+    let known = async {
+        let mut n = 10;
+        while two.send(&of("blue", n)).await.status == 200 {
+            n += 1;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    patiently("the other gateway to have counted", known, || two.log()).await;
+    assert_eq!(two.send(&of("blue", 1000)).await.status, 429);
+}

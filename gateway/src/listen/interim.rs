@@ -137,14 +137,14 @@ mod tests {
         let mut link = HeaderMap::new();
         link.insert("link", "</a>; rel=preload".parse().expect("a value"));
         first.say(StatusCode::EARLY_HINTS, &link);
-        let mut cx = Context::from_waker(waker);
-        assert!(interims.poll_over(&mut cx).is_pending());
+        let cx = Context::from_waker(waker);
+        assert!(interims.poll_over(&cx).is_pending());
         first.say(StatusCode::PROCESSING, &HeaderMap::new());
         let begun = written(&interims, 10);
         assert!(interims.is_begun());
         let all = begun + &written(&interims, usize::MAX);
         assert_eq!(all, "HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n");
-        assert!(interims.poll_over(&mut cx).is_ready() && !interims.is_begun());
+        assert!(interims.poll_over(&cx).is_ready() && !interims.is_begun());
         let second = interims.open(waker);
         first.say(StatusCode::PROCESSING, &HeaderMap::new());
         assert_eq!(written(&interims, usize::MAX), "", "the one before is over");

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use self::{
     journal::Underway,
-    register::{Quarantined, Register},
+    register::{Quarantined, Register, Scope},
     store::{Committer, Identity, Remembered, Store},
     time::Time,
 };
@@ -130,6 +130,11 @@ impl Guard {
     /// Nothing is admitted on these keys before then.
     pub fn quarantine(&self) -> Option<Quarantined> {
         self.lock().register.quarantine(self.now())
+    }
+
+    /// Something could be admitted now: on some keys, that is.
+    pub fn lets_in(&self) -> bool {
+        !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
     }
 
     /// Returns when nothing can be remembered any more.

@@ -144,7 +144,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let manager = Manager::found();
     waiting.block_on(async {
         tokio::select! {
-            () = manager.told_when(|| guard.quarantine().is_none()) => Ok(()),
+            () = manager.told_when(|| guard.lets_in()) => Ok(()),
             () = stop(&mut signals, certificates.as_deref()) => Ok(()),
             () = asked_to_end.cancelled() => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     gateway::Launch,
-    guard::{self, FLOOR},
+    guard::{self, Beside, Dispatch, FLOOR, assert_refused},
     origin::Origin,
     patience::{QUIET, patiently},
     scratch,
@@ -87,4 +87,22 @@ async fn a_guard_has_started_when_its_quarantine_is_over() {
     assert_eq!(guard.admin("/ready").await.status, 200);
     guard.signal(Signal::TERM);
     assert_eq!(manager.hears().await, "STOPPING=1");
+}
+
+/// Keys that were at work wait; the others are what a guard is started for.
+#[tokio::test]
+async fn a_guard_that_was_killed_has_started_when_it_serves_the_keys_that_were_not_at_work() {
+    let (manager, beside) = (Manager::listens(), Beside::fresh().await);
+    let launch = beside.launch().await.with("/max_execution", "60s");
+    let guard = launch.start().await;
+    let latch = beside.origin.holds("/work");
+    let lost = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    beside.origin.request("/work", 1).await;
+    let launch = guard.dies().await;
+    assert!(lost.result().await.is_err(), "nobody is left to answer");
+    latch.let_go();
+    let guard = launch.telling(&manager.path()).start().await;
+    assert_eq!(manager.hears().await, "READY=1");
+    assert_eq!(guard.send(&Dispatch::new("b", FLOOR + 20).post("/other")).await.status, 200);
+    assert_refused(&guard.send(&Dispatch::new("a", FLOOR + 30).post("/work")).await, "quarantine");
 }

@@ -233,7 +233,10 @@ async fn what_is_said_of_waiting_is_what_happens() {
     let held = site.origin.holds("/pay/7");
     let holder = gateway.begin(client::Ask::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
+    let tree = site.tree().await;
     for (field, wait, least) in [(None, "700ms", 700), (Some("wait=0"), "0s", 0)] {
+        // Whoever has waited in vain gives its place in the queue back when its node has gone.
+        tree.locks_become("that of the holder", |locks| locks.len() == 1).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
         let said =
             explained(&plan, &Ask::new("POST /pay/7", HOST, &fields, Bytes::new()).expect("a request"));
@@ -250,6 +253,7 @@ async fn what_is_said_of_waiting_is_what_happens() {
             begun.elapsed()
         );
     }
+    tree.locks_become("that of the holder", |locks| locks.len() == 1).await;
     let waiting = gateway.begin(client::Ask::post("/pay/7"));
     gateway.gauge_becomes("fencegate_lock_waiters", 1.0).await;
     assert_eq!(gateway.send(&client::Ask::post("/pay/7")).await.status, 429, "the queue has one place");

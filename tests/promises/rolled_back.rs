@@ -1,6 +1,6 @@
 //! Tokens never go back, also when ZooKeeper does: nothing is granted until an operator has begun the next era.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
@@ -10,6 +10,7 @@ use fencegate_tests::{
     guarded::operator,
     history::History,
     link::{Fate, FaultyLink, Operation},
+    patience::patiently,
     policy::Policy,
     scratch,
     site::Site,
@@ -96,6 +97,15 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     let (_, shown, _) = era(&site.policy("gw-1"), &["show"]).await;
     assert_eq!((&shown["suspect"], &shown["suspected_by"]), (&meta["suspect"]["highest"], &json!("gw-1")));
     assert!(shown["floor"].as_u64() >= shown["suspect"].as_u64(), "{shown}");
+
+    // The server has taken the sessions of before back, and ends them by their timeout.
+    let tree = site.tree().await;
+    let ended = async {
+        while !tree.members().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patiently("the sessions of before to end", ended, || gateway.log()).await;
 
     // The mark says how far tokens had come: nobody has to remember it.
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump"]).await;

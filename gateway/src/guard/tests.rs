@@ -42,6 +42,10 @@ impl Store for Counted {
         self.store.unfinished(most)
     }
 
+    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
+        self.store.unfinished_ids(most)
+    }
+
     fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError> {
         self.store.by_reference(reference)
     }
@@ -140,7 +144,14 @@ fn id(number: u64) -> OperationId {
 
 fn wanted(number: u64, keep: u64, claim: &Claim) -> Wanted {
     Wanted {
-        operation: Operation { id: id(number), fingerprint: Fingerprint::of([1; 32]), keep, by_header: true },
+        operation: Operation {
+            id: id(number),
+            former: None,
+            fingerprint: Fingerprint::of([1; 32]),
+            keep,
+            finals: Vec::new(),
+            askable: true,
+        },
         keys: claim.keys.clone(),
         token: claim.token,
         method: "POST".into(),
@@ -214,6 +225,7 @@ fn finished(at: u64) -> Entry {
         method: "POST".into(),
         target: "/".into(),
         name: None,
+        askable: true,
         admitted: 1,
         began: Some(at),
         keep: 50,

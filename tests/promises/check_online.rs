@@ -151,7 +151,7 @@ async fn what_zookeeper_grants_and_does_not_have_is_told() {
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "2m").with("/zookeeper/tick", "6s");
     let told = Told::of(&policy).await;
     assert_eq!((told.exit, told.codes()), (Some(78), ["FG0501", "FG0506"].into()), "{:#}", told.said);
-    assert_eq!(told.message("FG0501"), "ZooKeeper grants a session of 60s, not the 120s asked for");
+    assert_eq!(told.message("FG0501"), "ZooKeeper grants a session of 1m, not the 2m asked for");
     assert!(told.message("FG0506").contains(&site.root), "{:#}", told.said);
 }
 

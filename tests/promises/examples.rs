@@ -73,7 +73,7 @@ async fn the_inventory_runs() {
     passes(&gateway, Ask::post("/warehouses/berlin/skus/A7/reservations")).await;
     passes(&gateway, Ask::get("/warehouses/berlin/skus/A7/count")).await;
     let transfer = r#"{"sku": "A7", "from": "turin", "to": "berlin", "pieces": 3}"#;
-    passes(&gateway, Ask::post("/transfers").body(transfer)).await;
+    passes(&gateway, Ask::post("/transfers").field("content-type", "application/json").body(transfer)).await;
     assert_eq!(key(&site, "/transfers").as_deref(), Some("sku/berlin/a7, sku/turin/a7"));
     assert_eq!(gateway.send(&Ask::get("/warehouses/berlin")).await.status, 200);
 }

@@ -136,6 +136,8 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
     let loaded = file::load(&policy.to_string());
     let plan: plan::Gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let gateway = Gateway::start(&policy).await;
+    let tree = site.tree().await;
+    let followed = tree.follow_locks().await;
     let mut dice = Dice(seed);
     let (mut agreed, mut asked, mut locks) =
         (Agreed { sent: 0, fenced: 0, written: 0 }, Vec::new(), BTreeSet::new());
@@ -157,10 +159,9 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
         }
         asked.push(said);
     }
-    // A lock's parent stays for a while after its last node has gone.
-    let made: BTreeSet<String> = site.tree().await.paths().await.into_iter().collect();
-    let missing: Vec<&String> =
-        locks.iter().filter(|lock| !made.contains(lock.strip_prefix(&site.root).unwrap_or(lock))).collect();
+    // A lock's parent goes with its last node.
+    let made = followed.made().await;
+    let missing: Vec<&String> = locks.iter().filter(|lock| !made.contains(*lock)).collect();
     assert!(missing.is_empty(), "never locked: {missing:?} of {made:?}");
     for line in gateway.log().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let number = line["request_id"].as_str().and_then(|id| id.strip_prefix("r-")?.parse::<usize>().ok());

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -19,7 +20,9 @@ use tokio::{
     net::TcpStream,
     task::spawn_blocking,
 };
-use zookeeper_client::{Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, Permission};
+use zookeeper_client::{
+    Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
+};
 
 use crate::{patience::patiently, scratch};
 
@@ -73,6 +76,31 @@ pub struct Backup(TempDir);
 pub struct Tree {
     client: Client,
     root: String,
+}
+
+/// Which nodes were made below `/locks`.
+pub struct Followed<'t> {
+    tree: &'t Tree,
+    events: PersistentWatcher,
+}
+
+impl Followed<'_> {
+    /// The whole paths of those that were made before this was called.
+    pub async fn made(mut self) -> BTreeSet<String> {
+        const LAST: &str = "/locks/made-last";
+        self.tree.create(LAST, b"").await;
+        let mut made = BTreeSet::new();
+        loop {
+            let event = self.events.changed().await;
+            if event.event_type != EventType::NodeCreated {
+                continue;
+            }
+            if event.path.ends_with(LAST) {
+                return made;
+            }
+            made.insert(event.path);
+        }
+    }
 }
 
 impl OwnZooKeeper {
@@ -169,6 +197,16 @@ impl Tree {
         found.retain(|path| !path.is_empty());
         found.sort();
         found
+    }
+
+    /// Follows from now on which nodes are made below `/locks`, also those that are gone again.
+    ///
+    /// # Panics
+    /// If ZooKeeper does not let us watch.
+    pub async fn follow_locks(&self) -> Followed<'_> {
+        let path = format!("{}/locks", self.root);
+        let events = self.client.watch(&path, AddWatchMode::PersistentRecursive).await;
+        Followed { tree: self, events: events.expect("locks can be watched") }
     }
 
     /// The lock nodes of all keys: what holds or waits.

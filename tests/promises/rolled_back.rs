@@ -284,18 +284,18 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
     assert_eq!((code, &bumped["era"]), (Some(0), &Value::from(1)), "{log}");
     assert_eq!(tree.paths().await, paths, "it left something behind");
     assert_eq!(tree.access("/members").await, ["ip:127.0.0.1"], "others were let in");
-    let (code, _, log) = era(&policy, &["bump", "--at-least", "99999999999999"]).await;
+    let (code, _, log) = era(&policy, &["bump", "--at-least", "999999999999999"]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("--force"), "{log}");
-    let again = era(&policy, &["bump", "--at-least", "99999999999999", "--force"]).await;
-    assert_eq!(again.1["base"].as_u64(), Some(99_999_999_999_999 + (1 << 32)), "{again:?}");
+    let again = era(&policy, &["bump", "--at-least", "999999999999999", "--force"]).await;
+    assert_eq!(again.1["base"].as_u64(), Some(999_999_999_999_999 + (1 << 32)), "{again:?}");
     let (code, _, log) = era(&policy, &["bump", "--at-least", "9223372036854775807", "--force"]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("leaves no room"), "{log}");
     let gateway = Launch::new(&policy).without_init().start().await;
     gateway.becomes_ready().await;
     let next = pays(&gateway).await;
-    assert!(next.number() > 99_999_999_999_999 + (1 << 32) && next > last, "{next}");
+    assert!(next.number() > 999_999_999_999_999 + (1 << 32) && next > last, "{next}");
     History::of(&site.origin.log()).assert_holds();
 }
 

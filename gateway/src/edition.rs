@@ -35,6 +35,9 @@ impl Edition {
     /// to which a route is rekeyed begins another term: its fenced requests wait until those of the terms before are over.
     /// All others go on in the term in which they are, and share its count: however many plans it outlives, whoever
     /// comes after it waits for all of it.
+    ///
+    /// What `plan` leaves out may come back, under other keys, before the last of its requests is over. So it stays
+    /// known; and until the workers have turned, requests to it still begin.
     pub fn after(
         old: &Self,
         plan: Arc<Plan>,
@@ -45,8 +48,7 @@ impl Edition {
         let (mut known, mut left) = (vec![None; plan.upstreams.len()], Vec::new());
         for group in groups(old, &plan, rekeyed) {
             if group.after.is_empty() {
-                // It may come back, under other keys, before the last of its requests is over.
-                left.extend(group.before.into_iter().filter(|gone| !gone.term.is_over()).cloned());
+                left.extend(group.before.into_iter().cloned());
                 continue;
             }
             let term = match group.terms().as_slice() {
@@ -58,12 +60,20 @@ impl Edition {
                     term
                 }
             };
+            left.extend(group.gone().into_iter().map(|gone| gone.within(term.clone())));
             for (number, upstream) in group.after {
                 known[number] = Some(upstream.within(term.clone()));
             }
         }
         let known = known.into_iter().map(|known| known.expect("each upstream is in one group"));
         (Arc::new(Self { known: known.chain(left).collect(), plan, fleets }), openings)
+    }
+
+    /// All but those left by older plans whose requests are over. No worker takes a request for these any more; for one of
+    /// this plan it may, whatever its count says.
+    fn still_known(&self) -> Vec<&Known> {
+        let (in_plan, left) = self.known.split_at(self.plan.upstreams.len());
+        in_plan.iter().chain(left.iter().filter(|left| !left.term.is_over())).collect()
     }
 
     /// Some route fences requests to the service behind `upstream`. Whether two names lead to one service is known where the

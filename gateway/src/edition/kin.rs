@@ -40,6 +40,19 @@ impl Place {
 }
 
 impl Group<'_> {
+    /// The places of before by which anything of this group could be met, and is not now.
+    pub(super) fn gone(&self) -> Vec<Place> {
+        let (mut names, mut endpoints) = (HashSet::new(), HashSet::new());
+        let mut adds = |place: &Place| {
+            let name = names.insert(place.name.clone());
+            place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
+        };
+        for (_, place) in &self.after {
+            adds(place);
+        }
+        self.before.iter().map(|known| &known.place).filter(|place| adds(place)).cloned().collect()
+    }
+
     /// Each once.
     pub(super) fn terms(&self) -> Vec<&Arc<Term>> {
         let mut terms: Vec<&Arc<Term>> = self.before.iter().map(|known| &known.term).collect();
@@ -56,21 +69,21 @@ pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Place> {
     plan.upstreams.iter().map(move |of| Place { name: of.name.clone(), endpoints: spots(of) })
 }
 
-/// All that `old` knows and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may
+/// All that `old` still knows and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may
 /// have taken requests from one another.
 pub(super) fn groups<'e>(old: &'e Edition, plan: &Plan, rekeyed: &[String]) -> Vec<Group<'e>> {
-    let after: Vec<Place> = upstreams(plan).collect();
-    let begin = old.known.len();
+    let (before, after) = (old.still_known(), upstreams(plan).collect::<Vec<Place>>());
+    let begin = before.len();
     let mut kin = Kin::of(begin + after.len());
     let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
-    for (at, place) in old.known.iter().map(|known| &known.place).chain(&after).enumerate() {
+    for (at, place) in before.iter().map(|known| &known.place).chain(&after).enumerate() {
         kin.join(at, *names.entry(&place.name).or_insert(at));
         for endpoint in &place.endpoints {
             kin.join(at, *endpoints.entry(endpoint).or_insert(at));
         }
     }
     let mut terms = HashMap::new();
-    for (at, known) in old.known.iter().enumerate() {
+    for (at, known) in before.iter().enumerate() {
         kin.join(at, *terms.entry(Arc::as_ptr(&known.term)).or_insert(at));
     }
     // A request that one of these took may be another's now, of another name: which, only the request could tell.
@@ -79,7 +92,7 @@ pub(super) fn groups<'e>(old: &'e Edition, plan: &Plan, rekeyed: &[String]) -> V
     touched.windows(2).for_each(|two| kin.join(two[0], two[1]));
 
     let mut groups: HashMap<usize, Group> = HashMap::new();
-    for (at, known) in old.known.iter().enumerate() {
+    for (at, known) in before.into_iter().enumerate() {
         groups.entry(kin.first(at)).or_default().before.push(known);
     }
     for (number, place) in after.into_iter().enumerate() {

@@ -173,3 +173,70 @@ fn an_endpoint_more_or_less_moves_nothing() {
     assert!(openings.is_empty() && second.is_open(A));
     assert!(Arc::ptr_eq(&first.known[0].term, &second.known[0].term));
 }
+
+const WITHOUT_BOOK: [(&str, &str); 2] = [
+    ("  b: {endpoints: [\"http://b:80\"], fencing: upstream}\n", ""),
+    (
+        "  - {name: book, upstream: b, match: {methods: [POST], path: \"/book/{id}\"}, fence: {key: \"book/{path.id}\"}}\n",
+        "",
+    ),
+];
+
+#[test]
+fn a_service_that_goes_in_company_and_comes_back_is_waited_for() {
+    let first = first();
+    let oldest = first.runs(B);
+    // One change moves the keys of the one that stays, and drops the other.
+    let (second, mut openings) = after(&first, &[KEY, WITHOUT_BOOK[0], WITHOUT_BOOK[1]], &["pay", "book"]);
+    assert_eq!((open(&mut openings), second.is_open(A)), (0, false));
+    let (third, more) = after(&second, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
+    openings.extend(more);
+    assert_eq!((open(&mut openings), third.is_open(B)), (0, false), "one still runs under the key before");
+    drop(oldest);
+    // The first of them opens the way to the second.
+    assert_eq!((open(&mut openings), open(&mut openings), third.is_open(B)), (1, 1, true));
+}
+
+#[test]
+fn an_endpoint_that_another_upstream_takes_over_is_waited_for() {
+    let first = first();
+    let oldest = first.runs(A);
+    let moved = ("http://a:80", "http://a:81");
+    let (second, none) = after(&first, &[moved], &[]);
+    assert!(none.is_empty() && second.is_open(A));
+    let taken = [moved, ("http://b:80", "http://a:80"), ("book/{path.id}", "order/{path.id}")];
+    let (third, mut openings) = after(&second, &taken, &["book"]);
+    assert_eq!((open(&mut openings), third.is_open(B)), (0, false));
+    drop(oldest);
+    assert_eq!((open(&mut openings), third.is_open(B)), (1, true));
+}
+
+#[test]
+fn who_begins_while_the_workers_turn_is_waited_for() {
+    let first = first();
+    let (second, mut openings) = after(&first, &WITHOUT_BOOK, &["book"]);
+    assert!(openings.is_empty());
+    // One worker has not heard of the second plan yet.
+    let late = first.runs(B);
+    let (third, more) = after(&second, &[("book/{path.id}", "page/{path.id}")], &["book"]);
+    openings.extend(more);
+    assert_eq!((open(&mut openings), third.is_open(B)), (0, false));
+    drop(late);
+    assert_eq!((open(&mut openings), third.is_open(B)), (1, true));
+}
+
+#[test]
+fn what_has_gone_is_forgotten_when_its_requests_are_over() {
+    let first = first();
+    let running = (first.runs(A), first.runs(B));
+    // Back and forth: what is left behind is kept once.
+    let mut now = first;
+    for port in [81, 82, 81, 82, 81] {
+        let moved = format!("http://a:{port}");
+        now = after(&now, &[("http://a:80", &moved), WITHOUT_BOOK[0], WITHOUT_BOOK[1]], &[]).0;
+    }
+    assert_eq!(now.known.len(), 4, "a at 81; and a at 80, a at 82, and b");
+    drop(running);
+    let moved = [("http://a:80", "http://a:81"), WITHOUT_BOOK[0], WITHOUT_BOOK[1]];
+    assert_eq!(after(&now, &moved, &[]).0.known.len(), 1);
+}

@@ -21,7 +21,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use tokio::sync::futures::OwnedNotified;
 
 pub use self::{
-    forget::Forgotten,
+    forget::{Forgotten, Round},
     record::{Doubt, Mark, Running},
     rest::{Quarantined, Scope, Why},
     view::{Open, Seen},

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Guard, State,
     refused::Refused,
-    register::{Forgotten, Register, Scope},
+    register::{Forgotten, Register, Round, Scope},
     store::{Change, CleanStop, OpenDoubt},
 };
 use crate::{failpoint, session::clock::Boot};
@@ -26,19 +26,20 @@ impl Guard {
     /// The store has failed.
     pub async fn sweep(&self) -> Result<(), Refused> {
         self.durable(self.committer.submit(self.passed())).await?;
-        while self.evict().await? {}
+        let mut round = {
+            let idle_since = self.now() - self.rules.evict_after;
+            self.lock().register.round(idle_since, super::MOST_KEYS)
+        };
+        while self.evict(&mut round).await? {}
         while self.forget_outlived().await? {}
         Ok(())
     }
 
     /// Whether there may be more.
-    async fn evict(&self) -> Result<bool, Refused> {
+    async fn evict(&self, round: &mut Round) -> Result<bool, Refused> {
         let (moment, more) = {
             let mut state = self.lock();
-            let now = self.now();
-            let idle_since = now - self.rules.evict_after;
-            let Forgotten { changes, more } =
-                state.register.evict(idle_since, super::MOST_KEYS, MOST_AT_ONCE, now);
+            let Forgotten { changes, more } = state.register.evict(round, MOST_AT_ONCE, self.now());
             (self.committer.submit(changes), more)
         };
         self.durable(moment).await.map(|()| more)

@@ -12,13 +12,29 @@ pub struct Forgotten {
     pub more: bool,
 }
 
+/// One round of forgetting, in steps.
+#[derive(Debug)]
+pub struct Round {
+    idle_since: Boot,
+    most: usize,
+    /// How many keys are still to be looked at. Those that have to stay come back in the line, so it has no end.
+    looks: usize,
+}
+
 impl Register {
-    /// Forgets keys that nobody has used since `idle_since`, and more, the longest unused first, while there are more
-    /// than `most`. Their tokens raise the floor in the same transaction. Looks at `at_once` keys at most.
-    pub fn evict(&mut self, idle_since: Boot, most: usize, at_once: usize, now: Boot) -> Forgotten {
+    /// Begins to forget keys that nobody has used since `idle_since`, and more, the longest unused first, while there are
+    /// more than `most`. Each is looked at twice at most: it may have been used since it was put in the line.
+    pub fn round(&self, idle_since: Boot, most: usize) -> Round {
+        Round { idle_since, most, looks: 2 * self.unused.len() }
+    }
+
+    /// The next step of the round; looks at `at_once` keys at most. The tokens of what is forgotten raise the floor in
+    /// the same transaction.
+    pub fn evict(&mut self, round: &mut Round, at_once: usize, now: Boot) -> Forgotten {
+        let Round { idle_since, most, .. } = *round;
         let mut changes = Vec::new();
         let mut looked = 0;
-        while looked < at_once
+        while looked < at_once.min(round.looks)
             && let Some((seen, _)) = self.unused.front()
             && (*seen <= idle_since || self.keys.len() > most)
         {
@@ -41,7 +57,8 @@ impl Register {
         if !changes.is_empty() {
             changes.push(Change::Floor(self.floor));
         }
-        let more = looked == at_once;
+        round.looks -= looked;
+        let more = looked == at_once && round.looks > 0;
         if !more {
             self.give_back();
         }

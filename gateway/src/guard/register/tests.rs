@@ -54,7 +54,8 @@ fn crashed(at_work: AtWork, max_execution: Option<Duration>) -> Register {
 }
 
 fn evict(register: &mut Register, idle_since: Boot, most: usize, now: Boot) -> Vec<Change> {
-    register.evict(idle_since, most, 1000, now).changes
+    let mut round = register.round(idle_since, most);
+    register.evict(&mut round, 1000, now).changes
 }
 
 fn runs(register: &mut Register, claim: &Claim) -> DispatchId {
@@ -170,6 +171,29 @@ fn a_key_with_something_in_flight_or_in_doubt_is_not_forgotten() {
     register.end(&writer, running, Ended::InDoubt { until: later + Duration::from_secs(1) }, later);
     assert!(evict(&mut register, later, 0, later).is_empty());
     assert!(!evict(&mut register, later, 0, later + Duration::from_secs(1)).is_empty());
+}
+
+#[test]
+fn a_round_of_forgetting_gets_behind_what_has_to_stay_and_ends_where_everything_has_to() {
+    let mut register = register();
+    for name in ["a", "b", "c", "d"] {
+        runs(&mut register, &claim(name, 20, 1, Mode::Exclusive));
+    }
+    register.announce(&claim("idle", 20, 1, Mode::Exclusive), NOW).expect("newer");
+    let later = NOW + Duration::from_secs(7200);
+    let mut forgotten = Vec::new();
+    let mut round = register.round(later, usize::MAX);
+    let steps = (1..100).find(|_| {
+        let Forgotten { changes, more } = register.evict(&mut round, 2, later);
+        forgotten.extend(changes);
+        !more
+    });
+    assert!(forgotten.contains(&Change::Forget { key: key("idle") }), "{forgotten:?}");
+    assert_eq!(
+        (register.len(), steps),
+        (4, Some(5)),
+        "four keys are in flight, and none is looked at for ever"
+    );
 }
 
 #[test]

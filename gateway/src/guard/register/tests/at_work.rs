@@ -159,7 +159,8 @@ fn keys_are_forgotten_in_batches_and_the_longest_unused_first() {
     }
     let now = NOW + Duration::from_secs(10);
     register.announce(&claim("a", 30, 1, Mode::Exclusive), now).expect("newer");
-    let forgotten = register.evict(NOW, 2, 2, now);
+    let mut round = register.round(NOW, 2);
+    let forgotten = register.evict(&mut round, 2, now);
     assert!(forgotten.more);
     let names = |forgotten: Forgotten| {
         let name = |change| match change {
@@ -169,7 +170,7 @@ fn keys_are_forgotten_in_batches_and_the_longest_unused_first() {
         forgotten.changes.into_iter().filter_map(name).collect::<Vec<_>>()
     };
     assert_eq!(names(forgotten), ["b"], "`a` has been used since");
-    assert_eq!(names(register.evict(NOW, 2, 2, now)), ["c"]);
-    assert_eq!(names(register.evict(NOW, 2, 2, now)), [""; 0]);
+    assert_eq!(names(register.evict(&mut round, 2, now)), ["c"]);
+    assert_eq!(names(register.evict(&mut round, 2, now)), [""; 0]);
     assert_eq!(register.len(), 2);
 }

@@ -16,7 +16,7 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 
 use self::tables::{
     AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW, OPERATIONS,
-    SINGLE, TIME, Tables, UNFINISHED, WHOLE, number, read_entry, read_epochs,
+    SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
 use super::{AtWork, Change, CleanStop, FORMAT, Identity, Remembered, Store, StoreError, Taken, WholeMarks};
 use crate::guard::{
@@ -188,8 +188,12 @@ impl Store for Redb {
                 identity,
                 floor: single_number(FLOOR)?.unwrap_or_default(),
                 era: single_number(ERA)?.unwrap_or_default(),
-                // It goes on from here by itself: it is a wall clock that is looked at once.
-                time: single_number(TIME)?.unwrap_or_else(wall_clock),
+                // It goes on from here by itself. A build that had no such time wrote the wall clock's into its journal,
+                // and that is where it begins: what the wall clock says now may be far from it.
+                time: match single_number(TIME)? {
+                    Some(time) => time,
+                    None => latest(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
+                },
                 max_execution: single_number(MAX_EXECUTION)?.map(Duration::from_millis),
                 marks: HashMap::new(),
                 at_work,
@@ -275,11 +279,14 @@ impl Store for Redb {
 }
 
 impl Redb {
-    /// As a build leaves it that knows no such list.
+    /// As a build leaves it that knows no list of keys at work, no time of its own, and no size of its journal.
     #[cfg(test)]
-    pub(super) fn without_list(&self) -> Result<(), StoreError> {
+    pub(super) fn as_of_format_1(&self) -> Result<(), StoreError> {
         self.write(|write| {
-            write.open_table(SINGLE)?.remove(LIST)?;
+            let mut single = write.open_table(SINGLE)?;
+            for later in [LIST, TIME, MAX_EXECUTION, tables::JOURNAL] {
+                single.remove(later)?;
+            }
             Ok(())
         })
     }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::guard::operation::{Kept, State};
+use crate::guard::{
+    operation::{Kept, State},
+    wall_clock,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -123,10 +126,41 @@ fn a_store_of_an_older_build_has_no_list_of_keys_at_work_and_becomes_one_of_this
     let older = Identity { format: 1, ..identity() };
     let store = Redb::init(&path, &older, 5).expect("a new store");
     assert_eq!(store.load(SECOND).expect("readable").at_work, AtWork::NewStore);
-    store.without_list().expect("written");
+    store.as_of_format_1().expect("written");
     let id = OperationId::of([3; 32]);
     store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
     let remembered = store.load(SECOND).expect("readable");
     assert_eq!((remembered.at_work, remembered.identity.format), (AtWork::NotListed, FORMAT));
     assert_eq!((store.journal().entries, store.journal().bytes > 100), (1, true));
+}
+
+#[test]
+fn the_time_of_a_store_of_an_older_build_begins_where_its_journal_ends_and_not_at_the_wall_clock() {
+    const DAY: u64 = 86_400;
+    let now = wall_clock();
+    // By clocks that stood a day behind and a day ahead of the one that it is first opened by here.
+    for newest in [now - DAY, now + DAY] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+        let done = State::Done { at: newest - 9, answer: None };
+        let entries =
+            [(3, newest - 10, done), (4, newest, State::Admitted), (5, newest - 20, State::Admitted)];
+        for (number, admitted, state) in entries {
+            let entry = Entry { admitted, began: None, ..entry(state) }.into();
+            let id = OperationId::of([number; 32]);
+            store.commit(&[Change::Operation { id, entry }]).expect("written");
+        }
+        store.as_of_format_1().expect("written");
+        let time = store.load(SECOND).expect("readable").time;
+        assert_eq!(time, newest);
+        assert!(
+            store.outlived(time, 9).expect("readable").is_empty(),
+            "finished nine seconds ago, kept fifty"
+        );
+        assert_eq!(store.outlived(time + 50, 9).expect("readable").len(), 1);
+        assert_eq!(store.load(SECOND).expect("readable").time, newest, "written down");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+    assert!(store.load(SECOND).expect("readable").time >= now, "without a journal");
 }

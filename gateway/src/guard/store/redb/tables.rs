@@ -178,6 +178,21 @@ fn end(entry: &Entry) -> Option<u64> {
     }
 }
 
+/// The latest moment that any operation was written down with; one that is damaged says none.
+pub(super) fn latest(
+    operations: &impl ReadableTable<&'static [u8], &'static [u8]>,
+) -> Result<Option<u64>, redb::Error> {
+    let mut latest = None;
+    for row in operations.iter()? {
+        let entry = read_entry(row?.1.value());
+        latest = latest.max(entry.map(|entry| match entry.state {
+            State::Admitted => entry.admitted,
+            State::Done { at, .. } | State::Resolved { at, .. } => at.max(entry.admitted),
+        }));
+    }
+    Ok(latest)
+}
+
 /// The length of the JSON, the JSON, and the body of a kept answer where there is one.
 fn written_entry(entry: &Entry) -> Vec<u8> {
     let json = serde_json::to_vec(entry).expect("plain fields serialise");

@@ -315,7 +315,8 @@ impl Reserved {
         Change::Operation { id: self.wanted.operation.id, entry: Box::new(self.entry(State::Admitted)) }
     }
 
-    /// `None` where the answer does not say for certain what happened: what was written at admission stays.
+    /// `None` where the answer does not say for certain what happened: what was written at admission stays. The second
+    /// half of the journal is for what keeps operations from happening twice, and bodies do not.
     pub(super) fn finished(&self, answered: Answered<'_>, journal: &plan::Journal) -> Option<Change> {
         let status = answered.status.as_u16();
         let finals = [&journal.final_statuses[..], &self.wanted.operation.finals].concat();
@@ -327,7 +328,8 @@ impl Reserved {
                 return None;
             }
         }
-        let body = answered.body.filter(|body| body.len() <= journal.max_body).cloned();
+        let roomy = self.guard.store.journal().bytes <= journal.most / 2;
+        let body = answered.body.filter(|body| roomy && body.len() <= journal.max_body).cloned();
         let values = KEPT_FIELDS.iter().flat_map(|name| {
             answered.headers.get_all(name).into_iter().map(move |value| (name.as_str(), value))
         });

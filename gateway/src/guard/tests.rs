@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use fencegate_policies::{file::load_guard, plan::Mode};
 use hyper::{HeaderMap, StatusCode};
 
 use super::{
     journal::{Answered, Found, Wanted},
-    operation::{Entry, Fingerprint, Operation, OperationId},
+    operation::{Entry, Fingerprint, Kept, Operation, OperationId},
     register::Claim,
     store::{Change, Redb, StoreError, Taken},
     *,
@@ -119,6 +120,10 @@ impl Site {
 
     /// An operation is done.
     async fn done(&self, number: u64, keep: u64) -> Result<(), refused::Refused> {
+        self.done_with(number, keep, None).await
+    }
+
+    async fn done_with(&self, number: u64, keep: u64, body: Option<&Bytes>) -> Result<(), refused::Refused> {
         let mut client = Client::attached();
         let mut patience = Patience::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);
@@ -128,7 +133,18 @@ impl Site {
         };
         let running = self.guard.admit(claim, Some(reserved), &mut patience).await?;
         let headers = HeaderMap::new();
-        running.answered(Answered { status: StatusCode::OK, headers: &headers, body: None }).await
+        running.answered(Answered { status: StatusCode::OK, headers: &headers, body }).await
+    }
+
+    /// What a repeat of the operation is told.
+    async fn replayed(&self, number: u64, keep: u64) -> Kept {
+        let mut client = Client::attached();
+        let mut patience = Patience::new(&mut client, Duration::from_secs(1));
+        let wanted = wanted(number, keep, &Self::claim("a", 100_000));
+        match self.guard.find(wanted, &mut patience).await {
+            Ok(Found::Done(kept)) => kept,
+            _ => panic!("{number} was done, and its answer is kept"),
+        }
     }
 
     fn is_known(&self, number: u64) -> bool {
@@ -249,6 +265,28 @@ async fn a_full_journal_takes_no_new_operation_until_old_ones_have_left_it() {
     site.clock.go(Duration::from_secs(62));
     site.guard.sweep().await.expect("a sound store");
     site.done(taken, 60).await.expect("there is room");
+}
+
+#[tokio::test]
+async fn bodies_of_answers_take_half_of_the_journal_and_leave_the_rest_to_operations() {
+    let site = site("journal: {max_size: 16KiB}\n");
+    let body = Bytes::from(vec![b'x'; 1024]);
+    let mut taken = 0;
+    while site.store.journal().bytes < 16 << 10 {
+        site.done_with(taken, 60, Some(&body)).await.expect("there is room");
+        taken += 1;
+        assert!(taken < 100, "it is never full");
+    }
+    assert!(taken > 20, "with its body, each takes more than a sixteenth: {taken}");
+    assert_eq!(site.replayed(0, 60).await.body, Some(body.clone()));
+    let last = site.replayed(taken - 1, 60).await;
+    assert_eq!((last.status, last.body), (200, None));
+    let refused = site.done_with(taken, 60, Some(&body)).await;
+    assert!(matches!(refused, Err(refused::Refused::JournalFull { .. })), "{refused:?}");
+    site.clock.go(Duration::from_secs(62));
+    site.guard.sweep().await.expect("a sound store");
+    site.done_with(taken, 60, Some(&body)).await.expect("there is room");
+    assert_eq!(site.replayed(taken, 60).await.body, Some(body), "there is room for bodies, too");
 }
 
 #[tokio::test]

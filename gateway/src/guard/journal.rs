@@ -7,6 +7,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -191,7 +192,7 @@ impl Guard {
         let longest = self.rules.send_within + self.longest_execution();
         let began = entry.began.unwrap_or(entry.admitted);
         let now = self.now();
-        self.time() <= began.saturating_add(longest.as_secs()) || {
+        self.time() <= began.saturating_add(whole_seconds(longest)) || {
             let register = &self.lock().register;
             register.quarantine_of(&entry.keys, now).is_some()
                 || register.may_run(&entry.keys, entry.token, now)
@@ -359,6 +360,11 @@ impl Reserved {
         self.guard.metrics.operation("resolved-not-done");
         self.guard.durable(self.guard.committer.submit(vec![self.forgotten()])).await
     }
+}
+
+/// None less than the time is long.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 impl Drop for Reserved {

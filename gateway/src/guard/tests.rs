@@ -219,6 +219,19 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
 }
 
 #[tokio::test]
+async fn a_no_of_the_upstream_counts_no_part_of_a_second_too_early() {
+    let site = site("max_execution: 31500ms\n");
+    let longest = site.guard.rules.max_execution + site.guard.rules.send_within;
+    // Late in a second of the store's time, so that the next whole one is a tenth of a second away.
+    site.clock.go(Duration::from_millis(900));
+    let entry = Entry { state: operation::State::Admitted, ..finished(site.guard.time()) };
+    site.clock.go(longest - Duration::from_millis(1));
+    assert!(site.guard.may_still_run(&entry), "a millisecond is left of it");
+    site.clock.go(Duration::from_secs(1));
+    assert!(!site.guard.may_still_run(&entry));
+}
+
+#[tokio::test]
 async fn everything_that_is_outlived_is_forgotten_in_one_sweep_and_in_batches() {
     const MANY: u64 = 2500;
     let site = site("");

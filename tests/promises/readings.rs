@@ -14,6 +14,7 @@ async fn gateway(site: &Site) -> Gateway {
         json!({"name": name, "upstream": "ledger", "match": matched, "fence": fence})
     };
     let dry = json!({"methods": ["PUT"], "path": "/dry", "query": {"dry_run": "yes"}});
+    let dry_field = json!({"methods": ["PUT"], "path": "/dry-field", "headers": {"X-Dry-Run": "yes"}});
     let policy = site
         .policy("gw-1")
         .route(fenced("query", "/query", json!({"key": "q/{query.account_id}"})))
@@ -22,6 +23,10 @@ async fn gateway(site: &Site) -> Gateway {
         .route(json!({"name": "dry", "upstream": "ledger", "match": dry, "fence": "none"}))
         .route(
             json!({"name": "wet", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/dry"}, "fence": {"key": "wet"}}),
+        )
+        .route(json!({"name": "dry-field", "upstream": "ledger", "match": dry_field, "fence": "none"}))
+        .route(
+            json!({"name": "wet-field", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/dry-field"}, "fence": {"key": "wet"}}),
         );
     Gateway::start(&policy).await
 }
@@ -91,6 +96,23 @@ async fn a_field_that_some_server_sees_twice_names_nothing() {
 }
 
 #[tokio::test]
+async fn a_field_that_some_server_does_not_see_is_not_the_field() {
+    let site = Site::fresh().await;
+    let gateway = gateway(&site).await;
+    let alone = |name: &str| Ask::post("/field").field(name, "2");
+    let names = ["X_Account", "X.Account", "x~account"];
+    refused(&site, &gateway, "/field", "key-invalid", names.map(alone).into()).await;
+    // Taken for the condition, it would pass without a lock, and the service would do it for good.
+    let put = |name: &str| Ask::with_method("PUT", "/dry-field").field(name, "yes");
+    let names = ["X_Dry_Run", "X.Dry.Run", "x-dry_run"];
+    refused(&site, &gateway, "/dry-field", "malformed", names.map(put).into()).await;
+    assert_eq!(gateway.send(&put("x-dry-RUN")).await.status, 200);
+    assert_eq!(site.origin.request("/dry-field", 1).await.key(), None);
+    assert_eq!(gateway.send(&put("X-Dry-Runs")).await.status, 200);
+    assert_eq!(site.origin.request("/dry-field", 2).await.key(), Some("wet"));
+}
+
+#[tokio::test]
 async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as() {
     const BODY: &str = r#"{"from":"+ADE-","x":"&from=B&"}"#;
     let site = Site::fresh().await;
@@ -114,6 +136,9 @@ async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as()
         ("Content_Type", "application/x-www-form-urlencoded"),
     ] {
         asks.push(said("/body", "application/json").field(name, value));
+    }
+    for name in ["Content.Type", "content_type"] {
+        asks.push(Ask::post("/body").field(name, "application/json").body(BODY));
     }
     refused(&site, &gateway, "/body", "key-invalid", asks).await;
     for (count, kind) in (1..).zip(["application/json", "Application/Vnd.Pay+JSON; Charset=\"UTF-8\""]) {

@@ -99,16 +99,18 @@ fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {
     fence.body(&said, bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
 }
 
-/// A field as whoever reads it behind us may see it.
+/// A field as whoever reads it behind us may see it. `name` is lower case, as all names in a `HeaderMap` are.
 pub(super) fn field<'a>(headers: &'a HeaderMap, name: &str) -> Field<'a> {
-    // `X_Account` beside `X-Account` is one variable to CGI, WSGI and Rack, and `X.Account` to lighttpd.
-    let mut values =
-        headers.iter().filter(|(other, _)| are_alike(other.as_str(), name)).map(|(_, value)| value);
-    match (values.next(), values.next()) {
-        (None, _) => Field::Absent,
-        (Some(one), None) => Field::One(one.as_bytes()),
-        (Some(_), Some(_)) => Field::Several,
+    let mut field = Field::Absent;
+    for (other, value) in headers.iter().filter(|(other, _)| are_alike(other.as_str(), name)) {
+        // `X_Account` is `X-Account` to CGI, WSGI and Rack, as `X.Account` is to lighttpd, and another field or none to
+        // nginx, Node and Go. So one that is there alone is not the field either.
+        if other.as_str() != name {
+            return Field::Respelled;
+        }
+        field = if field == Field::Absent { Field::One(value.as_bytes()) } else { Field::Several };
     }
+    field
 }
 
 /// What a key template, or the condition of a route, may ask of a request.
@@ -141,5 +143,35 @@ impl Values for Parameters<'_> {
 
     fn body(&self) -> Option<&json::Body> {
         self.body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn a_field_is_there_where_it_is_there_once_under_its_own_name() {
+        for (lines, found) in [
+            (&["X-Accounts"][..], Field::Absent),
+            (&["X-Account"], Field::One(b"1")),
+            (&["x-account", "x-accounts"], Field::One(b"1")),
+            (&["X-Account", "X-ACCOUNT"], Field::Several),
+            (&["X_Account"], Field::Respelled),
+            (&["X.Account"], Field::Respelled),
+            (&["x~account"], Field::Respelled),
+            (&["X-Account", "X_Account"], Field::Respelled),
+            (&["X_Account", "X-Account"], Field::Respelled),
+            (&["X-Account", "X-Account", "X.Account"], Field::Respelled),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                let name = HeaderName::from_bytes(line.as_bytes()).expect("a field name");
+                headers.append(name, HeaderValue::from_static("1"));
+            }
+            assert_eq!(field(&headers, "x-account"), found, "{lines:?}");
+        }
     }
 }

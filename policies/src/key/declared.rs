@@ -23,6 +23,7 @@ impl Said<'_> {
             Field::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
             // Some servers read a body of which nothing is said as a form.
             Field::Absent | Field::Several => "",
+            Field::Respelled => return Err(BadBody::SaidOtherwise),
         };
         let mut parts = kind.split(';');
         let named = parts.next().and_then(|named| named.trim().split_once('/'));
@@ -37,18 +38,28 @@ impl Said<'_> {
     }
 }
 
-/// One that is no character set means nothing, as long as it is one.
+/// One that is no character set means nothing, as long as every reader takes it for the same one.
 fn parameter(part: &str) -> Result<(), BadBody> {
     let (name, value) = part.split_once('=').ok_or(BadBody::NotSaid)?;
-    let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
-    if !is_token(name) || !is_token(bare) {
+    let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    let name = name.to_ascii_lowercase();
+    let text = quoted.unwrap_or(value).to_ascii_lowercase();
+    let may_be_text = quoted.is_some() && !name.starts_with("charset");
+    if !is_token(&name) || !(is_token(&text) || may_be_text && is_text(&text)) {
         return Err(BadBody::NotSaid);
     }
-    let is_charset = name.len() >= 7 && name.as_bytes()[..7].eq_ignore_ascii_case(b"charset");
-    if is_charset && (name.len() > 7 || !bare.eq_ignore_ascii_case("utf-8")) {
-        return Err(BadBody::Charset);
+    match name.strip_prefix("charset") {
+        Some("") if text == "utf-8" || text == "utf8" => Ok(()),
+        Some(_) => Err(BadBody::Charset),
+        // Some readers look for `charset=` anywhere in the field.
+        None if text.contains("charset") => Err(BadBody::Charset),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// What may stand between quotes: nothing at which a reader that does not know quotes would end the value.
+fn is_text(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !br#""\;,"#.contains(&byte))
 }
 
 #[cfg(test)]
@@ -70,6 +81,13 @@ mod tests {
             "application/json;charset=\"UTF-8\"",
             "application/json; profile=pay.v1; Charset=utf-8;",
             " application/json ; charset=utf-8",
+            "application/json; charset=utf8",
+            "application/json; charset=\"UTF8\"",
+            "application/json; charset=Utf-8",
+            "application/vnd.api+json; ext=\"https://jsonapi.org/ext/atomic\"",
+            "application/vnd.api+json; ext=\"https://jsonapi.org/ext/atomic https://a.example/b\"; charset=utf-8",
+            "application/ld+json; profile=\"https://www.w3.org/ns/activitystreams\"",
+            "application/json; profile=\"\"",
         ] {
             assert_eq!(said(kind), Ok(()), "{kind}");
         }
@@ -92,6 +110,18 @@ mod tests {
             ("application/json; charset=utf-8; charset=utf-7", BadBody::Charset),
             ("application/json; charset*=utf-8", BadBody::Charset),
             ("application/json; charset=\"\"", BadBody::NotSaid),
+            ("application/json; charset=\"utf-8 utf-7\"", BadBody::NotSaid),
+            ("application/json; charset=utf88", BadBody::Charset),
+            ("application/json; charsets=utf-8", BadBody::Charset),
+            ("application/json; charset*0=\"a b\"", BadBody::NotSaid),
+            ("application/json; a=https://a.example/", BadBody::NotSaid),
+            ("application/json; a=\"x\\\"y\"", BadBody::NotSaid),
+            ("application/json; a=\"x\\y\"", BadBody::NotSaid),
+            ("application/json; a=\"x, text/plain\"", BadBody::NotSaid),
+            ("application/json; a=\"x\ty\"", BadBody::NotSaid),
+            ("application/json; a=\"é\"", BadBody::NotSaid),
+            ("application/json; a=\"", BadBody::NotSaid),
+            ("application/json; a=\"x Charset=utf-7\"", BadBody::Charset),
         ] {
             assert_eq!(said(kind), Err(bad), "{kind}");
         }
@@ -99,10 +129,12 @@ mod tests {
         for (kind, coding, bad) in [
             (Field::Absent, Field::Absent, BadBody::NotSaid),
             (Field::Several, Field::Absent, BadBody::NotSaid),
+            (Field::Respelled, Field::Absent, BadBody::SaidOtherwise),
             (Field::One(b"application/json\xff"), Field::Absent, BadBody::NotSaid),
             (json, Field::One(b"gzip"), BadBody::Encoded),
             (json, Field::One(b"identity"), BadBody::Encoded),
             (json, Field::Several, BadBody::Encoded),
+            (json, Field::Respelled, BadBody::Encoded),
         ] {
             assert_eq!(Said { kind, coding }.is_json(), Err(bad));
         }

@@ -55,6 +55,8 @@ pub enum Field<'a> {
     One(&'a [u8]),
     /// On several lines. Nobody knows which of them the upstream will take.
     Several,
+    /// Under a name, beside its own or alone, that some servers take for it and others do not.
+    Respelled,
 }
 
 /// Why a request has no key. The client is at fault; no message repeats what the client sent.
@@ -77,6 +79,7 @@ pub(super) enum BadValue {
 
 pub(super) const NOT_UTF8: &str = "is not UTF-8";
 pub(super) const TWICE: &str = "is there more than once";
+pub(super) const RESPELLED: &str = "is there in another spelling, which some servers take for the same";
 
 impl KeyTemplate {
     /// The same values give the same key, other values another key.
@@ -141,6 +144,7 @@ impl Source {
             Self::Header(name) => match values.header(name) {
                 Field::Absent => return Err(BadValue::Missing),
                 Field::Several => return Err(BadValue::Invalid(TWICE)),
+                Field::Respelled => return Err(BadValue::Invalid(RESPELLED)),
                 Field::One(bytes) => text(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(BadValue::Missing)?.to_owned(),

@@ -37,6 +37,10 @@ pub(super) enum Leaf {
 pub enum BadBody {
     #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
     NotSaid,
+    #[error(
+        "the body's `Content-Type` is there in another spelling, which some servers take for the same and others do not see"
+    )]
+    SaidOtherwise,
     #[error("the body is said to be in another character set than UTF-8")]
     Charset,
     #[error("the body has a `Content-Encoding`")]

@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{Field, json::Body};
+    use crate::key::{Field, expand::RESPELLED, json::Body};
 
     struct Request<'a>(&'a [u8]);
 
@@ -92,6 +92,7 @@ mod tests {
             match name {
                 "absent" => Field::Absent,
                 "several" => Field::Several,
+                "respelled" => Field::Respelled,
                 _ => Field::One(self.0),
             }
         }
@@ -105,6 +106,12 @@ mod tests {
 
     fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, BadKey> {
         KeyTemplate::parse(template).expect("a template").name(&Request(field.as_ref()))
+    }
+
+    #[test]
+    fn another_spelling_names_nothing_and_is_not_a_missing_name() {
+        let refused = name("{header.respelled}", "a");
+        assert!(matches!(&refused, Err(BadKey::Invalid { why: RESPELLED, .. })), "{refused:?}");
     }
 
     fn idempotency_key(field: impl AsRef<[u8]>) -> Result<String, BadKey> {

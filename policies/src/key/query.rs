@@ -4,12 +4,11 @@
 //! dot and a space, and several read `a[b]` and `a[]` as members of `a`. What one of them could take for a second value
 //! is refused.
 
-use super::expand::{BadValue, NOT_UTF8, TWICE};
+use super::expand::{BadValue, NOT_UTF8, RESPELLED, TWICE};
 use crate::path::escape;
 
 pub(super) const BAD_ESCAPE: &str =
     "is in a query that has a percent sign without two hexadecimal digits, which servers read differently";
-pub(super) const RESPELLED: &str = "is there in another spelling, which some servers take for the same";
 const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
 
 /// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::key::query::{BAD_ESCAPE, RESPELLED};
+use crate::{key::query::BAD_ESCAPE, plan::are_alike};
 
 /// A request that has every variable `name` under the value of `name`, whatever the source.
 #[derive(Default, Clone)]
@@ -23,6 +23,9 @@ impl Values for Request {
         self.query.as_deref()
     }
     fn header<'a>(&'a self, name: &str) -> Field<'a> {
+        if self.headers.iter().any(|(key, _)| key != name && are_alike(key, name)) {
+            return Field::Respelled;
+        }
         let mut lines = self.headers.iter().filter(|(key, _)| key == name);
         match (lines.next(), lines.next()) {
             (None, _) => Field::Absent,
@@ -122,13 +125,16 @@ fn a_query_parameter_is_read_as_a_form_would_read_it() {
 }
 
 #[test]
-fn a_header_field_on_several_lines_has_no_one_value() {
+fn a_header_field_on_several_lines_or_in_another_spelling_has_no_one_value() {
     let line = |value: &[u8]| ("x-account".to_owned(), value.to_vec());
     let with = |headers| expand("{header.X-Account}", &Request { headers, ..Request::default() });
     let invalid = |why| Err(BadKey::Invalid { variable: "header.x-account".into(), why });
     assert_eq!(with(vec![line(b"a, b")]).as_deref(), Ok("a%2C%20b"));
     assert_eq!(with(vec![]), Err(BadKey::Missing { variable: "header.x-account".into() }));
     assert_eq!(with(vec![line(b"a"), line(b"a")]), invalid(TWICE));
+    let other = || ("x_account".to_owned(), b"a".to_vec());
+    assert_eq!(with(vec![other()]), invalid(RESPELLED), "alone, too");
+    assert_eq!(with(vec![line(b"a"), other()]), invalid(RESPELLED));
     assert_eq!(with(vec![line(b"\xff")]), invalid(NOT_UTF8));
     assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
 }

@@ -77,7 +77,8 @@ impl Edition {
     }
 
     /// Some route fences requests to the service behind `upstream`. Whether two names lead to one service is known where the
-    /// file shows it, and where both were found to have an address in common.
+    /// file shows it, and where both were found to have an address in common. Where that cannot be found out within a second
+    /// it is taken for true.
     pub async fn leads_to_fence(&self, upstream: UpstreamId) -> bool {
         self.plan.upstream(upstream).service.is_fenced || self.fleets.meets_fenced(upstream).await
     }

@@ -1,11 +1,7 @@
 //! Looks whether upstreams that the file shows as two services lead to one: what goes by the one then goes round the
 //! fences of the other.
 
-use std::{
-    collections::HashMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
-    time::Duration,
-};
+use std::{collections::HashMap, net::SocketAddr, time::Duration};
 
 use fencegate_policies::{
     diagnose::Code,
@@ -15,7 +11,10 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::findings::Findings;
-use crate::network::{Network, Tcp};
+use crate::{
+    network::{Network, Tcp},
+    upstream::spot::spot,
+};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -42,18 +41,5 @@ pub(super) async fn look(findings: &Findings, plan: &Plan) {
 async fn spots(upstream: &Upstream) -> HashMap<Spot, SocketAddr> {
     let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, Tcp.resolve(endpoint)));
     let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();
-    found.map(|socket| (Spot::at(ours(socket)), socket)).collect()
-}
-
-/// An address of this machine is reached over the loopback, too. Nothing is sent to find out.
-fn ours(socket: SocketAddr) -> SocketAddr {
-    let any: IpAddr = if socket.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { [0_u16; 8].into() };
-    let asked = UdpSocket::bind((any, 0)).and_then(|asking| {
-        asking.connect(socket)?;
-        asking.local_addr()
-    });
-    match asked {
-        Ok(local) if local.ip() == socket.ip() => (Ipv4Addr::LOCALHOST, socket.port()).into(),
-        _ => socket,
-    }
+    found.map(|socket| (spot(socket), socket)).collect()
 }

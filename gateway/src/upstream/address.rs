@@ -88,12 +88,12 @@ impl Addresses {
         all
     }
 
-    /// All of them, in no order that means anything. Waits for the first lookup only; empty where that was in vain.
-    pub async fn sockets(&self) -> Vec<SocketAddr> {
+    /// All of them, in no order that means anything. Waits for the first lookup only; `None` while nothing was ever found.
+    pub async fn sockets(&self) -> Option<Vec<SocketAddr>> {
         let mut known = self.known.subscribe();
-        let known = known.wait_for(Option::is_some).await.ok();
-        let known = known.as_deref().and_then(Option::as_ref);
-        known.map(|known| known.iter().map(|address| address.socket).collect()).unwrap_or_default()
+        let known = known.wait_for(Option::is_some).await.ok()?;
+        let known = known.as_ref().filter(|known| !known.is_empty())?;
+        Some(known.iter().map(|address| address.socket).collect())
     }
 
     /// A lookup has found these, at least one. True: that is news.

@@ -1,8 +1,9 @@
 //! The endpoints of each upstream, and which of them a request tries.
 
+mod meet;
+
 use crate::said::{self, Brief};
 use std::{
-    collections::HashSet,
     net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
@@ -12,11 +13,10 @@ use std::{
 
 use fencegate_policies::{
     pick::{self, Candidate},
-    plan::{Plan, Spot, Tls, Upstream, UpstreamId},
+    plan::{Plan, Tls, Upstream, UpstreamId},
 };
-use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -34,6 +34,16 @@ pub struct Fleets {
     bell: Bell,
     /// Ends what looks after the endpoints, when another plan takes over.
     over: CancellationToken,
+    names: Names,
+}
+
+/// What becomes of the names of endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// They are looked up, for as long as this is in use.
+    LookedUp,
+    /// All that is known is what the file says.
+    AsWritten,
 }
 
 /// The endpoints of one upstream.
@@ -59,8 +69,11 @@ impl Fleets {
     /// To be looked at only: no file is read, and nothing can be sent over TLS.
     pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &Tls| Ok(Secured::closed());
-        let fleets =
+        let mut fleets =
             Self::made(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
+        if let Some(fleets) = Arc::get_mut(&mut fleets) {
+            fleets.names = Names::AsWritten;
+        }
         for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
             // Nor is a name looked up, and nobody should wait for it.
             endpoint.addresses.not_found();
@@ -108,21 +121,14 @@ impl Fleets {
             }))
         };
         let all = plan.upstreams.iter().map(fleet).collect::<Result<_, _>>()?;
-        let fleets = Arc::new(Self { all, bell: bell.clone(), over: CancellationToken::new() });
+        let fleets = Arc::new(Self {
+            all,
+            bell: bell.clone(),
+            over: CancellationToken::new(),
+            names: Names::LookedUp,
+        });
         metrics.show(&fleets);
         Ok(fleets)
-    }
-
-    /// Another upstream has an address of this one, and its service has fenced routes.
-    pub async fn meets_fenced(&self, id: UpstreamId) -> bool {
-        let fenced: Vec<&Arc<Fleet>> =
-            self.all.iter().filter(|fleet| fleet.upstream.service.is_fenced).collect();
-        if fenced.is_empty() {
-            return false;
-        }
-        let ours = self.fleet(id).spots().await;
-        let theirs = join_all(fenced.into_iter().map(|fleet| fleet.spots())).await;
-        theirs.iter().flatten().any(|spot| ours.contains(spot))
     }
 
     /// Of the plan that this was made for.
@@ -168,13 +174,6 @@ impl Fleet {
     fn addresses(&self, name: &Arc<str>) -> Option<Arc<Addresses>> {
         let same = self.endpoints.iter().find(|one| one.name == *name)?;
         Some(same.addresses.clone())
-    }
-
-    /// Where its endpoints are, as far as that is known. A first lookup is waited for, as long as for a connection.
-    async fn spots(&self) -> HashSet<Spot> {
-        let all = self.endpoints.iter().map(|endpoint| endpoint.addresses.sockets());
-        let all = timeout(self.upstream.connect_timeout, join_all(all)).await.unwrap_or_default();
-        all.into_iter().flatten().map(Spot::at).collect()
     }
 
     pub fn endpoints(&self) -> &[Arc<Endpoint>] {

@@ -16,6 +16,7 @@ pub mod names;
 pub mod pool;
 pub mod processes;
 pub mod speak;
+pub mod spot;
 pub mod tls;
 pub mod tunnel;
 pub mod verdict;

@@ -28,7 +28,8 @@ pub struct Spot {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Machine {
-    /// Who listens on all addresses of this machine is reached by each of them, and by its names for itself.
+    /// Who listens on all addresses of this machine is reached by each of them, and by its names for itself. Here these
+    /// are those that every machine has for itself. Which others this one has the file does not say: who asks it finds out.
     This,
     Address(IpAddr),
     /// Lower case. What it leads to the file does not say.

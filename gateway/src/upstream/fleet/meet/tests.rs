@@ -1,0 +1,113 @@
+//! Lookups that are over, silent or in vain. Nobody looks anything up here but the test.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use fencegate_policies::file::load;
+
+use super::*;
+use crate::{admin::metrics::Metrics, upstream::spot::own_address};
+
+const OPEN: UpstreamId = UpstreamId(0);
+
+/// What came of looking up a name.
+enum Lookup {
+    Silent,
+    InVain,
+    Found(&'static str),
+}
+
+fn fleets(open: &[&str], fenced: &[&str]) -> Arc<Fleets> {
+    let urls = |hosts: &[&str]| {
+        let urls: Vec<String> = hosts.iter().map(|host| format!("\"http://{host}\"")).collect();
+        urls.join(", ")
+    };
+    let text = format!(
+        r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams:
+  open: {{endpoints: [{}], fencing: upstream, connect_timeout: 20ms}}
+  shut: {{endpoints: [{}], fencing: upstream, connect_timeout: 20ms}}
+routes:
+  - {{name: look, upstream: open, match: {{path: "/look"}}, fence: none}}
+  - {{name: pay, upstream: shut, match: {{methods: [POST], path: "/pay/{{id}}"}}, fence: {{key: "{{path.id}}"}}}}
+"#,
+        urls(open),
+        urls(fenced)
+    );
+    let loaded = load(&text);
+    let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    Fleets::of(&gateway.serving, Metrics::of_gateway(&gateway).endpoints()).expect("no files")
+}
+
+fn look_up(fleets: &Fleets, lookups: &[(&str, Lookup)]) {
+    for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
+        let lookup = lookups.iter().find(|(name, _)| *name == &*endpoint.name).map(|(_, lookup)| lookup);
+        match lookup {
+            None | Some(Lookup::Silent) => {}
+            Some(Lookup::InVain) => {
+                endpoint.addresses.not_found();
+            }
+            Some(Lookup::Found(socket)) => {
+                endpoint.addresses.found(vec![socket.parse::<SocketAddr>().expect("an address")]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_found_decides_and_what_was_not_could_be_anything() {
+    use Lookup::{Found, InVain, Silent};
+    let (other, name) = (&["10.0.0.2:8000"][..], &["open.example:80"][..]);
+    let fenced = &["10.0.0.1:8000"][..];
+    for (told, open, fenced, lookups, meets) in [
+        ("two addresses", other, fenced, vec![], false),
+        ("a name of another one", name, fenced, vec![("open.example:80", Found("10.0.0.2:8000"))], false),
+        ("a name of the same", name, fenced, vec![("open.example:80", Found("10.0.0.1:8000"))], true),
+        ("a silent name server", name, fenced, vec![("open.example:80", Silent)], true),
+        ("a name that is none", name, fenced, vec![("open.example:80", InVain)], true),
+        (
+            "an address of the same beside a silent name",
+            &["silent.example:80", "open.example:80"],
+            fenced,
+            vec![("open.example:80", Found("10.0.0.1:8000"))],
+            true,
+        ),
+        (
+            "the fenced one has a name that is none",
+            other,
+            &["10.0.0.1:8000", "shut.example:80"],
+            vec![("shut.example:80", InVain)],
+            true,
+        ),
+        ("the fenced one has a silent name", other, &["10.0.0.1:8000", "shut.example:80"], vec![], true),
+        (
+            "all names are found, elsewhere",
+            &["10.0.0.2:8000", "open.example:80"],
+            &["10.0.0.1:8000", "shut.example:80"],
+            vec![("shut.example:80", Found("10.0.0.3:80")), ("open.example:80", Found("10.0.0.4:80"))],
+            false,
+        ),
+    ] {
+        let fleets = fleets(open, fenced);
+        look_up(&fleets, &lookups);
+        assert_eq!(fleets.meets_fenced(OPEN).await, meets, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_was_found_once_stays_known() {
+    let fleets = fleets(&["open.example:80"], &["10.0.0.1:8000"]);
+    look_up(&fleets, &[("open.example:80", Lookup::Found("10.0.0.2:80"))]);
+    look_up(&fleets, &[("open.example:80", Lookup::InVain)]);
+    assert!(!fleets.meets_fenced(OPEN).await);
+}
+
+#[tokio::test]
+async fn an_address_of_this_machine_is_met_over_the_loopback() {
+    // A machine without a network has no other address.
+    let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
+    let fleets = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
+    fleets.fleet(OPEN).endpoints[0].addresses.found(vec![own.parse().expect("an address")]);
+    assert!(fleets.meets_fenced(OPEN).await, "{own}");
+}

@@ -1,0 +1,53 @@
+//! Where an address leads, as far as this machine can tell.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use fencegate_policies::plan::Spot;
+
+/// Every address of this machine is one spot with its loopback: who listens on all of them is reached by each.
+pub fn spot(socket: SocketAddr) -> Spot {
+    let socket = SocketAddr::new(socket.ip().to_canonical(), socket.port());
+    if is_ours(socket) { Spot::at((Ipv4Addr::LOCALHOST, socket.port()).into()) } else { Spot::at(socket) }
+}
+
+/// Whoever sends to an address of its own sends from there. Nothing is sent to find out.
+fn is_ours(socket: SocketAddr) -> bool {
+    let any: IpAddr =
+        if socket.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let asked = UdpSocket::bind((any, 0)).and_then(|asking| {
+        asking.connect(socket)?;
+        asking.local_addr()
+    });
+    asked.is_ok_and(|local| local.ip() == socket.ip())
+}
+
+/// The address that this machine has towards others, if it has one.
+#[cfg(test)]
+pub fn own_address() -> Option<IpAddr> {
+    let asking = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // Kept for documents: nobody has it.
+    asking.connect("203.0.113.1:9").ok()?;
+    asking.local_addr().ok().map(|local| local.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str) -> Spot {
+        spot(SocketAddr::new(host.parse().expect("an address"), 8000))
+    }
+
+    #[test]
+    fn this_machine_is_one_spot_by_whichever_address() {
+        let mut ours =
+            vec!["127.0.0.1".to_owned(), "127.0.0.2".into(), "::1".into(), "::ffff:127.0.0.1".into()];
+        ours.extend(own_address().map(|own| own.to_string()));
+        for own in &ours {
+            assert_eq!(at(own), at("127.0.0.1"), "{own}");
+        }
+        for other in ["203.0.113.1", "2001:db8::1"] {
+            assert_ne!(at(other), at("127.0.0.1"), "{other}");
+        }
+    }
+}

@@ -3,14 +3,16 @@
 
 use hyper::{Method, Request, body::Body as _};
 
-use crate::{body::Body, stage};
+use crate::{body::Body, stage, steps::route::overridden};
 
 /// The same request, to be sent once more where a pooled connection dies under it without a byte of an answer. A service
 /// closes what lies idle when it likes, so this happens to whoever keeps connections. Other methods, and whatever has a
 /// body, are left to the client.
 pub(super) fn once_more(http: &Request<Body>) -> Option<Box<Request<Body>>> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
-    if safe && http.body().is_end_stream() { stage::copy(http) } else { None }
+    // A GET that asks to be taken for a POST changes something where the service does as it is asked.
+    let is_itself = overridden(http.headers()).is_none();
+    if safe && is_itself && http.body().is_end_stream() { stage::copy(http) } else { None }
 }
 
 #[cfg(test)]
@@ -37,6 +39,22 @@ mod tests {
                 assert_eq!((copy.method(), copy.uri()), (request.method(), request.uri()));
                 assert_eq!(copy.headers(), request.headers());
             }
+        }
+    }
+
+    #[test]
+    fn what_asks_to_be_taken_for_another_request_is_sent_once() {
+        for (name, may) in [
+            ("x-http-method-override", false),
+            ("X_HTTP_Method_Override", false),
+            ("x-http-method", false),
+            ("x-method-override", false),
+            ("x-original-url", false),
+            ("x-rewrite-url", false),
+            ("x-http-methods", true),
+        ] {
+            let request = Request::get("/a").header(name, "POST").body(Body::whole("".into()));
+            assert_eq!(once_more(&request.expect("a request")).is_some(), may, "{name}");
         }
     }
 }

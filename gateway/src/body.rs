@@ -1,6 +1,8 @@
 //! The one body type: where its bytes come from, and what must live until the last of them.
 
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::{
     any::Any,
@@ -174,7 +176,7 @@ impl Body {
         if let (Err(_), Some(lend)) = (&looked, &self.lend) {
             lend.failed();
         }
-        if self.source.is_end() {
+        if looked.is_ok() && self.source.is_end() {
             self.finish();
         }
         looked
@@ -385,7 +387,8 @@ impl HttpBody for Body {
         if let (Some(entry), Some(Ok(frame))) = (&mut this.entry, &frame) {
             entry.sends(frame.data_ref().map_or(0, Bytes::len));
         }
-        if frame.is_none() || this.source.is_end() {
+        // One that breaks is never complete, however much of it was given.
+        if frame.is_none() || matches!(frame, Some(Ok(_))) && this.source.is_end() {
             this.finish();
         }
         if let (Some(Err(error)), Some(exchange)) = (&frame, &this.exchange) {

@@ -37,12 +37,18 @@ pub(super) struct Live {
     /// What was taken of it before, and is given again first.
     begun: Option<Frame<Bytes>>,
     /// The library has said that nothing more comes; it is not asked again.
-    ended: bool,
+    end: Option<End>,
     incoming: Incoming,
     stall: Stall,
     /// When all of it has to be here.
     by: Option<Instant>,
     framing: Framing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    Abandoned,
 }
 
 /// What tells the end of a body. The HTTP library's own word for it is not enough (hyper 1.12, h2 0.4):
@@ -68,7 +74,7 @@ impl Source {
     pub(super) fn is_end(&self) -> bool {
         match self {
             Self::Whole { data, trailers } => data.is_none() && trailers.is_none(),
-            Self::Live(live) => live.begun.is_none() && (live.ended || live.incoming.is_end_stream()),
+            Self::Live(live) => live.is_end(),
             Self::Piped(_) => false,
         }
     }
@@ -115,7 +121,7 @@ impl Live {
     /// `pause`: between two pieces.
     pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
         let stall = Stall { limit: pause, timer: None };
-        Self { begun: None, ended: false, incoming, stall, by: None, framing }
+        Self { begun: None, end: None, incoming, stall, by: None, framing }
     }
 
     /// `begun` was taken, and is to come first again.
@@ -138,18 +144,39 @@ impl Live {
         if let Some(begun) = self.begun.take() {
             return Poll::Ready(Some(Ok(begun)));
         }
-        if self.ended {
-            return Poll::Ready(None);
+        match self.end {
+            Some(End::Whole) => return Poll::Ready(None),
+            Some(End::Abandoned) => return Poll::Ready(Some(Err(BodyError::Abandoned))),
+            None => {}
         }
         let Poll::Ready(polled) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             return self.stall.poll(cx, self.by).map(|error| Some(Err(error)));
         };
         self.stall.timer = None;
-        self.ended = polled.is_none();
         Poll::Ready(match polled {
-            None if !self.is_whole() => Some(Err(BodyError::Abandoned)),
-            other => other.map(|frame| frame.map_err(BodyError::Http)),
+            Some(Ok(frame)) => Some(Ok(frame)),
+            Some(Err(error)) => {
+                self.end = Some(End::Abandoned);
+                Some(Err(BodyError::Http(error)))
+            }
+            None if self.is_whole() => {
+                self.end = Some(End::Whole);
+                None
+            }
+            None => {
+                self.end = Some(End::Abandoned);
+                Some(Err(BodyError::Abandoned))
+            }
         })
+    }
+
+    /// All of it was given. One that broke off has no end.
+    fn is_end(&self) -> bool {
+        self.begun.is_none()
+            && match self.end {
+                Some(end) => end == End::Whole,
+                None => self.incoming.is_end_stream(),
+            }
     }
 
     /// Asked when the library says that nothing more comes: was that the end which the other side has sent?

@@ -47,7 +47,7 @@ impl InFlight {
         Self { count: self.count.clone(), most }
     }
 
-    fn enter(&self) -> Option<Permit> {
+    pub(crate) fn enter(&self) -> Option<Permit> {
         let count = self.count.get();
         (count < self.most).then(|| {
             self.count.set(count + 1);

@@ -1,11 +1,15 @@
 //! What a connection is about at the moment. Whoever moves its bytes and whoever answers its requests tell each other
 //! here: the HTTP library between them tells neither.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     cell::{Cell, RefCell},
     rc::{Rc, Weak},
     sync::Arc,
     task::Waker,
+    time::Duration,
 };
 
 use tokio::time::Instant;
@@ -36,8 +40,9 @@ pub struct Course {
     pub(super) interims: Option<Arc<Interims>>,
     /// The stream has gone to somebody else, or is about to.
     parted: Cell<bool>,
-    /// When the last of several exchanges was over.
-    over: Cell<Instant>,
+    /// When it began, and when the last of several exchanges was over.
+    began: Instant,
+    over: Cell<Option<Instant>>,
     /// Who is given the stream, once the answer that says so has left.
     taker: RefCell<Option<Taker>>,
 }
@@ -122,7 +127,8 @@ impl Course {
             waits: RefCell::default(),
             interims: (!several).then(Arc::default),
             parted: Cell::new(false),
-            over: Cell::new(Instant::now()),
+            began: Instant::now(),
+            over: Cell::new(None),
             unwritten: Cell::new(false),
             written: RefCell::default(),
             taker: RefCell::default(),
@@ -215,17 +221,35 @@ impl Course {
         self.taker.take()
     }
 
-    /// Since when the client has nothing to wait for: no request of it was taken that is not answered in full.
+    /// Since when the client has nothing to wait for: no request of it was taken that is not answered in full, and no
+    /// answer is given that is not written.
     pub(super) fn is_quiet(&self) -> Option<Instant> {
+        if self.unwritten.get() {
+            return None;
+        }
         if self.several {
             let asks = self.exchanges.borrow().iter().any(|exchange| exchange.strong_count() > 0);
-            return (!asks).then(|| self.over.get());
+            return match self.over.get() {
+                _ if asks => None,
+                None => Some(self.began),
+                // The end of an answer may still wait in the HTTP library for the client to take what is before it.
+                over => over.filter(|over| over.elapsed() >= ANSWER_LEAVES),
+            };
         }
         match (self.reading.get(), self.writing.get()) {
             _ if self.parted.get() => None,
-            (Reading::Head(since), Writing::Owed(0)) => Some(since),
+            // Whoever has begun to ask has a moment to do so; whoever sends a head byte by byte keeps no place with it.
+            (Reading::Head(since), Writing::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
             (Reading::Idle(known), Writing::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
             _ => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn grows_older(&self, by: Duration) {
+        self.over.set(self.over.get().map(|over| over - by));
+        if let Reading::Head(since) = self.reading.get() {
+            self.reading.set(Reading::Head(since - by));
         }
     }
 
@@ -241,6 +265,12 @@ impl Course {
         sight
     }
 }
+
+/// How long an HTTP/2 connection is not taken for quiet after its last exchange.
+const ANSWER_LEAVES: Duration = Duration::from_secs(2);
+/// How long it is not while a head comes on HTTP/1.1. The time limit for it is much longer: with that, one client with
+/// heads that it never ends would keep everybody out.
+const HEAD_COMES: Duration = Duration::from_secs(2);
 
 /// Exchanges that are over are forgotten when so many have been noted.
 const FORGET_AT: usize = 256;
@@ -316,7 +346,7 @@ impl Drop for Exchange {
     /// Answer and body are both over.
     fn drop(&mut self) {
         if self.course.several {
-            self.course.over.set(Instant::now());
+            self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);
             self.course.reading.set(Reading::Idle(None));
@@ -325,42 +355,5 @@ impl Drop for Exchange {
                 waker.wake();
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_over_when_both_its_body_and_its_answer_are() {
-        let course = Course::of_http1(Instant::now());
-        assert!(matches!(course.reading(), Reading::Head(_)));
-        let (body, answer) = course.begin();
-        drop(answer);
-        assert_eq!((course.reading(), course.writing()), (Reading::Busy, Writing::LastPiece));
-        drop(body);
-        assert_eq!(course.reading(), Reading::Idle(None));
-        course.heard();
-        assert!(matches!(course.reading(), Reading::Head(_)));
-    }
-
-    #[test]
-    fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_not() {
-        let course = Course::of_http2();
-        let (_slow, slow) = course.begin();
-        let (_waits, waits) = course.begin();
-        for round in 1..4 {
-            slow.asked(round == 1);
-            waits.asked(false);
-            if round > 1 {
-                slow.asked(true);
-            }
-            assert_eq!(course.look(), Sight { exchanges: 2, not_taken: 1 });
-        }
-        assert_eq!(course.look().not_taken, 2);
-        drop((slow, _slow));
-        assert_eq!(course.look(), Sight { exchanges: 1, not_taken: 0 });
-        assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
     }
 }

@@ -12,7 +12,7 @@ mod places;
 mod proxied;
 mod speak;
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, future::pending, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::{
@@ -134,6 +134,10 @@ impl Door {
             if let Some(place) = self.places.take(client) {
                 return Some((place, share));
             }
+            if !self.places.may_wait(client) {
+                turned_away(Crowded::NoPlace);
+                return None;
+            }
             // Everybody is at work. One that ends its work is not told here, and is looked for.
             tokio::select! {
                 () = self.places.freed() => {}
@@ -167,13 +171,18 @@ impl Door {
         let (entry, front) = (self.entry.borrow().clone(), front.clone());
         open.spawn_local(async move {
             let address = peer.address;
+            let lost = async {
+                place.lost().await;
+                front.metrics().clients().made_room();
+                debug!(peer = %address, "ended to make room: it asked nothing");
+                if place.is_spoken_over() {
+                    pending().await
+                }
+            };
             tokio::select! {
                 // First: once the place is somebody else's, no request is taken from it any more.
                 biased;
-                () = place.lost() => {
-                    front.metrics().clients().made_room();
-                    debug!(peer = %address, "ended to make room: it asked nothing");
-                }
+                () = lost => {}
                 () = entry.connection(stream, peer, &place, &front) => {}
             }
             drop((place, share));

@@ -1,7 +1,7 @@
 //! The places for connections of one worker: where all are taken, one that asks nothing makes room for who comes.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, HashMap},
     rc::{Rc, Weak},
 };
@@ -26,6 +26,8 @@ struct Taken {
     all: BTreeMap<u64, Holder>,
     /// How many each client has.
     of: HashMap<Client, usize>,
+    /// Connections that have made room and are still being ended.
+    leaving: usize,
     next: u64,
 }
 
@@ -44,6 +46,8 @@ pub(super) struct Place {
     places: Rc<Places>,
     number: u64,
     leave: CancellationToken,
+    /// HTTP is spoken: its end has to be told.
+    speaks: Cell<bool>,
 }
 
 impl Places {
@@ -60,16 +64,25 @@ impl Places {
             let holder = Holder { client, since: Instant::now(), course: None, leave: leave.clone() };
             taken.all.insert(number, holder);
             *taken.of.entry(client).or_default() += 1;
-            Place { places: self.clone(), number, leave }
+            Place { places: self.clone(), number, leave, speaks: Cell::new(false) }
         })
     }
 
     /// The same, or that of a connection that asks nothing. `None`: all of them are at work.
     pub(super) fn take(self: &Rc<Self>, client: Client) -> Option<Place> {
         self.free(client).or_else(|| {
-            self.taken.borrow_mut().make_room(client);
+            // Those that leave take room beside the places, so they are bounded as well.
+            if self.taken.borrow().leaving < self.most / 8 + FEW {
+                self.taken.borrow_mut().make_room(client);
+            }
             self.free(client)
         })
+    }
+
+    /// May who has come and finds no place wait for one? Whoever has a place already would keep those waiting who come
+    /// after him and have none.
+    pub(super) fn may_wait(&self, client: Client) -> bool {
+        !self.taken.borrow().of.contains_key(&client)
     }
 
     /// Returns when a connection has ended since this was asked for the last time.
@@ -77,6 +90,9 @@ impl Places {
         self.freed.notified().await;
     }
 }
+
+/// Connections that may leave at once, however few places there are.
+const FEW: usize = 8;
 
 impl Taken {
     /// Who has the most makes room first, and of those who lies idle for longest. Nobody does for a client that has more
@@ -91,6 +107,7 @@ impl Taken {
             && let Some(holder) = self.remove(number)
         {
             holder.leave.cancel();
+            self.leaving += 1;
         }
     }
 
@@ -120,6 +137,7 @@ impl Holder {
 impl Place {
     /// What the connection is about, from now on.
     pub(super) fn follows(&self, course: &Rc<Course>) {
+        self.speaks.set(true);
         if let Some(holder) = self.places.taken.borrow_mut().all.get_mut(&self.number) {
             holder.course = Some(Rc::downgrade(course));
         }
@@ -129,11 +147,19 @@ impl Place {
     pub(super) async fn lost(&self) {
         self.leave.cancelled().await;
     }
+
+    /// It is known what it is about: whoever serves it sees that it is lost, and ends it.
+    pub(super) fn is_spoken_over(&self) -> bool {
+        self.speaks.get()
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.taken.borrow_mut().remove(self.number);
+        let mut taken = self.places.taken.borrow_mut();
+        if taken.remove(self.number).is_none() {
+            taken.leaving -= 1;
+        }
         self.places.freed.notify_one();
     }
 }
@@ -208,6 +234,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_has_a_place_does_not_wait_for_another_one() {
+        let places = Places::new(1);
+        let place = places.take(client(1)).expect("free");
+        let course = Course::of_http1(Instant::now());
+        place.follows(&course);
+        let _at_work = course.begin();
+        assert!(places.take(client(1)).is_none() && places.take(client(2)).is_none());
+        assert!(!places.may_wait(client(1)), "everybody behind it would wait as well");
+        assert!(places.may_wait(client(2)));
+        drop(place);
+        assert!(places.may_wait(client(1)));
+    }
+
+    #[tokio::test]
+    async fn not_everybody_leaves_at_once() {
+        let places = Places::new(64);
+        let all: Vec<Place> = (0..64).map(|_| places.take(client(1)).expect("free")).collect();
+        let come: Vec<Place> = (2..).map_while(|last| places.take(client(last))).collect();
+        assert_eq!(come.len(), 64 / 8 + FEW);
+        drop(all);
+        assert_eq!(places.taken.borrow().leaving, 0);
+        assert!(places.take(client(1)).is_some());
+    }
+
+    #[tokio::test]
     async fn a_connection_of_http2_is_quiet_without_a_stream() {
         let places = Places::new(1);
         let place = places.take(client(1)).expect("free");
@@ -216,6 +267,8 @@ mod tests {
         let exchange = course.begin();
         assert!(places.take(client(2)).is_none());
         drop(exchange);
+        assert!(places.take(client(2)).is_none(), "the end of its answer may be on its way");
+        course.grows_older(std::time::Duration::from_secs(3));
         assert!(places.take(client(2)).is_some());
         assert!(is_gone(&place));
     }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use fencegate_policies::plan::{Limits, Listener, Timeouts};
 use hyper::{
     rt::Executor,
@@ -19,11 +20,20 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{course::Course, detect::Spoken, limit::Limit, paced::Paced, places::Place};
+use super::{
+    course::{Course, Reading},
+    detect::Spoken,
+    farewell::{close, farewell, refused},
+    limit::Limit,
+    paced::Paced,
+    places::Place,
+};
 use crate::{
+    admin::metrics::WorkerMetrics,
     front::{Facing, Front},
     network::Reset,
     peer::Peer,
+    refusal::{Reason, Refusal},
     upstream::tunnel::{Switched, Taker},
 };
 
@@ -72,18 +82,35 @@ impl Speech {
         match spoken {
             Spoken::Http1 => {
                 let mut connection = self.http1.serve_connection(stream, facing);
-                answer_all(&mut connection, drain).await?;
-                // The rest of what is to be written, and the end of the stream, unless it parts from HTTP.
-                (&mut connection).await?;
-                if let Some(taker) = course.take_taker() {
-                    part(connection, taker).await;
+                let served = tokio::select! {
+                    // Before anything else of it is read.
+                    biased;
+                    () = place.lost() => None,
+                    served = serve_all(&mut connection, drain) => Some(served),
+                };
+                match served {
+                    None => displaced(connection, &course, &metrics).await,
+                    Some(Ok(())) => {
+                        if let Some(taker) = course.take_taker() {
+                            part(connection, taker).await;
+                        }
+                    }
+                    Some(Err(error)) => {
+                        broken(connection, &course).await;
+                        return Err(error);
+                    }
                 }
                 Ok(())
             }
             Spoken::Http2 => {
                 let mut connection = std::pin::pin!(self.http2.serve_connection(stream, facing));
+                let mut patience = PARTING;
                 let neglected = tokio::select! {
                     biased;
+                    () = place.lost() => {
+                        patience = DISPLACED;
+                        None
+                    }
                     ended = connection.as_mut() => return ended,
                     limit = neglected(&course, &self.timeouts) => Some(limit),
                     () = drain.cancelled() => None,
@@ -99,7 +126,7 @@ impl Speech {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection.as_mut() => ended,
-                    () = parted(&course, &self.timeouts) => Ok(()),
+                    () = parted(&course, &self.timeouts, patience) => Ok(()),
                 }
             }
         }
@@ -107,6 +134,48 @@ impl Speech {
 }
 
 type Http1<I> = http1::Connection<TokioIo<Paced<I>>, Facing>;
+
+/// All requests, the rest of what is to be written, and the end of the stream, unless it parts from HTTP.
+async fn serve_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    answer_all(connection, drain).await?;
+    connection.await
+}
+
+/// Ends a connection whose place is somebody else's. Every answer of it was written: a reset would take back what the
+/// client has not read yet.
+async fn displaced<I>(connection: Http1<I>, course: &Course, metrics: &WorkerMetrics)
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    let reading = course.reading();
+    let Some(stream) = connection.into_parts().io.into_inner().unwrap() else { return };
+    match reading {
+        Reading::Head(since) => {
+            let refusal =
+                Refusal::new(Reason::Overloaded, "its place was needed before its head was complete");
+            farewell(stream, refused(metrics, refusal, since.elapsed())).await;
+        }
+        Reading::Idle(_) | Reading::Busy => close(stream).await,
+    }
+}
+
+/// Ends a connection whose last answer broke off. What was written of it has to arrive: a client that gets not one byte
+/// takes its request for one that never arrived, and sends it again. The client may be sending still, and be reset for
+/// that, so it is listened to for a moment.
+async fn broken<I>(connection: Http1<I>, course: &Course)
+where
+    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+{
+    if course.is_reset() {
+        return;
+    }
+    if let Some(stream) = connection.into_parts().io.into_inner().unwrap() {
+        farewell(stream, Bytes::new()).await;
+    }
+}
 
 /// Until all that comes over an HTTP/1 connection is answered.
 async fn answer_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
@@ -175,8 +244,8 @@ async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
 }
 
 /// Returns when the client was told to go, has nothing to wait for, and does not go.
-async fn parted(course: &Course, timeouts: &Timeouts) {
-    let timeouts = Timeouts { idle: PARTING.min(timeouts.idle), ..timeouts.clone() };
+async fn parted(course: &Course, timeouts: &Timeouts, patience: Duration) {
+    let timeouts = Timeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
     if neglected(course, &timeouts).await == Limit::ResponseWrite {
         course.reset();
     }
@@ -223,6 +292,8 @@ const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
 /// For a client to read that it has to go.
 const PARTING: Duration = Duration::from_secs(4);
+/// The same where its place is somebody else's already.
+const DISPLACED: Duration = Duration::from_secs(1);
 
 /// Bodies are left unread while they wait for a lock or for a slow upstream. What they leave is taken off the window of
 /// the connection as well: if all streams together could use it up, nothing would come any more for the one that holds

@@ -1,0 +1,67 @@
+//! When a connection is quiet, and who is seen taking nothing.
+
+use super::*;
+
+#[test]
+fn a_request_is_over_when_both_its_body_and_its_answer_are() {
+    let course = Course::of_http1(Instant::now());
+    assert!(matches!(course.reading(), Reading::Head(_)));
+    let (body, answer) = course.begin();
+    drop(answer);
+    assert_eq!((course.reading(), course.writing()), (Reading::Busy, Writing::LastPiece));
+    drop(body);
+    assert_eq!(course.reading(), Reading::Idle(None));
+    course.heard();
+    assert!(matches!(course.reading(), Reading::Head(_)));
+}
+
+#[test]
+fn an_http2_connection_is_quiet_when_its_last_answer_is_written_and_was_so_for_a_while() {
+    let course = Course::of_http2();
+    assert!(course.is_quiet().is_some(), "it has asked nothing");
+    let (exchange, answering) = course.begin();
+    answering.is_to_leave();
+    drop((exchange, answering));
+    course.grows_older(ANSWER_LEAVES * 2);
+    assert_eq!(course.is_quiet(), None, "given to the HTTP library, and not written");
+    course.is_written();
+    assert!(course.is_quiet().is_some());
+    drop(course.begin());
+    assert_eq!(course.is_quiet(), None, "it was over just now");
+    course.grows_older(ANSWER_LEAVES);
+    assert!(course.is_quiet().is_some());
+}
+
+#[test]
+fn an_http1_connection_is_quiet_without_a_request_and_one_that_sends_its_head_is_not_at_once() {
+    let course = Course::of_http1(Instant::now());
+    assert_eq!(course.is_quiet(), None, "a head is on its way");
+    course.grows_older(HEAD_COMES);
+    assert!(course.is_quiet().is_some(), "it lets us wait for the rest");
+    let (exchange, answering) = course.begin();
+    answering.is_to_leave();
+    drop((exchange, answering));
+    course.owes(0);
+    assert_eq!(course.is_quiet(), None, "its answer is not flushed");
+    course.is_written();
+    assert!(course.is_quiet().is_some());
+}
+
+#[test]
+fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_not() {
+    let course = Course::of_http2();
+    let (_slow, slow) = course.begin();
+    let (_waits, waits) = course.begin();
+    for round in 1..4 {
+        slow.asked(round == 1);
+        waits.asked(false);
+        if round > 1 {
+            slow.asked(true);
+        }
+        assert_eq!(course.look(), Sight { exchanges: 2, not_taken: 1 });
+    }
+    assert_eq!(course.look().not_taken, 2);
+    drop((slow, _slow));
+    assert_eq!(course.look(), Sight { exchanges: 1, not_taken: 0 });
+    assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
+}

@@ -1,37 +1,48 @@
 //! Says once why there is no session, although every session of the process finds it out, and again and again.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// What was said last, and when.
+/// What was said, and when. Sessions may find out different reasons at the same time, in turns.
 #[derive(Debug, Default)]
-pub struct Complaints(Mutex<Option<(String, Instant)>>);
+pub struct Complaints(Mutex<BTreeMap<String, Instant>>);
 
 /// Who reads the log later should not have to look far back.
 const REMIND: Duration = Duration::from_secs(30);
 
+/// More reasons at once than sessions have. A text may have something in it that differs every time.
+const MOST: usize = 64;
+
 impl Complaints {
-    /// It is not what was said last, or that was long ago. Then it counts as said.
+    /// It was not said yet, or that was long ago. Then it counts as said.
     pub fn is_news(&self, why: &str) -> bool {
         self.is_news_at(why, Instant::now())
     }
 
     fn is_news_at(&self, why: &str, now: Instant) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = last
-            .as_ref()
-            .is_some_and(|(said, at)| said == why && now.saturating_duration_since(*at) < REMIND);
-        if !known {
-            *last = Some((why.to_owned(), now));
+        let mut said = self.said();
+        said.retain(|_, at| now.saturating_duration_since(*at) < REMIND);
+        if said.contains_key(why) {
+            return false;
         }
-        !known
+        if said.len() >= MOST {
+            let oldest = said.iter().min_by_key(|(_, at)| **at).map(|(why, _)| why.clone());
+            oldest.map(|why| said.remove(&why));
+        }
+        said.insert(why.to_owned(), now);
+        true
     }
 
     /// It is over: should it come again, that is news.
     pub fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.said().clear();
+    }
+
+    fn said(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -40,14 +51,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_is_not_said_again_until_it_changes_ends_or_was_long_ago() {
+    fn what_was_said_is_not_said_again_until_it_ends_or_was_long_ago() {
         let (complaints, now) = (Complaints::default(), Instant::now());
         assert!(complaints.is_news_at("away", now));
         assert!(!complaints.is_news_at("away", now + REMIND / 2));
-        assert!(complaints.is_news_at("another reason", now + REMIND / 2));
-        assert!(complaints.is_news_at("away", now + REMIND / 2));
-        assert!(complaints.is_news_at("away", now + REMIND * 2));
+        assert!(complaints.is_news_at("away", now + REMIND));
         complaints.forget();
-        assert!(complaints.is_news_at("away", now + REMIND * 2));
+        assert!(complaints.is_news_at("away", now + REMIND));
+    }
+
+    #[test]
+    fn sessions_with_different_reasons_do_not_make_each_other_news() {
+        let (complaints, now) = (Complaints::default(), Instant::now());
+        let said = (0..REMIND.as_secs()).map(|second| {
+            let now = now + Duration::from_secs(second);
+            [complaints.is_news_at("away", now), complaints.is_news_at("refused", now)]
+        });
+        assert_eq!(said.flatten().filter(|news| *news).count(), 2);
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_a_process_finds_out_at_once() {
+        let (complaints, now) = (Complaints::default(), Instant::now());
+        for number in 0..1000 {
+            assert!(complaints.is_news_at(&number.to_string(), now + Duration::from_millis(number)));
+        }
+        assert_eq!(complaints.said().len(), MOST);
+        let now = now + Duration::from_secs(1);
+        assert!(!complaints.is_news_at("999", now), "the latest are kept");
+        assert!(complaints.is_news_at("after all", now + REMIND));
+        assert_eq!(complaints.said().len(), 1, "what is long ago is forgotten");
     }
 }

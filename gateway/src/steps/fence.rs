@@ -336,7 +336,7 @@ struct Kept {
 
 impl Kept {
     async fn refused(self, refusal: &Refusal) {
-        self.terms.rests(self.hold, &self.notes);
+        self.terms.rests(self.hold, &self.notes, self.clock.now());
         if let (Some(once), Outcome::NotDispatched) = (self.once, refusal.outcome()) {
             once.came(Came::Nothing).await;
         }
@@ -361,7 +361,7 @@ impl Keep for Kept {
 
     /// Without the word that all is known, the tenure retires.
     fn broken(self) {
-        self.terms.rests(self.hold, &self.notes);
+        self.terms.rests(self.hold, &self.notes, self.clock.now());
     }
 
     fn keys(&self) -> String {

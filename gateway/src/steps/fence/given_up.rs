@@ -14,7 +14,9 @@ use tracing::info;
 
 use crate::{
     said::Brief,
+    session::{clock::Boot, evidence::Evidence},
     stage::{Hold, Notes},
+    upstream::gate::Gate,
 };
 
 /// What is known of an exchange beside its hold.
@@ -35,9 +37,12 @@ impl Terms {
         }
     }
 
-    /// The exchange has ended without its answer. The hold goes now, or when the upstream has had its time.
-    pub(super) fn rests(&self, hold: Hold, notes: &Notes) {
-        let Some(until) = self.until(notes) else { return };
+    /// The exchange has ended without its answer, at `now`. The hold goes now, or when the upstream has had its time.
+    pub(super) fn rests(&self, hold: Hold, notes: &Notes, now: Boot) {
+        let gate = notes.gate.borrow();
+        let Some(until) = gate.as_ref().and_then(|gate| self.until(gate, hold.tenure.evidence(), now)) else {
+            return;
+        };
         let rest = until.saturating_duration_since(Instant::now());
         info!(rest = %Brief(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
         self.running.spawn_local(async move {
@@ -46,10 +51,72 @@ impl Terms {
         });
     }
 
-    /// `None`: nothing was sent, or it was not the end of the proof that ended it.
-    fn until(&self, notes: &Notes) -> Option<Instant> {
-        let gate = notes.gate.borrow();
-        let gate = gate.as_ref().filter(|gate| self.level == Level::None && gate.lost_its_proof())?;
-        (gate.written() > 0).then(|| gate.last_write() + self.response_timeout)
+    /// `None`: nothing was sent, or it ended under a proof that held throughout.
+    ///
+    /// Who shut the gate does not decide: after a pause a time limit may be over as well, and whichever is looked at
+    /// first is the reason that stays. Nor does the evidence alone: a later beat may have moved it again.
+    fn until(&self, gate: &Gate, evidence: &Evidence, now: Boot) -> Option<Instant> {
+        let unproven = gate.lost_its_proof() || !evidence.holds(now);
+        let rests = self.level == Level::None && unproven && gate.written() > 0;
+        rests.then(|| gate.last_write() + self.response_timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{rc::Rc, sync::Arc};
+
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+    use crate::{
+        session::{clock::fake::FakeClock, proof::Proof},
+        upstream::gate::{Gated, Why},
+    };
+
+    const LIMIT: Duration = Duration::from_secs(9);
+
+    fn at(seconds: u64) -> Boot {
+        Boot::from_nanos(0) + Duration::from_secs(seconds)
+    }
+
+    fn terms(level: Level) -> Terms {
+        Terms { level, response_timeout: LIMIT, running: TaskTracker::new() }
+    }
+
+    /// The gate of an exchange that has sent so many bytes under a proof of five seconds, and was shut for this reason.
+    async fn ended(sent: &[u8], why: Why) -> (Rc<Gate>, Arc<Proof>, Arc<Evidence>) {
+        let proof = Arc::new(Proof::until(1, at(5)));
+        let evidence = Arc::new(Evidence::of(proof.clone()));
+        let gate = Rc::new(Gate::new(Arc::<FakeClock>::default()));
+        let (near, _far) = duplex(64);
+        gate.arm(Some(evidence.clone()));
+        Gated::new(near, gate.clone()).write_all(sent).await.expect("within the proof");
+        gate.shut(why);
+        (gate, proof, evidence)
+    }
+
+    #[tokio::test]
+    async fn the_key_rests_when_the_proof_has_ended_whichever_limit_ended_the_exchange() {
+        for why in [Why::Abandoned, Why::ProofLost] {
+            let (gate, _, evidence) = ended(b"x", why).await;
+            let until = Some(gate.last_write() + LIMIT);
+            assert_eq!(terms(Level::None).until(&gate, &evidence, at(5)), until, "{why:?}");
+            for level in [Level::Guard, Level::Upstream] {
+                assert_eq!(terms(level).until(&gate, &evidence, at(5)), None, "{why:?}: tokens are compared");
+            }
+            let (gate, _, evidence) = ended(b"", why).await;
+            assert_eq!(terms(Level::None).until(&gate, &evidence, at(5)), None, "{why:?}: nothing was sent");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_proof_that_goes_on_undoes_no_end_and_a_time_limit_alone_keeps_no_key() {
+        let terms = terms(Level::None);
+        let (gate, proof, evidence) = ended(b"x", Why::ProofLost).await;
+        proof.extend(at(50));
+        assert_eq!(terms.until(&gate, &evidence, at(6)), Some(gate.last_write() + LIMIT));
+        let (gate, _, evidence) = ended(b"x", Why::Abandoned).await;
+        assert_eq!(terms.until(&gate, &evidence, at(4)), None);
     }
 }

@@ -10,8 +10,13 @@ use std::{
 
 use fencegate::{
     admin::metrics::Metrics,
+    lock::{
+        keeper::{Keeper, Refused, Wish, keeper},
+        slot::Waits,
+        tenure::Tenure,
+    },
     session::{
-        clock::{Boot, Clock},
+        clock::{Boot, Clock, SharedClock},
         link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
         live::{Current, View},
         nameplate::Nameplate,
@@ -19,8 +24,13 @@ use fencegate::{
     },
     state::Memory,
 };
-use fencegate_tests::memory::{Client, Dice, Ensemble, Session, Settings as Servers};
+use fencegate_policies::{
+    key::KeyTemplate,
+    plan::{Caching, Hold, Mode},
+};
+use fencegate_tests::memory::{Dice, Ensemble, Session, Settings as Servers, Underway, Wire};
 use tokio::{
+    join,
     sync::watch,
     task::spawn_local,
     time::{Instant, sleep, timeout},
@@ -32,9 +42,19 @@ use crate::{plan::plan, simulated};
 const T: Duration = Duration::from_secs(2);
 
 struct Library {
-    client: Client,
-    /// Of the session made last.
-    gone: Rc<RefCell<Rc<Cell<bool>>>>,
+    ensemble: Ensemble,
+    latest: Latest,
+}
+
+/// The session made last: whether its task is gone, and its own wire.
+type Latest = Rc<RefCell<Option<(Rc<Cell<bool>>, Rc<Wire>)>>>;
+
+/// From here on it says nothing to the server either, which ends the session when its time is over.
+fn end_task(latest: &Latest) {
+    let latest = latest.borrow();
+    let (gone, wire) = latest.as_ref().expect("a session");
+    gone.set(true);
+    wire.disconnect(Underway::Lost);
 }
 
 struct Handle {
@@ -52,9 +72,10 @@ impl Connect for Library {
     type Link = Handle;
 
     async fn connect(&self) -> Result<Handle, Fault> {
-        let session = self.client.connect().await?;
+        let wire = self.ensemble.wire();
+        let session = self.ensemble.client(&wire, T).connect().await?;
         let gone = Rc::new(Cell::new(false));
-        self.gone.replace(gone.clone());
+        self.latest.replace(Some((gone.clone(), wire)));
         Ok(Handle { session, gone })
     }
 }
@@ -130,27 +151,30 @@ impl Clock for Simulated {
     }
 }
 
+fn settings(clock: SharedClock) -> Settings {
+    let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
+    Settings {
+        census: Arc::default(),
+        policy: plan.zookeeper.clone(),
+        gateway: "gw".to_owned(),
+        member: Nameplate::of(&plan),
+        init: true,
+        complaints: Arc::default(),
+        sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
+        memory: Arc::<Memory>::default(),
+        clock,
+        randomness: Arc::new(Dice::seeded(7)),
+        metrics: Metrics::of_gateway(&plan).session(0),
+    }
+}
+
 #[test]
 fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
     simulated::run(async {
         let ensemble = Ensemble::start(Servers::default());
-        let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
-        let settings = Settings {
-            census: Arc::default(),
-            policy: plan.zookeeper.clone(),
-            gateway: "gw".to_owned(),
-            member: Nameplate::of(&plan),
-            init: true,
-            complaints: Arc::default(),
-            sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
-            memory: Arc::<Memory>::default(),
-            clock: Arc::new(Simulated(Instant::now())),
-            randomness: Arc::new(Dice::seeded(7)),
-            metrics: Metrics::of_gateway(&plan).session(0),
-        };
-        let client = ensemble.client(&ensemble.wire(), T);
-        let latest = Rc::<RefCell<Rc<Cell<bool>>>>::default();
-        let library = Library { client, gone: latest.clone() };
+        let settings = settings(Arc::new(Simulated(Instant::now())));
+        let latest = Latest::default();
+        let library = Library { ensemble, latest: latest.clone() };
         let (view, mut seen) = watch::channel(View::Away("not yet".into()));
         let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
         spawn_local(supervise(library, Rc::new(settings), current, view, stop.clone()));
@@ -158,7 +182,7 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
         sleep(T * 3).await;
         assert_eq!(session(&mut seen).await, first, "a session that answers is kept");
 
-        latest.borrow().set(true);
+        end_task(&latest);
         let gone = Instant::now();
         let next = async {
             loop {
@@ -181,4 +205,52 @@ async fn session(seen: &mut watch::Receiver<View>) -> i64 {
         View::Live { proof, .. } => proof.session(),
         _ => unreachable!("waited for"),
     }
+}
+
+#[test]
+fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
+    simulated::run(async {
+        let ensemble = Ensemble::start(Servers::default());
+        let clock: SharedClock = Arc::new(Simulated(Instant::now()));
+        let (keeper, desks) = keeper(clock.clone(), 1);
+        let (latest, stop) = (Latest::default(), CancellationToken::new());
+        let library = Library { ensemble, latest: latest.clone() };
+        let desk = desks.into_iter().next().expect("one session");
+        let desk = spawn_local(desk.run(library, Rc::new(settings(clock)), stop.clone()));
+        while !keeper.is_ready() {
+            sleep(T / 10).await;
+        }
+        drop(acquire(&keeper, "kept/1", KEPT).await.expect("free"));
+        let strict = acquire(&keeper, "strict/1", Hold::Strict).await.expect("free");
+
+        end_task(&latest);
+        drop(strict);
+        let (kept, strict) =
+            join!(acquire(&keeper, "kept/2", KEPT), acquire(&keeper, "strict/2", Hold::Strict));
+        assert!(
+            kept.is_ok() && strict.is_ok(),
+            "asked for under the session that was gone: {kept:?}, {strict:?}"
+        );
+        let (kept, strict) =
+            join!(acquire(&keeper, "kept/1", KEPT), acquire(&keeper, "strict/1", Hold::Strict));
+        assert!(kept.is_ok() && strict.is_ok(), "held under it: {kept:?}, {strict:?}");
+        drop((kept, strict));
+        stop.cancel();
+        timeout(T * 10, desk).await.expect("nothing of it goes on").expect("no panic");
+    });
+}
+
+const KEPT: Hold = Hold::Cached(Caching {
+    linger: Duration::from_millis(250),
+    max_local: 64,
+    max_hold: Duration::from_millis(100),
+    max_tenure: Duration::from_secs(600),
+});
+
+async fn acquire(keeper: &Keeper, key: &str, hold: Hold) -> Result<Tenure, Refused> {
+    let keys = [KeyTemplate::parse(key).expect("a literal").expand(&()).expect("short")];
+    // Nobody may wait behind a request: what is left of one would refuse the next.
+    let queue = if hold == Hold::Strict { 0 } else { 100 };
+    let (mode, wait, waits) = (Mode::Exclusive, T * 10, Waits::Here);
+    keeper.acquire(Wish { keys: &keys, mode, hold, wait, queue, waits, route: &"wedged".into() }).await
 }

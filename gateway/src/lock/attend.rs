@@ -12,7 +12,7 @@ use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout::{self, Place},
     queue::Due,
-    site::{AGAIN, PAUSE},
+    site::PAUSE,
     slot::{Slot, Table, Wanted},
 };
 use crate::{
@@ -101,6 +101,7 @@ async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Curren
             continue;
         };
         let Some(live) = session(slot, current).await else { continue };
+        slot.queues_anew();
         match acquire(slot, table, &live, &wanted, nodes).await {
             Ok((attempt, grant)) => {
                 // No request is sent on from here while it is held here.
@@ -257,10 +258,10 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
     loop {
         let (children, changed) = match site.live.link.watch_children(&site.parent).await {
             Ok(watched) => watched,
-            Err(Fault::Ambiguous(_)) => {
-                sleep(AGAIN).await;
-                continue;
-            }
+            Err(Fault::Ambiguous(_)) => match site.again().await {
+                Ok(()) => continue,
+                Err(_over) => return,
+            },
             Err(Fault::NoNode) => return taken_away(slot),
             Err(Fault::Over) => return,
             // It says no now. For as long, nobody here sees who waits elsewhere, nor that the node is gone.

@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::{
     grant::{Caller, NotGranted, Stop},
-    site::{AGAIN, Site, refused},
+    site::{Site, refused},
 };
 use crate::session::link::{Failed, Fault, Kind, Link, Step};
 
@@ -44,7 +44,7 @@ impl<'a, L: Link> Full<'a, L> {
                 Ok((_, changed)) => changed,
                 Err(Fault::NoNode) => return Ok(()),
                 Err(Fault::Ambiguous(_)) => {
-                    sleep(AGAIN).await;
+                    self.site.again().await?;
                     continue;
                 }
                 Err(fault) => return Err(refused(fault).into()),

@@ -85,7 +85,7 @@ impl<L: Link> Site<L> {
             let children = match (synced, children) {
                 // First: what an unsynced server does not show may exist.
                 (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) => {
-                    sleep(AGAIN).await;
+                    self.again().await?;
                     continue;
                 }
                 (Ok(()), Ok(children)) => children,
@@ -101,7 +101,10 @@ impl<L: Link> Site<L> {
                     }
                     Ok(Some(_)) => self.remove(name).await,
                     Ok(None) => {}
-                    Err(Fault::Ambiguous(_)) => continue 'anew,
+                    Err(Fault::Ambiguous(_)) => {
+                        self.again().await?;
+                        continue 'anew;
+                    }
                     Err(fault) => return Err(refused(fault)),
                 }
             }
@@ -199,10 +202,23 @@ impl<L: Link> Site<L> {
                     return Ok(children);
                 }
                 Err(Fault::NoNode) => return Ok(Vec::new()),
-                Err(Fault::Ambiguous(_)) => sleep(AGAIN).await,
+                Err(Fault::Ambiguous(_)) => self.again().await?,
                 Err(fault) => return Err(refused(fault)),
             }
         }
+    }
+
+    /// To be called before what had an ambiguous end is tried again.
+    ///
+    /// # Errors
+    /// The session was given up. Its library may have died without a word, and then all its operations end like this for
+    /// ever. What it left the server removes with the session, and nobody here acts under it any more.
+    pub async fn again(&self) -> Result<(), NotGranted> {
+        if self.live.over.is_cancelled() {
+            return Err(NotGranted::Lost);
+        }
+        sleep(AGAIN).await;
+        Ok(())
     }
 
     /// Returns when no node of this attempt is there, calling `gone` with the key's parent, or when the session is over.
@@ -230,8 +246,8 @@ impl<L: Link> Site<L> {
         }
     }
 
-    /// Removes every node of this attempt, or returns because the session, and so they, are over. It looks instead of
-    /// trusting what the attempt remembers: an answer may have been lost on the way here.
+    /// Removes every node of this attempt, or returns because the session, and so they, are over or about to be. It
+    /// looks instead of trusting what the attempt remembers: an answer may have been lost on the way here.
     pub async fn purge(&self) {
         while !self.live.registry.is_closing() {
             let (synced, children) =
@@ -245,6 +261,11 @@ impl<L: Link> Site<L> {
                     return;
                 }
                 (Err(Fault::Over), _) | (_, Err(Fault::Over)) | (Ok(()), Err(Fault::NoNode)) => return,
+                (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_)))
+                    if self.live.over.is_cancelled() =>
+                {
+                    return;
+                }
                 (Err(fault), _) | (_, Err(fault)) => {
                     debug!(%fault, parent = shown::path(&self.parent), "looking again for what is left");
                     sleep(PAUSE).await;
@@ -253,8 +274,9 @@ impl<L: Link> Site<L> {
         }
     }
 
-    /// Deletes until the node is known to be gone: until then the next holder waits. The last to leave takes the parent
-    /// along: keys are mostly new ones, and the server alone removes no more than 167 empty parents in a second.
+    /// Deletes until the node is known to be gone, or its session was given up: until then the next holder waits. The
+    /// last to leave takes the parent along: keys are mostly new ones, and the server alone removes no more than 167
+    /// empty parents in a second.
     pub async fn remove(&self, name: &str) {
         let path = self.path(name);
         while !self.live.registry.is_closing() {
@@ -263,7 +285,10 @@ impl<L: Link> Site<L> {
                 if last { self.remove_with_parent(&path).await } else { self.live.link.delete(&path).await };
             match removed {
                 Ok(()) | Err(Fault::NoNode | Fault::Over) => return,
-                Err(Fault::Ambiguous(_)) => sleep(AGAIN).await,
+                Err(Fault::Ambiguous(_)) => match self.again().await {
+                    Ok(()) => {}
+                    Err(_over) => return,
+                },
                 // Somebody has come since, or the parent is not ours to remove.
                 Err(_) if last => self.alone.set(false),
                 Err(fault) => {

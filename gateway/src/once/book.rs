@@ -292,6 +292,10 @@ async fn look<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Record, i32
         let (synced, read) = (live.link.sync(path), live.link.data(path));
         return match tokio::join!(synced, read) {
             (Err(Fault::Over), _) | (_, Err(Fault::Over)) => Err(Stop::Unsettled),
+            // It was given up, and may answer so for ever.
+            (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) if live.over.is_cancelled() => {
+                Err(Stop::Unsettled)
+            }
             (Err(Fault::Ambiguous(why)), _) | (_, Err(Fault::Ambiguous(why))) => {
                 debug!(why, path, "looking again");
                 sleep(AGAIN).await;

@@ -30,6 +30,12 @@ impl Slot {
         if left == 0 { Err(Stop::CallerGone) } else { Ok(()) }
     }
 
+    /// We are about to queue: who is before us then is not known yet.
+    pub(in crate::lock) fn queues_anew(&self) {
+        let _entry = self.entry();
+        self.behind.store(false, Ordering::Relaxed);
+    }
+
     /// Our place is gone, with its session or by itself, and somebody else may be next: who was sent here hears so now,
     /// and not when we have queued again.
     pub(in crate::lock) fn place_lost(&self) {

@@ -168,6 +168,17 @@ fn who_waits_because_of_a_contender_elsewhere_goes_on_when_that_one_has_gone() {
 }
 
 #[test]
+fn who_was_before_us_once_is_not_taken_for_the_holder_when_we_queue_anew() {
+    let bench = Bench::new();
+    let _first = bench.waits(Waits::Here);
+    let slot = bench.slot();
+    assert!(slot.is_behind().is_ok());
+    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::NotHere));
+    slot.queues_anew();
+    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::Waiting { .. }));
+}
+
+#[test]
 fn a_tenure_that_is_not_proven_keeps_nothing() {
     let bench = Bench::new();
     let (_waiting, _place) = bench.waits(Waits::Here);

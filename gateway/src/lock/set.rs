@@ -8,17 +8,19 @@ use std::{
     future::Future,
     rc::Rc,
     sync::Arc,
+    time::Duration,
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use futures_util::future::{OptionFuture, join_all};
+use tokio::time::sleep;
 
 use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout,
     registry::Registered,
     rotate::Full,
-    site::{CREATE_ROUNDS, Node, Site, refused},
+    site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
 use crate::{
     failpoint,
@@ -110,7 +112,10 @@ impl<L: Link> SetAttempt<L> {
         let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
         let mut missing = !self.sites.iter().all(|site| self.live.registry.parents.expects(&site.parent));
-        for _ in 0..CREATE_ROUNDS {
+        for round in 0..CREATE_ROUNDS {
+            if round >= PATIENT_ROUNDS {
+                sleep(self.pause()).await;
+            }
             self.may_exist.set(true);
             // Sent directly before: whoever leaves a key takes its parent along, and of many keys one is always left.
             let parents = missing.then(|| self.parents());
@@ -139,6 +144,7 @@ impl<L: Link> SetAttempt<L> {
                 }
                 Err(Failed { fault, .. }) => {
                     self.may_exist.set(false);
+                    self.take_back(parents.unwrap_or_default()).await;
                     return Err(refused(fault));
                 }
             }
@@ -186,6 +192,23 @@ impl<L: Link> SetAttempt<L> {
         let sent = self.sites.iter().map(|site| self.live.link.create(&site.parent, b"", Kind::Container));
         // Sent when they are called, and so before whatever is called next.
         join_all(sent.collect::<Vec<_>>())
+    }
+
+    /// The server does not remove a container that never had a child.
+    async fn take_back(&self, parents: Vec<Result<Created, Fault>>) {
+        for (site, _) in self.sites.iter().zip(parents).filter(|(_, made)| made.is_ok()) {
+            // Refused where somebody has come since, who removes it then.
+            if self.live.link.delete(&site.parent).await.is_ok() {
+                self.live.registry.parents.is_gone(&site.parent);
+            }
+        }
+    }
+
+    /// A key of the set may come and go with every request for it alone: a rhythm that we would keep meeting.
+    fn pause(&self) -> Duration {
+        let mut byte = [0];
+        self.live.randomness.fill(&mut byte);
+        Duration::from_millis(1 + u64::from(byte[0]) % 20)
     }
 
     /// Where a parent could not be made, the folder that it belongs in is missing.

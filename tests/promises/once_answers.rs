@@ -126,8 +126,8 @@ async fn a_repeat_is_told_the_status_that_was_recorded() {
 #[tokio::test]
 async fn a_route_can_say_which_other_statuses_are_an_end() {
     for store in [Store::Guard, Store::ZooKeeper] {
-        let it = Twice::with(store, &json!({"final": [403, 503]})).await;
-        for status in [403, 503] {
+        let it = Twice::with(store, &json!({"final": [401, 403, 408, 421, 425, 429, 503]})).await;
+        for status in [401, 403, 408, 421, 425, 429, 503] {
             let path = format!("/pay/{status}");
             it.answers_once(&path, status);
             assert_eq!(it.one.send(&pay(status)).await.status, status);

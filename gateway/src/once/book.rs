@@ -1,6 +1,6 @@
 //! Writes an operation down before it is sent, and what came of it afterwards; on the session's thread.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -138,10 +138,12 @@ impl Page {
         Err(Refused::Service("the record of the operation came and went".into()).into())
     }
 
-    /// A build that named operations by their upstream may have written this one down. What it knows still counts;
-    /// nobody writes there any more.
+    /// A build that named operations by their upstream may have written this one down, also while we run. What it knows
+    /// counts, until nobody has been seen for `keep` who writes under such names; see [`Census::may_know_former`].
     async fn has_no_former<L: Link>(&self, live: &Live<L>, wanted: &Wanted) -> Result<(), Stop> {
-        let Some(former) = wanted.operation.former.filter(|_| live.census.may_know_former()) else {
+        let keep = Duration::from_secs(wanted.operation.keep);
+        let may_know = || live.census.may_know_former(keep, live.clock.now());
+        let Some(former) = wanted.operation.former.filter(|_| may_know()) else {
             return Ok(());
         };
         match look(live, &live.paths.operation(&former)).await? {

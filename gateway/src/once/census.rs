@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use fencegate_policies::plan::Memory;
@@ -12,7 +13,7 @@ use super::{
     Refused,
     room::{Owner, Tally},
 };
-use crate::{guard::operation::OperationId, randomness::Guid};
+use crate::{guard::operation::OperationId, randomness::Guid, session::clock::Boot};
 
 /// Shared by all sessions of a process. What it counts was seen by its sweeps, see [`super::sweep`].
 #[derive(Debug, Default)]
@@ -32,6 +33,10 @@ struct State {
     tally: Tally,
     /// Every shelf has been looked through since the start.
     complete: bool,
+    /// Gateways are there that name operations, or choose keys, by another plan than ours.
+    strangers: bool,
+    /// Since when nobody is there, and nothing stands there, that could have a name of a former build.
+    clean_since: Option<Boot>,
 }
 
 /// What was seen of the operations in one of the 256 nodes.
@@ -111,6 +116,9 @@ impl Census {
         let mut state = self.state();
         // What was left and is admitted no longer has been decided. What was left meanwhile is for the next look.
         state.left.retain(|attempt, _| !known.left.contains(attempt) || admitted.contains(attempt));
+        if shelf.former {
+            state.clean_since = None;
+        }
         state.replace(name, Some(Shelf { looked_through: true, ..shelf }));
     }
 
@@ -127,15 +135,24 @@ impl Census {
         self.state().tally.has_room(owner, memory)
     }
 
-    /// Could an operation be known by the name that a former build gave it? So it is until all shelves have been looked
-    /// through, and none has one.
-    pub(super) fn may_know_former(&self) -> bool {
-        let state = self.state();
-        !state.complete || state.shelves.values().any(|shelf| shelf.former)
+    /// Are there gateways with another plan? Those of a former build have one.
+    pub(crate) fn strangers(&self, there: bool) {
+        let mut state = self.state();
+        state.strangers = there;
+        if there {
+            state.clean_since = None;
+        }
+    }
+
+    /// Could an operation be known by the name that a former build gave it? A gateway of such a build may still write
+    /// after all shelves have been looked through. So they are looked at until for `keep` none had such a name, and no
+    /// gateway had another plan.
+    pub(super) fn may_know_former(&self, keep: Duration, now: Boot) -> bool {
+        self.state().clean_since.is_none_or(|since| now.since(since) <= keep)
     }
 
     /// Other shelves than these are gone.
-    pub(super) fn keep(&self, shelves: &[String]) {
+    pub(super) fn keep(&self, shelves: &[String], now: Boot) {
         let mut state = self.state();
         let gone = state.shelves.keys().filter(|name| shelves.binary_search(name).is_err());
         for name in gone.cloned().collect::<Vec<_>>() {
@@ -143,11 +160,15 @@ impl Census {
         }
         let looked = |name: &String| state.shelves.get(name).is_some_and(|shelf| shelf.looked_through);
         state.complete |= shelves.iter().all(looked);
+        let clean = state.complete && !state.strangers && !state.shelves.values().any(|shelf| shelf.former);
+        state.clean_since = if clean { state.clean_since.or(Some(now)) } else { None };
     }
 
-    /// Operations of which nobody knows what came of them, on all shelves, as they were seen last.
-    pub(super) fn unknown(&self) -> usize {
-        self.state().shelves.values().map(|shelf| shelf.unknown).sum()
+    /// Operations of which nobody knows what came of them, on all shelves, as they were seen last. `None`: not all have
+    /// been looked through.
+    pub(super) fn unknown(&self) -> Option<usize> {
+        let state = self.state();
+        state.complete.then(|| state.shelves.values().map(|shelf| shelf.unknown).sum())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -180,6 +201,8 @@ mod tests {
     use super::*;
     use crate::randomness::SystemRandomness;
 
+    const NOW: Boot = Boot::from_nanos(0);
+
     #[test]
     fn every_shelf_has_its_turn_whoever_asks() {
         let census = Census::default();
@@ -205,9 +228,24 @@ mod tests {
         let known = census.known("ab");
         census.saw("ab", &known, &[new].into(), Shelf { unknown: 1, ..Shelf::default() });
         assert!(!census.is_left(&old.to_string()) && census.is_left(&new.to_string()));
-        assert_eq!(census.unknown(), 1);
-        census.keep(&["cd".to_owned()]);
-        assert_eq!(census.unknown(), 0);
+        census.keep(&["ab", "cd"].map(str::to_owned), NOW);
+        assert_eq!(census.unknown(), Some(1));
+        census.keep(&["cd".to_owned()], NOW);
+        assert_eq!(census.unknown(), Some(0));
+    }
+
+    #[test]
+    fn how_many_are_unknown_is_not_told_before_every_shelf_has_been_looked_through() {
+        let census = Census::default();
+        let shelves = ["0a", "7f", "ff"].map(str::to_owned);
+        census.keep(&shelves, NOW);
+        assert_eq!(census.unknown(), None);
+        for (name, told) in [("0a", None), ("7f", None), ("ff", Some(3)), ("0a", Some(3))] {
+            let shelf = Shelf { unknown: 1, ..Shelf::default() };
+            census.saw(name, &census.known(name), &HashSet::new(), shelf);
+            census.keep(&shelves, NOW);
+            assert_eq!(census.unknown(), told, "{name}");
+        }
     }
 
     #[test]
@@ -226,32 +264,66 @@ mod tests {
         assert_eq!(census.has_room(&owner, memory), Err(Refused::RouteFull), "counted twice, or not at all");
         census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours]));
         assert_eq!(census.has_room(&owner, memory), Ok(()));
-        census.keep(&[]);
+        census.keep(&[], NOW);
         census.let_in(&id, &owner);
         assert_eq!(census.has_room(&owner, memory), Ok(()), "a shelf that has gone has nothing");
     }
 
+    const KEEP: Duration = Duration::from_secs(60);
+
+    /// Two shelves; a minute and a second go by at each word, which is longer than anything is kept.
+    #[derive(Default)]
+    struct Shelves {
+        census: Census,
+        now: u64,
+    }
+
+    impl Shelves {
+        fn may_know_former(&self) -> bool {
+            self.census.may_know_former(KEEP, Boot::from_nanos(self.now))
+        }
+
+        /// Just after it, and when everything that stood there then was kept long enough.
+        fn sees(&mut self, name: &str, former: bool) -> [bool; 2] {
+            let shelf = Shelf { former, ..Shelf::default() };
+            self.census.saw(name, &self.census.known(name), &HashSet::new(), shelf);
+            self.looks()
+        }
+
+        fn looks(&mut self) -> [bool; 2] {
+            self.census.keep(&["0a", "ff"].map(str::to_owned), Boot::from_nanos(self.now));
+            let soon = self.may_know_former();
+            self.now += 61_000_000_000;
+            [soon, self.may_know_former()]
+        }
+    }
+
     #[test]
-    fn former_names_are_looked_for_until_every_shelf_is_known_to_have_none() {
-        let census = Census::default();
-        let shelves = ["0a", "ff"].map(str::to_owned);
-        let see = |name: &str, former| {
-            census.saw(name, &census.known(name), &HashSet::new(), Shelf { former, ..Shelf::default() });
-            census.keep(&shelves);
-        };
-        census.keep(&shelves);
-        assert!(census.may_know_former());
-        see("0a", true);
-        assert!(census.may_know_former(), "one was not looked through");
-        see("ff", false);
-        assert!(census.may_know_former(), "one has some");
-        see("0a", false);
-        assert!(!census.may_know_former());
-        census.let_in(&OperationId::of([0x11; 32]), &Owner { route: "pay".into(), client: None });
-        census.keep(&["0a", "11", "ff"].map(str::to_owned));
-        assert!(!census.may_know_former(), "what is made now has no former name");
-        let nothing = Census::default();
-        nothing.keep(&[]);
-        assert!(!nothing.may_know_former());
+    fn former_names_are_looked_for_until_every_shelf_was_without_them_for_long_enough() {
+        let mut shelves = Shelves::default();
+        assert_eq!(shelves.looks(), [true, true]);
+        assert_eq!(shelves.sees("0a", true), [true, true], "one was not looked through");
+        assert_eq!(shelves.sees("ff", false), [true, true], "one has some");
+        assert_eq!(shelves.sees("0a", false), [true, false], "somebody may write there meanwhile");
+        assert_eq!(shelves.looks(), [false, false]);
+        let id = OperationId::of([0xff; 32]);
+        shelves.census.let_in(&id, &Owner { route: "pay".into(), client: None });
+        assert_eq!(shelves.looks(), [false, false], "what is made now has no former name");
+        assert_eq!(shelves.sees("ff", true), [true, true], "somebody of a former build is at work");
+        assert_eq!(shelves.sees("ff", false), [true, false]);
+    }
+
+    #[test]
+    fn former_names_are_looked_for_while_a_gateway_of_another_plan_is_there_and_for_long_enough_after() {
+        let mut shelves = Shelves::default();
+        for name in ["0a", "ff"] {
+            shelves.sees(name, false);
+        }
+        assert!(!shelves.may_know_former());
+        shelves.census.strangers(true);
+        assert!(shelves.may_know_former(), "at once");
+        assert_eq!(shelves.looks(), [true, true]);
+        shelves.census.strangers(false);
+        assert_eq!(shelves.looks(), [true, false]);
     }
 }

@@ -39,7 +39,7 @@ pub struct Record {
     pub owner: Option<Owner>,
     /// Seconds of the wall clock.
     pub admitted: u64,
-    /// Seconds that it is remembered after its end, which is the last change of the node.
+    /// Seconds that it is remembered after its end.
     pub keep: u64,
     pub state: State,
 }
@@ -50,7 +50,7 @@ pub struct Record {
 pub enum State {
     /// May have been sent. Unless it is running now, nobody knows what came of it.
     Admitted,
-    /// `status`: `None` by the word of an operator.
+    /// `at`: seconds of the wall clock of who says so. `status`: `None` by the word of an operator.
     Done { at: u64, status: Option<u16> },
     /// Nothing was sent: a repeat may run.
     Aborted { at: u64 },
@@ -98,8 +98,8 @@ impl Record {
         Self { state, ..self.clone() }
     }
 
-    /// Nobody will be told of it again. One with an unknown outcome never is. `modified`, `now`: milliseconds of
-    /// ZooKeeper's clock; the clock of the gateway that wrote the record is for people only.
+    /// Nobody will be told of it again. One with an unknown outcome never is. `modified`: when the node was changed last,
+    /// in milliseconds of the clock of ZooKeeper's leader of then. `now`: milliseconds, too.
     pub fn is_outlived(&self, modified: u64, now: u64) -> bool {
         match self.state {
             State::Admitted => false,
@@ -108,9 +108,14 @@ impl Record {
         }
     }
 
-    /// The last moment at which a finished one is told of.
+    /// The last moment at which a finished one is told of. It ended at the later of two times: the one that ZooKeeper's
+    /// leader wrote, and the one that the gateway did. So a clock that was behind by itself ends nothing early.
     pub fn kept_until(&self, modified: u64) -> u64 {
-        modified.saturating_add(self.keep.saturating_mul(1000))
+        let said = match self.state {
+            State::Done { at, .. } | State::Aborted { at } => at.saturating_mul(1000),
+            State::Admitted | State::Outlived => 0,
+        };
+        modified.max(said).saturating_add(self.keep.saturating_mul(1000))
     }
 
     /// A repeat may run in its place.
@@ -156,9 +161,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_operation_without_a_known_outcome_is_never_outlived() {
-        let record = Record {
+    fn admitted() -> Record {
+        Record {
             format: FORMAT,
             attempt: String::new(),
             fingerprint: String::new(),
@@ -171,12 +175,27 @@ mod tests {
             admitted: 0,
             keep: 10,
             state: State::Admitted,
-        };
+        }
+    }
+
+    #[test]
+    fn an_operation_without_a_known_outcome_is_never_outlived() {
+        let record = admitted();
         assert!(!record.is_outlived(0, u64::MAX));
-        let done = record.now(State::Done { at: 100, status: Some(200) });
+        let done = record.now(State::Done { at: 7, status: Some(200) });
         assert!(!done.is_outlived(7_000, 17_000) && done.is_outlived(7_000, 17_001));
         assert_eq!(Record::parse(&done.bytes()), Ok(done));
         let newer = Record { format: FORMAT + 1, ..record };
         assert!(Record::parse(&newer.bytes()).is_err());
+    }
+
+    #[test]
+    fn one_clock_that_was_behind_when_an_operation_ended_ends_its_time_no_earlier() {
+        let (right, behind) = (1_000_000, 10);
+        for (leader, gateway) in [(right, right), (behind, right), (right, behind)] {
+            let done = admitted().now(State::Done { at: gateway, status: Some(200) });
+            assert_eq!(done.kept_until(leader * 1000), (right + done.keep) * 1000, "{leader} {gateway}");
+            assert!(!done.is_outlived(leader * 1000, right * 1000), "{leader} {gateway}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Looks through what is remembered of operations: forgets what was kept long enough, and counts what nobody knows the
 //! outcome of.
 //!
-//! How long an operation was kept is a matter of one clock, that of ZooKeeper's leader: it wrote the time of the last
-//! change to the operation's node, and it writes that of our own heartbeat. The gateway's clock can only make it later.
-//! So one clock that is ahead, a gateway's or a leader's, forgets nothing early.
+//! How long an operation was kept goes by two clocks at both ends. It ended at the later of two times: the one that
+//! ZooKeeper's leader wrote to the node, and the one that the gateway wrote into it. It is now the earlier of two: the one
+//! that the leader wrote to our own heartbeat, and this machine's. So something is forgotten early only where both clocks
+//! were behind at its end, or both are ahead now.
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -57,8 +58,10 @@ async fn round<L: Link>(live: &Live<L>) -> Result<(), Fault> {
             read += look_through(live, shelf, now).await?;
         }
     }
-    live.census.keep(&shelves);
-    live.metrics.operations_unknown(live.census.unknown());
+    live.census.keep(&shelves, live.clock.now());
+    if let Some(unknown) = live.census.unknown() {
+        live.metrics.operations_unknown(unknown);
+    }
     Ok(())
 }
 

@@ -99,7 +99,11 @@ pub(super) async fn watch<L: Link>(live: &Live<L>, settings: &Settings, every: D
             continue;
         }
         match unlike(live, settings).await {
-            Ok(unlike) => settings.metrics.unlike(others.saw(unlike)),
+            Ok(unlike) => {
+                let unlike = others.saw(unlike);
+                settings.metrics.unlike(unlike);
+                settings.census.strangers(unlike > 0);
+            }
             // The next look is another try.
             Err(fault) => debug!(%fault, "the other gateways were not seen"),
         }

@@ -156,7 +156,7 @@ impl Guards {
     ) -> Result<(), Distrust> {
         let mut state = self.lock();
         let heard = Heard { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
-        let alone = state.processes.announced(address.socket, &met, heard);
+        let alone = state.processes.announced(address, &met, heard);
         if alone == Err(NotAlone::Replaced) {
             return Err(Distrust::Replaced);
         }
@@ -191,7 +191,7 @@ impl Guards {
 
     /// The process is the one that answers at the address, as far as we know.
     pub fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
-        self.lock().processes.is_there(address.socket, instance)
+        self.lock().processes.is_there(address, instance)
     }
 
     /// All guards of the upstream that were met have one store, and where two processes have it, it is one process.
@@ -232,7 +232,7 @@ impl Guards {
     /// A process of a guard has let a token of this epoch in.
     pub fn let_in(&self, upstream: &Upstream, (address, by): (&Address, &Arc<str>), epoch: u64, at: Boot) {
         let mut state = self.lock();
-        state.processes.answered(address.socket, by, at);
+        state.processes.answered(address, by, at);
         match state.highest.get_mut(&upstream.name) {
             Some(highest) if highest.epoch >= epoch => {}
             Some(highest) => *highest = Highest { epoch, by: by.clone() },

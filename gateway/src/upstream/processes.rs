@@ -1,5 +1,5 @@
-//! Which process of a guard answers at an address: two that do so at the same time are two guards, even where each of
-//! them has let in what it was shown.
+//! Which process of a guard answers to one name at one address: two that do so at the same time are two guards, even
+//! where each of them has let in what it was shown.
 //!
 //! The name of a process never comes back. So one that answers again after another one had answered in its place was
 //! there all the time, and so was one that runs for longer than the other one has been silent.
@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use super::address::Address;
 use crate::session::clock::Boot;
 
 /// A process, and the store that it has.
@@ -20,12 +21,19 @@ pub struct Met {
     pub instance: Arc<str>,
 }
 
-/// By address, whichever upstreams lead there.
+/// By endpoint and address, whichever upstreams lead there.
 #[derive(Debug, Default)]
 pub struct Processes {
-    behind: HashMap<SocketAddr, Behind>,
+    behind: HashMap<Place, Behind>,
     /// How often one has taken the place of another.
     turns: u64,
+}
+
+/// What stands at one address may lead each name to a guard of its own.
+type Place = (Arc<str>, SocketAddr);
+
+fn place(address: &Address) -> Place {
+    (address.name.clone(), address.socket)
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +64,7 @@ pub struct Heard {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotAlone {
-    /// Two processes answer at one address.
+    /// Two processes answer to one name at one address.
     Several,
     /// It answered before the one that is there now: its connection leads to nobody.
     Replaced,
@@ -69,8 +77,8 @@ impl Processes {
 
     /// # Errors
     /// It is not the only one there.
-    pub fn announced(&mut self, socket: SocketAddr, met: &Met, heard: Heard) -> Result<(), NotAlone> {
-        let behind = self.behind.entry(socket).or_default();
+    pub fn announced(&mut self, address: &Address, met: &Met, heard: Heard) -> Result<(), NotAlone> {
+        let behind = self.behind.entry(place(address)).or_default();
         if let Some((_, ended)) = behind.before.iter().find(|(known, _)| *known == met.instance) {
             if *ended > heard.asked.0 {
                 return Err(NotAlone::Replaced);
@@ -97,8 +105,8 @@ impl Processes {
     }
 
     /// It has answered a request.
-    pub fn answered(&mut self, socket: SocketAddr, instance: &Arc<str>, at: Boot) {
-        let last = self.behind.get_mut(&socket).and_then(|behind| behind.last.as_mut());
+    pub fn answered(&mut self, address: &Address, instance: &Arc<str>, at: Boot) {
+        let last = self.behind.get_mut(&place(address)).and_then(|behind| behind.last.as_mut());
         if let Some((met, heard)) = last
             && met.instance == *instance
         {
@@ -107,8 +115,8 @@ impl Processes {
     }
 
     /// Nobody has taken its place.
-    pub fn is_there(&self, socket: SocketAddr, instance: &Arc<str>) -> bool {
-        self.behind.get(&socket).is_some_and(|behind| behind.now.as_ref() == Some(instance))
+    pub fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
+        self.behind.get(&place(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
     }
 }
 
@@ -136,16 +144,16 @@ impl Behind {
 mod tests {
     use super::*;
 
-    const AT: &str = "127.0.0.1:8080";
-
     struct Place {
         processes: Processes,
+        address: Arc<Address>,
         now: u64,
     }
 
     impl Place {
         fn new() -> Self {
-            Self { processes: Processes::default(), now: 1_000 }
+            let address = Address::new("127.0.0.1:8080".parse().expect("an address"), "guard:8080".into());
+            Self { processes: Processes::default(), address, now: 1_000 }
         }
 
         fn met(store: &str, instance: &str) -> Met {
@@ -171,11 +179,11 @@ mod tests {
                 at: Boot::from_nanos(self.now * 1_000_000_000),
                 up: up.map(Duration::from_secs),
             };
-            self.processes.announced(AT.parse().expect("an address"), &Self::met(store, instance), heard)
+            self.processes.announced(&self.address, &Self::met(store, instance), heard)
         }
 
         fn is_there(&self, instance: &str) -> bool {
-            self.processes.is_there(AT.parse().expect("an address"), &instance.into())
+            self.processes.is_there(&self.address, &instance.into())
         }
     }
 
@@ -221,10 +229,10 @@ mod tests {
     #[test]
     fn an_answer_to_a_request_shows_that_it_is_still_there() {
         let mut place = Place::new();
-        let socket = AT.parse().expect("an address");
         assert_eq!(place.says("a", "one", Some(100)), Ok(()));
         place.now += 60;
-        place.processes.answered(socket, &"one".into(), Boot::from_nanos(place.now * 1_000_000_000));
+        let at = Boot::from_nanos(place.now * 1_000_000_000);
+        place.processes.answered(&place.address, &"one".into(), at);
         assert_eq!(place.says("b", "two", Some(50)), Err(NotAlone::Several));
     }
 

@@ -30,7 +30,7 @@ pub struct GuardMetrics {
 /// By who remembers them. Every gateway counts all that ZooKeeper remembers.
 pub(super) fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
     let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
-                installation: take the largest.";
+                installation: take the largest. It says nothing before it has looked through all of them.";
     IntGaugeVec::new(Opts::new("operations_unknown", help), &["store"])
 }
 

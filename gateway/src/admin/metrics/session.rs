@@ -36,7 +36,7 @@ pub struct SessionMetrics {
     tenures: IntCounterVec,
     lost: IntCounterVec,
     mismatch: IntGauge,
-    unknown: IntGauge,
+    unknown: IntGaugeVec,
     rolled_back: IntGaugeVec,
     state_failures: IntCounter,
 }
@@ -100,7 +100,7 @@ impl SessionMetrics {
                 "config_mismatch",
                 "Gateways of this installation that lock other keys.",
             )),
-            unknown: families.register(unknown_operations()).with_label_values(&["zookeeper"]),
+            unknown: families.register(unknown_operations()),
             highest: families.register(IntGauge::new(
                 "zk_sequence_max",
                 "Highest number of a lock node so far; above 2^30 its parent is replaced.",
@@ -210,9 +210,11 @@ impl SessionMetrics {
         self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
-    /// So many operations in ZooKeeper have an outcome that nobody knows.
+    /// So many operations in ZooKeeper have an outcome that nobody knows. There is no series before this is said: a
+    /// number that is too small would tell people that somebody has decided.
     pub fn operations_unknown(&self, operations: usize) {
-        self.unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
+        let unknown = self.unknown.with_label_values(&["zookeeper"]);
+        unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
     /// `timeout`: of the session.
@@ -300,3 +302,18 @@ const OPERATIONS: [&str; 11] = [
     "commit",
     "ephemerals",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_operations_are_unknown_is_not_said_before_somebody_has_counted_them() {
+        let families = Families::new();
+        let metrics = SessionMetrics::register(&families);
+        let text = || String::from_utf8(families.text()).expect("metrics are text");
+        assert!(!text().contains("operations_unknown{"));
+        metrics.operations_unknown(2);
+        assert!(text().contains("operations_unknown{store=\"zookeeper\"} 2\n"), "{}", text());
+    }
+}

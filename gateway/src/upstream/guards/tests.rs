@@ -89,3 +89,25 @@ fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
     assert_eq!(met.says(met.guards.ask(&met.upstream), ("s", "one"), 20), Err(Distrust::Several));
     assert!(!met.guards.is_there(&met.address, &two));
 }
+
+/// What stands there goes by the name, of TLS or of the host.
+#[test]
+fn two_names_at_one_address_lead_to_two_guards() {
+    let one = Met::new();
+    let socket = one.address.socket;
+    let at = |name: &str| Address::new(socket, name.into());
+    let mut met = one;
+    for _ in 0..3 {
+        for (name, store, instance) in [("a", "s", "one"), ("b", "t", "two")] {
+            (met.upstream.name, met.address) = (name.into(), at(&format!("{name}.example:80")));
+            let said = met.says(met.guards.ask(&met.upstream), (store, instance), 20);
+            assert!(met.guards.is_there(&met.address, &said.expect("believed")), "{name}");
+        }
+    }
+    assert!(met.guards.is_there(&at("a.example:80"), &"one".into()), "the other one has not taken its place");
+    // Behind one name they are two as ever.
+    let said = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20);
+    assert!(said.is_ok(), "it is new there");
+    let said = met.says(met.guards.ask(&met.upstream), ("t", "two"), 20);
+    assert_eq!(said, Err(Distrust::Several));
+}

@@ -18,7 +18,7 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     time::timeout,
 };
 
@@ -255,7 +255,10 @@ async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
     let gateway = Launch::new(&one).workers(1).start().await;
     let (mut stream, _) = ask(&gateway, "/chat").await;
     hears(&mut stream, "hello").await;
-    let mut waits = TcpStream::connect(gateway.public).await.expect("the kernel queues it");
+    // Another client: who has a place already is turned away at once.
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.3:0".parse().expect("an address")).expect("an address of loopback");
+    let mut waits = socket.connect(gateway.public).await.expect("the kernel queues it");
     waits.write_all(b"GET /read HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("queued");
     assert!(timeout(QUIET, read_head(&mut waits)).await.is_err(), "nobody serves it while the tunnel lasts");
     drop(stream);

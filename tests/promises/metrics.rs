@@ -103,7 +103,13 @@ async fn ten_thousand_random_requests_add_no_series() {
 
     join_all((0..CONNECTIONS).map(|_| ask_at_random(&gateway, REQUESTS / CONNECTIONS))).await;
     let after = gateway.metrics().await;
-    assert_eq!(names(&after), names(&before));
+    // Comes when ZooKeeper was looked through once, whatever is asked meanwhile.
+    let of_requests = |metrics: &Metrics| {
+        let mut names = names(metrics);
+        names.retain(|name| !name.starts_with("fencegate_operations_unknown"));
+        names
+    };
+    assert_eq!(of_requests(&after), of_requests(&before));
     let count = |metrics| sum(metrics, "fencegate_requests_total", &[]);
     assert!(count(&after) - count(&before) >= REQUESTS as f64, "{} then {}", count(&before), count(&after));
 }

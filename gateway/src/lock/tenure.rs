@@ -6,7 +6,7 @@ use fencegate_policies::token::Token;
 use tokio::sync::oneshot;
 
 use super::{grant::Grant, roll::Enrolled, slot::Slot};
-use crate::session::evidence::Evidence;
+use crate::session::{clock::Permission, evidence::Evidence};
 
 /// A granted lock. Dropping it ends this request's part in it. Whoever writes bytes under it therefore keeps it until
 /// the last one, and says with [`Tenure::known`] that nothing of it goes on upstream; without that word nothing is
@@ -33,7 +33,7 @@ enum End {
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     pub token: Token,
-    pub evidence: Arc<Evidence>,
+    pub evidence: Arc<dyn Permission>,
 }
 
 impl Tenure {
@@ -87,6 +87,11 @@ impl Tenure {
 
     pub fn evidence(&self) -> &Evidence {
         &self.grant.evidence
+    }
+
+    /// The same, for who writes under it.
+    pub fn permission(&self) -> &dyn Permission {
+        &*self.grant.evidence
     }
 
     /// Another request of this gateway had it before us.

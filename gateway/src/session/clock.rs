@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use tokio::time::sleep;
+
 /// An instant of CLOCK_BOOTTIME, in nanoseconds since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boot(u64);
@@ -55,6 +57,31 @@ impl Clock for MachineClock {
 
 /// The clock as it is handed around.
 pub type SharedClock = Arc<dyn Clock>;
+
+/// What bytes may be written under, for as long as it holds.
+pub trait Permission: fmt::Debug + Send + Sync {
+    /// At `now`; what decides is read from memory, so it can be asked before every write.
+    fn holds(&self, now: Boot) -> bool;
+
+    /// As far as it is known by now; it may be moved later, and may be taken away before.
+    fn deadline(&self) -> Boot;
+}
+
+impl dyn Permission + '_ {
+    /// Returns when it no longer holds. One that was taken away is noticed within [`LOOK`].
+    pub async fn lapsed(&self, clock: &SharedClock) {
+        loop {
+            let now = clock.now();
+            if !self.holds(now) {
+                return;
+            }
+            sleep(self.deadline().since(now).min(LOOK)).await;
+        }
+    }
+}
+
+/// How often a running exchange looks at its permission.
+const LOOK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 pub(crate) mod fake {

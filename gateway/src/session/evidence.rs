@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{
-    clock::{Boot, SharedClock},
+    clock::{Boot, Permission},
     proof::Proof,
 };
 use crate::sync::AtomicBool;
@@ -21,7 +21,7 @@ impl Evidence {
         Self { session, taken_away: AtomicBool::new(false) }
     }
 
-    /// At `now`; what decides is read from memory, so it can be asked before every write.
+    /// At `now`.
     pub fn holds(&self, now: Boot) -> bool {
         !self.taken_away.load(Ordering::Acquire) && self.session.holds(now)
     }
@@ -35,18 +35,14 @@ impl Evidence {
     pub fn is_taken_away(&self) -> bool {
         self.taken_away.load(Ordering::Acquire)
     }
-
-    /// Returns when it no longer holds. A node taken away is noticed within [`LOOK`].
-    pub async fn lapsed(&self, clock: &SharedClock) {
-        loop {
-            let now = clock.now();
-            if !self.holds(now) {
-                return;
-            }
-            tokio::time::sleep(self.session.deadline().since(now).min(LOOK)).await;
-        }
-    }
 }
 
-/// How often a running exchange looks at its evidence.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+impl Permission for Evidence {
+    fn holds(&self, now: Boot) -> bool {
+        Self::holds(self, now)
+    }
+
+    fn deadline(&self) -> Boot {
+        self.session.deadline()
+    }
+}

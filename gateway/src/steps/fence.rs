@@ -345,7 +345,7 @@ impl Kept {
 
 impl Keep for Kept {
     async fn lapsed(&self) {
-        evidence_needed(Some(self.hold.tenure.evidence()), self.terms.level, &self.clock).await;
+        evidence_needed(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
         Terms::gives_up(&self.hold, &self.notes);
     }
 

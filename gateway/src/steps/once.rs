@@ -47,7 +47,7 @@ impl<N: Network> Fencing<N> {
         let admitting = Box::pin(self.keeper.admit(wanted));
         let admitted = tokio::select! {
             admitted = admitting => admitted,
-            () = hold.tenure.evidence().lapsed(&self.clock) => {
+            () = hold.tenure.permission().lapsed(&self.clock) => {
                 // A lock that somebody has taken away is noticed here, or by the transaction that finds no node.
                 Err(match hold.tenure.evidence().is_taken_away() {
                     true => Refused::Lost,

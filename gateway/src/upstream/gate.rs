@@ -23,10 +23,7 @@ use super::frames::Seen;
 use crate::{
     failpoint,
     network::Reset,
-    session::{
-        clock::{Boot, SharedClock},
-        evidence::Evidence,
-    },
+    session::clock::{Boot, Permission, SharedClock},
 };
 
 /// A connection to an upstream, with its gate.
@@ -56,7 +53,7 @@ enum State {
     /// Unfenced requests and health checks pass.
     Open,
     /// Only while this holds.
-    Armed(Arc<Evidence>),
+    Armed(Arc<dyn Permission>),
     /// The request has left in full, and its answer is waited for: nothing that passes is of a request.
     Listens,
     /// Never again.
@@ -107,13 +104,13 @@ impl Gate {
         waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.request_has_left())
     }
 
-    /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `evidence`.
-    pub fn arm(&self, evidence: Option<Arc<Evidence>>) {
+    /// Before a request is queued on the connection: counts from zero, and lets bytes pass only under `permission`.
+    pub fn arm(&self, permission: Option<Arc<dyn Permission>>) {
         self.written.set(0);
         self.awaited.set(false);
         let mut state = self.state.borrow_mut();
         if !matches!(*state, State::Shut(_)) {
-            *state = evidence.map_or(State::Open, State::Armed);
+            *state = permission.map_or(State::Open, State::Armed);
         }
     }
 
@@ -126,7 +123,7 @@ impl Gate {
     pub fn disarm_if_held(&self) {
         let held = match &*self.state.borrow() {
             State::Open => true,
-            State::Armed(evidence) => evidence.holds(self.clock.now()),
+            State::Armed(permission) => permission.holds(self.clock.now()),
             State::Listens | State::Shut(_) => false,
         };
         if held {
@@ -150,8 +147,9 @@ impl Gate {
     }
 
     /// What was armed with this is given up, because it holds no more. Another exchange may have the connection by now.
-    pub fn lapse(&self, evidence: &Evidence) {
-        let ours = matches!(&*self.state.borrow(), State::Armed(armed) if std::ptr::eq(Arc::as_ptr(armed), evidence));
+    pub fn lapse(&self, permission: &dyn Permission) {
+        let is_ours = |armed: &Arc<dyn Permission>| std::ptr::addr_eq(Arc::as_ptr(armed), permission);
+        let ours = matches!(&*self.state.borrow(), State::Armed(armed) if is_ours(armed));
         if ours {
             self.shut(Why::ProofLost);
         }
@@ -194,9 +192,9 @@ impl Gate {
         match &*self.state.borrow() {
             State::Open | State::Listens => return Ok(()),
             State::Shut(_) => return Err(io::Error::other(GateShut)),
-            State::Armed(evidence) => {
+            State::Armed(permission) => {
                 failpoint::pass("before_upstream_write");
-                if evidence.holds(self.clock.now()) {
+                if permission.holds(self.clock.now()) {
                     failpoint::pass("after_proof_check");
                     return Ok(());
                 }

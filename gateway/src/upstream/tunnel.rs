@@ -27,7 +27,7 @@ use super::{
 use crate::{
     admin::metrics::Counted,
     said::Brief,
-    session::{clock::SharedClock, evidence::Evidence},
+    session::clock::{Permission, SharedClock},
     steps::limit::Permit,
 };
 
@@ -60,7 +60,7 @@ pub struct Tunnel {
     pub upstream: oneshot::Receiver<Switched>,
     pub lend: Lend,
     /// Under which bytes may go to the upstream; the gate asks for it as well.
-    pub evidence: Option<Arc<Evidence>>,
+    pub permission: Option<Arc<dyn Permission>>,
     pub clock: SharedClock,
     pub bounds: Bounds,
     pub drain: CancellationToken,
@@ -110,7 +110,7 @@ impl Tunnel {
     pub async fn run(self, longest: Duration) -> Ended {
         let began = Instant::now();
         let (lend, _counts) = (self.lend, self.counts);
-        let lapsed = lapsed(self.evidence, self.clock, lend.gate().clone());
+        let lapsed = lapsed(self.permission, self.clock, lend.gate().clone());
         let cut = cut(lapsed, &self.drain, self.bounds.drain, longest);
         let ends = async { (self.client.await, self.upstream.await) };
         let ended = match timeout(self.bounds.farewell, ends).await {
@@ -128,9 +128,9 @@ impl Tunnel {
 }
 
 /// Returns when the key that it is held under cannot be proven any more; the gate then says so.
-async fn lapsed(evidence: Option<Arc<Evidence>>, clock: SharedClock, gate: Rc<Gate>) {
-    match evidence {
-        Some(evidence) => evidence.lapsed(&clock).await,
+async fn lapsed(permission: Option<Arc<dyn Permission>>, clock: SharedClock, gate: Rc<Gate>) {
+    match permission {
+        Some(permission) => permission.lapsed(&clock).await,
         None => pending().await,
     }
     gate.shut(Why::ProofLost);

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     body::Body,
     listen::course::{Coming, Exchange},
-    session::{clock::SharedClock, evidence::Evidence},
+    session::clock::{Permission, SharedClock},
     upstream::link::Progress,
 };
 
@@ -87,7 +87,12 @@ impl Patience {
 
     /// Returns when the proof of the hold has ended and it matters: see [`evidence_needed`]. What is still going up is
     /// not written in full, and never will be.
-    pub(super) async fn unproven(&self, evidence: Option<&Evidence>, level: Level, clock: &SharedClock) {
+    pub(super) async fn unproven(
+        &self,
+        evidence: Option<&dyn Permission>,
+        level: Level,
+        clock: &SharedClock,
+    ) {
         if let (Some(evidence), true) = (evidence, self.is_going_up()) {
             evidence.lapsed(clock).await;
             if self.is_going_up() {
@@ -100,7 +105,7 @@ impl Patience {
 
 /// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what
 /// was written in full is waited for: its answer is the truth.
-pub async fn evidence_needed(evidence: Option<&Evidence>, level: Level, clock: &SharedClock) {
+pub async fn evidence_needed(evidence: Option<&dyn Permission>, level: Level, clock: &SharedClock) {
     match (evidence, level) {
         (Some(evidence), Level::None) => evidence.lapsed(clock).await,
         (None, _) | (_, Level::Guard | Level::Upstream) => std::future::pending().await,

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::Forward;
 use crate::{
     body::{Body, Reply},
-    session::evidence::Evidence,
+    session::clock::Permission,
     stage::Notes,
     steps::{hygiene, upgrade::Asked},
     upstream::{
@@ -33,7 +33,7 @@ impl Switch {
         self,
         forward: &Forward<N>,
         answer: Response<Incoming>,
-        (lend, evidence): (Lend, Option<Arc<Evidence>>),
+        (lend, permission): (Lend, Option<Arc<dyn Permission>>),
         (plan, notes): (&Plan, &Notes),
     ) -> Reply {
         let bounds = Bounds {
@@ -46,14 +46,14 @@ impl Switch {
         self.asked.grant(&mut head.headers);
         let metrics = &forward.metrics;
         let route = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
-        let fenced = evidence.is_some();
+        let fenced = permission.is_some();
         let (taker, client) = oneshot::channel();
         let body = Body::parting(taker);
         let tunnel = Tunnel {
             client,
             upstream: self.stream,
             lend,
-            evidence,
+            permission,
             clock: forward.clock.clone(),
             bounds,
             drain: forward.drain.clone(),

@@ -3,10 +3,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
-use crate::{
-    session::{clock::fake::FakeClock, proof::Proof},
-    upstream::frames::Followed,
-};
+use crate::{session::clock::fake::FakeClock, upstream::frames::Followed};
 
 impl Reset for DuplexStream {
     fn reset_on_close(&self) {}
@@ -18,8 +15,22 @@ fn gated(clock: Arc<FakeClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream)
     (Gated::new(near, gate.clone()), gate, far)
 }
 
-fn proof(seconds: u64) -> Arc<Evidence> {
-    Arc::new(Evidence::of(Arc::new(Proof::until(1, Boot::from_nanos(0) + Duration::from_secs(seconds)))))
+/// Holds before then.
+#[derive(Debug)]
+struct Until(Boot);
+
+impl Permission for Until {
+    fn holds(&self, now: Boot) -> bool {
+        now < self.0
+    }
+
+    fn deadline(&self) -> Boot {
+        self.0
+    }
+}
+
+fn proof(seconds: u64) -> Arc<Until> {
+    Arc::new(Until(Boot::from_nanos(0) + Duration::from_secs(seconds)))
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -96,10 +107,10 @@ fn what_is_given_up_shuts_its_own_exchange_and_no_other_one() {
     let (io, gate, _far) = gated(Arc::default());
     let (ours, next) = (proof(5), proof(50));
     gate.arm(Some(next));
-    gate.lapse(&ours);
+    gate.lapse(&*ours);
     assert!(!gate.lost_its_proof(), "the connection carries another exchange");
     gate.arm(Some(ours.clone()));
-    gate.lapse(&ours);
+    gate.lapse(&*ours);
     assert!(gate.lost_its_proof());
     drop(io);
 }

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_process::{said::Brief, shown};
 use hyper::{
     Request, StatusCode, Version,
     body::Incoming,
@@ -36,8 +37,6 @@ use crate::{
     peer::Peer,
     peers::announce_trailers,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
-    said::Brief,
-    shown,
     stage::{Arrived, Notes, Replayed},
     step::Serve,
     steps::{

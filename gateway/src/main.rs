@@ -4,6 +4,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     #[cfg(feature = "failpoints")]
-    let _armed = fencegate::failpoint::armed_by_environment();
+    let _armed = fencegate_process::failpoint::armed_by_environment();
     fencegate::cli::run()
 }

@@ -128,12 +128,14 @@ mod tests {
         lock::keeper::keeper,
         network::Tcp,
         peer::Peer,
-        randomness::{Guid, SystemRandomness},
         refusal::Refusal,
-        session::clock::{MachineClock, SharedClock},
         stage::{Admitted, Clean, Notes},
         steps::forward::Forward,
         upstream::{fleet::Fleets, guards::Guards, pool::Pool},
+    };
+    use fencegate_process::{
+        clock::{MachineClock, SharedClock},
+        randomness::{Guid, SystemRandomness},
     };
 
     const POLICY: &str = r#"version: 1

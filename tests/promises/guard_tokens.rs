@@ -1,9 +1,7 @@
 //! Nobody but a gateway of this installation moves a mark: one forged token would shut every honest one out.
 
-use fencegate::{
-    randomness::SystemRandomness,
-    ticket::{Claims, Signer, jwks, keys::Pair, now},
-};
+use fencegate::ticket::{Claims, Signer, jwks, keys::Pair, now};
+use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
     client::{Ask, Outcome},
     guard::{Beside, Dispatch, Launch, assert_refused},

@@ -10,19 +10,17 @@ use fencegate::{
         keeper::{Keeper, Wish, keeper},
         slot::Waits,
     },
-    randomness::SystemRandomness,
-    session::{
-        clock::{MachineClock, SharedClock},
-        nameplate::Nameplate,
-        supervise::Settings,
-        zookeeper::Servers,
-    },
+    session::{nameplate::Nameplate, supervise::Settings, zookeeper::Servers},
 };
 use fencegate_policies::{
     file,
     key::ResourceKey,
     plan::{Gateway, Hold, Mode},
     token::Token,
+};
+use fencegate_process::{
+    clock::{MachineClock, SharedClock},
+    randomness::SystemRandomness,
 };
 use fencegate_tests::site::Site;
 use tokio::task::LocalSet;

@@ -16,7 +16,6 @@ use fencegate::{
         tenure::Tenure,
     },
     session::{
-        clock::{Boot, Clock, SharedClock},
         link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
         live::{Current, View},
         nameplate::Nameplate,
@@ -28,6 +27,7 @@ use fencegate_policies::{
     key::KeyTemplate,
     plan::{Caching, Hold, Mode},
 };
+use fencegate_process::clock::{Boot, Clock, SharedClock};
 use fencegate_tests::memory::{Dice, Ensemble, Session, Settings as Servers, Underway, Wire};
 use tokio::{
     join,

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use fencegate_process::shown::Names;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use super::{
     effective::Effective,
     fault::{Fault, Word},
     metrics::Reloaded,
-    names::Names,
+    names,
     told::{self, Contention, HotKey, Locks, One, millis},
 };
 use crate::lock::{
@@ -67,7 +68,7 @@ struct Page {
 
 async fn locks(State(seen): State<Seen>, Query(page): Query<Page>) -> Told<Locks> {
     let names = seen.names();
-    let after = page.after.map(|after| names.meant(&after, &seen.keeper)).transpose()?;
+    let after = page.after.map(|after| names::meant(names, &after, &seen.keeper)).transpose()?;
     let survey = seen.keeper.survey(Select {
         after: after.as_ref(),
         wanted: page.wanted,
@@ -88,7 +89,7 @@ impl Seen {
 
     pub(super) async fn one(&self, text: &str) -> Result<One, Fault> {
         let names = self.names();
-        let key = names.meant(text, &self.keeper)?;
+        let key = names::meant(names, text, &self.keeper)?;
         let line = self.keeper.line_of(&key).await;
         let here = self.keeper.look_at(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {

@@ -13,6 +13,7 @@ use super::{
     api::parsed,
     door::Did,
     fault::{Fault, Word},
+    names,
 };
 use crate::lock::inquiry::{Broken, Standing, Untold};
 
@@ -48,7 +49,7 @@ impl Seen {
     ) -> Result<(Did, Vec<Standing>), Fault> {
         let Breaking { confirm, holder, force } = breaking;
         let names = self.names();
-        let key = names.meant(text, &self.keeper)?;
+        let key = names::meant(names, text, &self.keeper)?;
         if confirm != text {
             return Err(Fault::new(Word::Confirm, "say the key once more in `confirm`"));
         }
@@ -89,7 +90,7 @@ impl Seen {
 
     /// Could a break of this key never make two effects overlap?
     pub(super) fn compares(&self, text: &str) -> Result<bool, Fault> {
-        let key = self.names().meant(text, &self.keeper)?;
+        let key = names::meant(self.names(), text, &self.keeper)?;
         Ok(self.in_force.all_compare(&key))
     }
 }

@@ -13,6 +13,7 @@ use axum::{
     routing::{get, post},
 };
 use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::{clock::Boot, shown::Names};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -23,18 +24,14 @@ use super::{
     expose,
     fault::{Fault, Word},
     metrics::Metrics,
-    names::Names,
     page::{self, Csrf},
 };
-use crate::{
-    guard::{
-        Guard, Refusals,
-        journal::Taken,
-        operation::{Entry, Resolution},
-        refused::Refused,
-        register::{Quarantined, Scope, Why},
-    },
-    session::clock::Boot,
+use crate::guard::{
+    Guard, Refusals,
+    journal::Taken,
+    operation::{Entry, Resolution},
+    refused::Refused,
+    register::{Quarantined, Scope, Why},
 };
 
 /// What the admin listener of a guard shows.

@@ -5,12 +5,8 @@
 mod buffered;
 mod clients;
 mod endpoints;
-mod families;
-mod gathered;
 mod guard;
-mod process;
 mod session;
-mod spread;
 mod waits;
 mod worker;
 
@@ -20,24 +16,24 @@ use std::{
 };
 
 use fencegate_policies::plan::{Forward, Gateway, Level};
+use fencegate_process::families::Families;
+pub use fencegate_process::gathered::Gathered;
+pub use fencegate_process::{families::Family, spread::Spread};
 use prometheus::{
     GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::gathered::Gathered;
+use self::waits::Waits;
 pub use self::{
     buffered::BufferedMetrics,
     clients::ClientMetrics,
     endpoints::{EndpointMetrics, Waited},
-    families::Family,
     guard::GuardMetrics,
     session::SessionMetrics,
-    spread::Spread,
     waits::Waiting,
     worker::{Acquired, Counted, Forwarding, Holding, RouteMetrics, WorkerMetrics},
 };
-use self::{families::Families, waits::Waits};
 use crate::refusal::Reason;
 
 /// Every family of this process.

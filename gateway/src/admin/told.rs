@@ -1,9 +1,9 @@
 //! What the admin API tells of locks, waits and members: the JSON that `gateway/API.md` describes.
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::shown::Names;
 use serde::{Deserialize, Serialize};
 
-use super::names::Names;
 use crate::lock::{
     inquiry::Standing,
     survey::{self, Keeping, Survey, Why},

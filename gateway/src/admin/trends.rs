@@ -64,18 +64,16 @@ impl Trends {
         let pairs = samples.iter().zip(samples.iter().skip(1));
         pairs
             .map(|(before, after)| Point {
-                wait: after.wait.since(&before.wait).typical(),
-                hold: after.hold.since(&before.hold).typical(),
+                wait: typical(&after.wait.since(&before.wait)),
+                hold: typical(&after.hold.since(&before.hold)),
             })
             .collect()
     }
 }
 
-impl Spread {
-    fn typical(&self) -> Option<Typical> {
-        let (half, most) = (self.quantile(0.5)?, self.quantile(0.99)?);
-        Some(Typical { half, most, count: self.count() })
-    }
+fn typical(spread: &Spread) -> Option<Typical> {
+    let (half, most) = (spread.quantile(0.5)?, spread.quantile(0.99)?);
+    Some(Typical { half, most, count: spread.count() })
 }
 
 #[cfg(test)]

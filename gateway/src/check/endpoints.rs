@@ -7,6 +7,7 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{Level, Protocol, Upstream},
 };
+use fencegate_process::{again, said::causes};
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{
@@ -22,11 +23,9 @@ use tokio::{
 
 use super::{files, findings::Findings};
 use crate::{
-    again,
     guard::announce::{ANNOUNCEMENT, Announcement},
     listen::identity::not_after,
     network::{Network, Tcp},
-    said::causes,
     session::era::Meta,
     upstream::{pool::offered, speak::HTTP2, tls::Secured},
 };

@@ -6,13 +6,15 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{Acl, Gateway, ZooKeeper},
 };
+use fencegate_process::{
+    again::{self, Of},
+    said::{Brief, causes},
+};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::findings::Findings;
 use crate::{
-    again::{self, Of},
-    said::{Brief, causes},
     session::{
         era::{self, Meta, Unreadable},
         link::{Connect, Fault, Link},

@@ -9,6 +9,7 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Admin, Limits, ServedTls},
 };
+use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
 
 use super::findings::Findings;
@@ -16,7 +17,6 @@ use crate::{
     admin::bearer::Bearer,
     buffered::{Allowance, allowance},
     listen::certificates::examine,
-    said::causes,
     state::{self, Record},
 };
 

@@ -9,6 +9,7 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Gateway, Guard, Level, Store, Verification},
 };
+use fencegate_process::said::causes;
 use futures_util::future::{join, join_all, join4};
 use tokio::task::LocalSet;
 
@@ -18,7 +19,6 @@ use super::{
     peers, services,
 };
 use crate::{
-    said::causes,
     state::Memory,
     ticket::{Pace, Ticketing, Verifier},
 };

@@ -14,6 +14,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     plan::{self, ClientAuth, ClientCertificate, Gateway, Peer, PeerTls, ServedTls, TlsVersion},
 };
+use fencegate_process::said::causes;
 use futures_util::future::join_all;
 use rustls::{
     CertificateError,
@@ -29,7 +30,6 @@ use crate::{
     listen::certificates::examine,
     network::{Network, Tcp},
     pem,
-    said::causes,
     serve::process::host_name,
     session::nameplate::Member,
     upstream::tls::Secured,

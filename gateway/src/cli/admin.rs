@@ -11,6 +11,8 @@ use std::{
 
 use clap::Args;
 use fencegate_policies::plan;
+pub(super) use fencegate_process::again::Of;
+use fencegate_process::{again, said};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,11 +21,8 @@ use super::{
     config::{self, Meant},
     policy,
 };
-pub(super) use crate::again::Of;
 use crate::{
-    again,
     client::{Answer, Client, Unanswered},
-    said,
     ticket::{BadFile, secret},
     upstream::tls::{BadTls, Secured},
 };

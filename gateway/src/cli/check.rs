@@ -10,6 +10,7 @@ use fencegate_policies::{
     diagnose::{Diagnostic, Severity},
     file::{self, Kind},
 };
+use fencegate_process::again::{self, Of};
 
 use super::{
     CONFIGURATION, config,
@@ -18,7 +19,6 @@ use super::{
     policy,
 };
 use crate::{
-    again::{self, Of},
     check::{self, Checked, Reach, Report},
     written::{Unreadable, Written},
 };

@@ -10,9 +10,9 @@ use std::{
 
 use clap::Args;
 use fencegate_policies::plan::Gateway;
+use fencegate_process::again::{self, Of};
 
 use super::{USAGE, out::complain, policy};
-use crate::again::{self, Of};
 
 /// A variable of the environment that names the file.
 pub(super) const CONFIG: &str = "FENCEGATE_CONFIG";

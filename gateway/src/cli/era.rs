@@ -4,6 +4,10 @@ use std::path::Path;
 
 use clap::Subcommand;
 use fencegate_policies::plan;
+use fencegate_process::{
+    again::{self, Of},
+    randomness::{Guid, SystemRandomness},
+};
 use serde::Serialize;
 use tracing::{info, warn};
 
@@ -13,9 +17,7 @@ use super::{
     log::Format,
 };
 use crate::{
-    again::{self, Of},
     guard::register::LARGEST_JUMP,
-    randomness::{Guid, SystemRandomness},
     session::{
         bump::{self, Asked, NotBumped},
         era::{self, Beginning, Init, Meta, NoFloor, Unreadable},

@@ -5,6 +5,7 @@ use std::{fs, io, process::ExitCode};
 use bytes::Bytes;
 use clap::Args;
 use fencegate_policies::diagnose::Code;
+use fencegate_process::again::Of;
 
 use super::{
     USAGE,
@@ -13,10 +14,7 @@ use super::{
     out::failed,
     policy,
 };
-use crate::{
-    again::Of,
-    explain::{self, Ask, BadAsk, Explained},
-};
+use crate::explain::{self, Ask, BadAsk, Explained};
 
 #[derive(Debug, Args)]
 pub(super) struct Explain {

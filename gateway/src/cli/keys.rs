@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use fencegate_process::randomness::SystemRandomness;
 
-use crate::{
-    randomness::SystemRandomness,
-    ticket::{
-        BadFile, jwks,
-        keys::{BadKey, Pair, Secret},
-    },
+use crate::ticket::{
+    BadFile, jwks,
+    keys::{BadKey, Pair, Secret},
 };
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
+use fencegate_process::again::{self, quoted};
 use serde_json::{Value, json};
 
 use super::{
@@ -13,10 +14,7 @@ use super::{
     said,
     table::Table,
 };
-use crate::{
-    admin::told::{Lock, Locks, One, encoded, plural},
-    again::{self, quoted},
-};
+use crate::admin::told::{Lock, Locks, One, encoded, plural};
 
 #[derive(Debug, Args)]
 pub(super) struct Listing {

@@ -23,6 +23,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use fencegate_policies::plan::Gateway;
+use fencegate_process::{again::Of, said::causes};
 use tracing::error;
 
 use self::{
@@ -30,7 +31,7 @@ use self::{
     log::Format,
     out::{failed, say},
 };
-use crate::{again::Of, demo, said::causes, serve::gateway};
+use crate::{demo, serve::gateway};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use fencegate_policies::{key::listed, plan};
+use fencegate_process::again::{self, Of};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     when::since,
 };
 use crate::{
-    again::{self, Of},
     once::open::{self, Open},
     session::era::{self, Unreadable},
 };

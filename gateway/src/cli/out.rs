@@ -7,8 +7,9 @@ use std::{
     process::ExitCode,
 };
 
+use fencegate_process::said;
+
 use super::RUNTIME;
-use crate::said;
 
 /// `EX_IOERR` of sysexits.h: what was asked for was done, and what there is to say of it could not be written.
 const UNWRITTEN: u8 = 74;

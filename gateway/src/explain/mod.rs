@@ -16,6 +16,7 @@ use std::{
 use fencegate_policies::plan::{
     Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Upstream,
 };
+use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 use tokio_util::task::TaskTracker;
@@ -30,7 +31,6 @@ use crate::{
     buffered::Budget,
     edition::Edition,
     peer::Peer,
-    randomness::{Guid, SystemRandomness},
     refusal::{Outcome, Refusal},
     session::paths::Paths,
     share::Shares,

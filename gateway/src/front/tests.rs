@@ -9,6 +9,7 @@ use fencegate_policies::{
     file::load,
     plan::{Plan, UpstreamId},
 };
+use fencegate_process::randomness::{Guid, SystemRandomness};
 use futures_util::FutureExt;
 use hyper::{client, rt::Executor, server::conn::http2::Builder};
 use hyper_util::rt::TokioIo;
@@ -19,7 +20,6 @@ use crate::{
     admin::metrics::Metrics,
     buffered::Budget,
     edition::{Edition, Running},
-    randomness::{Guid, SystemRandomness},
     stack::{Parts, decide},
     stage::Keyed,
     steps::{

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use fencegate_process::{clock::Boot, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     register::{Claim, DispatchId, Settled},
     store::{Change, Moment},
 };
-use crate::{failpoint, session::clock::Boot, stage::Client};
+use crate::stage::Client;
 
 /// How long a request may wait for others, and who waits for it.
 pub struct Patience<'c> {

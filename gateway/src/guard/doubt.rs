@@ -6,6 +6,7 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::{clock::Boot, failpoint};
 
 use super::{
     Guard,
@@ -14,10 +15,7 @@ use super::{
     refused::Refused,
     register::{Claim, DispatchId, Ended},
 };
-use crate::{
-    failpoint,
-    session::{clock::Boot, evidence::Evidence, proof::Proof},
-};
+use crate::session::{evidence::Evidence, proof::Proof};
 
 /// A dispatch that was let in. Whoever has it says how it ended; dropped without that word, its execution is in doubt.
 pub struct Running {

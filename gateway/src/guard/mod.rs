@@ -21,10 +21,11 @@ pub mod vouch;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use fencegate_policies::{key::ResourceKey, plan, token::Token};
+use fencegate_process::clock::{Boot, SharedClock};
 use serde::Serialize;
 
 use self::{
@@ -33,10 +34,7 @@ use self::{
     store::{Committer, Identity, Remembered, Store},
     time::Time,
 };
-use crate::{
-    admin::metrics::GuardMetrics,
-    session::clock::{Boot, SharedClock},
-};
+use crate::admin::metrics::GuardMetrics;
 
 /// What decides over every dispatch to one upstream. Shared by all workers.
 pub struct Guard {
@@ -164,7 +162,7 @@ pub(crate) fn wall_clock() -> u64 {
     let ahead = AHEAD.get();
     #[cfg(not(test))]
     let ahead = Duration::ZERO;
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| (since + ahead).as_secs())
+    fencegate_process::clock::wall_clock() + ahead.as_secs()
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! Why the guard does not let a dispatch through, in the words that gateways understand.
 
 use fencegate_policies::token::{BadToken, Token};
+use fencegate_process::clock::Boot;
 
-use crate::{
-    refusal::{Reason, Refusal},
-    session::clock::Boot,
-};
+use crate::refusal::{Reason, Refusal};
 
 /// Nothing was sent upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -18,6 +18,7 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
 use tokio::sync::futures::OwnedNotified;
 
 pub use self::{
@@ -34,7 +35,6 @@ use super::{
     refused::Refused,
     store::{Change, Moment, Remembered},
 };
-use crate::session::clock::Boot;
 
 /// A dispatch as its gateway presents it.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ mod redb;
 #[cfg(test)]
 mod tests;
 
-use crate::again;
+use fencegate_process::again;
 use std::{collections::HashMap, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};

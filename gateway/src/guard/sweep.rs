@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use fencegate_process::{clock::Boot, failpoint};
+
 use super::{
     Guard, State,
     refused::Refused,
     register::{Forgotten, Register, Round, Scope},
     store::{Change, CleanStop, OpenDoubt},
 };
-use crate::{failpoint, session::clock::Boot};
 
 impl Guard {
     /// Tells the store of keys that have come to rest. To be asked every so often; nobody waits for it.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use fencegate_policies::{file::load_guard, plan::Mode};
+use fencegate_process::clock::ManualClock;
 use hyper::{HeaderMap, StatusCode};
 
 use super::{
@@ -13,9 +14,7 @@ use super::{
     store::{Change, Redb, StoreError, Taken},
     *,
 };
-use crate::{
-    admin::metrics::Metrics, guard::admit::Patience, session::clock::fake::FakeClock, stage::Client,
-};
+use crate::{admin::metrics::Metrics, guard::admit::Patience, stage::Client};
 
 /// A store that counts what is committed at once.
 struct Counted {
@@ -63,7 +62,7 @@ impl Store for Counted {
 struct Site {
     guard: Arc<Guard>,
     store: Arc<Counted>,
-    clock: Arc<FakeClock>,
+    clock: Arc<ManualClock>,
     folder: tempfile::TempDir,
 }
 
@@ -74,7 +73,7 @@ fn site(more: &str) -> Site {
     let folder = tempfile::tempdir().expect("a folder");
     let identity = Identity { format: store::FORMAT, store: "s".into(), ensemble: "e".into() };
     drop(Redb::init(&folder.path().join("guard.redb"), &identity, 5).expect("a new store"));
-    let clock = Arc::new(FakeClock::default());
+    let clock = Arc::new(ManualClock::default());
     clock.go(DAY);
     let site = opened(folder, clock, more);
     site.clock.go(DAY);
@@ -82,7 +81,7 @@ fn site(more: &str) -> Site {
     site
 }
 
-fn opened(folder: tempfile::TempDir, clock: Arc<FakeClock>, more: &str) -> Site {
+fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Site {
     let path = folder.path().join("guard.redb");
     let text = format!(
         "version: 1\nlistener: {{address: 127.0.0.1:8080}}\nupstream: {{endpoint: \"http://127.0.0.1:8000\"}}\n\

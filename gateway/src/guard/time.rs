@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
+use fencegate_process::clock::Boot;
+
 use super::{
     Guard,
     store::{Change, Remembered},
 };
-use crate::session::clock::Boot;
 
 #[derive(Debug)]
 pub(super) struct Time {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
 
 use super::{
@@ -20,13 +21,10 @@ use super::{
     rotate::Full,
     site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
-use crate::{
-    failpoint,
-    session::{
-        evidence::Evidence,
-        link::{Created, Failed, Fault, Kind, Link, Step},
-        live::Live,
-    },
+use crate::session::{
+    evidence::Evidence,
+    link::{Created, Failed, Fault, Kind, Link, Step},
+    live::Live,
 };
 
 /// One attempt.

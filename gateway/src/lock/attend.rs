@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
+use fencegate_process::{failpoint, shown};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -16,13 +17,11 @@ use super::{
     slot::{Slot, Table, Wanted},
 };
 use crate::{
-    failpoint,
     peers::Way,
     session::{
         link::{Fault, Link},
         live::{Current, Live},
     },
-    shown,
 };
 
 /// Runs until nobody wants the key any more.

@@ -1,6 +1,6 @@
 //! Removes lock nodes of our session that no attempt knows of, should there ever be one.
 
-use crate::shown;
+use fencegate_process::shown;
 use std::{convert::Infallible, time::Duration};
 
 use tracing::{debug, warn};

@@ -12,6 +12,7 @@ use fencegate_policies::{
     key::ResourceKey,
     plan::{Caching, Hold, Mode},
 };
+use fencegate_process::clock::SharedClock;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, timeout, timeout_at},
@@ -31,7 +32,7 @@ use super::{
 use crate::{
     once::{self, Admission, Admitted, Unsent, Wanted},
     peers::Way,
-    session::{clock::SharedClock, live::View},
+    session::live::View,
 };
 
 /// Asks for locks from any thread. Cheap to clone.

@@ -2,7 +2,7 @@
 
 use fencegate_policies::plan::Mode;
 
-use crate::randomness::Guid;
+use fencegate_process::randomness::Guid;
 
 /// A child of a key's parent that stands in its queue: anything to which the server gave a sequence number.
 ///
@@ -131,7 +131,7 @@ pub fn made_by(children: &[String], guid: Guid) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::randomness::SystemRandomness;
+    use fencegate_process::randomness::SystemRandomness;
 
     fn writer(sequence: u32) -> String {
         format!("{}{sequence:010}", requested(Guid::new(&SystemRandomness), Mode::Exclusive))

@@ -1,6 +1,6 @@
 //! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
 
-use crate::shown;
+use fencegate_process::shown;
 use std::{
     cell::Cell,
     rc::Rc,

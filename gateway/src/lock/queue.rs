@@ -7,9 +7,9 @@
 use std::{collections::VecDeque, time::Duration};
 
 use fencegate_policies::plan::{Caching, Mode};
+use fencegate_process::clock::Boot;
 
 use super::ended::{Cause, Ended};
-use crate::session::clock::Boot;
 
 /// The requests and the tenure of one key. `W` is how a waiting request is told, `C` what its dispatches need to know
 /// of the tenure.

@@ -10,13 +10,11 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use fencegate_process::randomness::Guid;
 use tokio::sync::Notify;
 
 use super::{grant::NotGranted, parents::Parents, slot::Slot};
-use crate::{
-    randomness::Guid,
-    session::{link::Link, live::Live},
-};
+use crate::session::{link::Link, live::Live};
 
 /// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; 1.4 MB of paths was survived.
 pub const MOST_BYTES: usize = 512 * 1024;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_process::clock::Boot;
 
 use super::{grant::Grant, keeper::Wish};
-use crate::session::clock::Boot;
 
 /// By number of arrival. Such a request costs a quorum write, so one mutex for all of them is not felt.
 #[derive(Debug, Default)]

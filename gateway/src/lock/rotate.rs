@@ -5,7 +5,7 @@
 //! all look like the first. Far below it the numbers are their own seal: whoever is given one above the limit removes
 //! its node and waits until the parent is empty, while those with numbers up to the limit are served as ever.
 
-use crate::shown;
+use fencegate_process::shown;
 use tokio::time::sleep;
 use tracing::info;
 

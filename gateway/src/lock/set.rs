@@ -12,6 +12,7 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_process::failpoint;
 use futures_util::future::{OptionFuture, join_all};
 use tokio::time::sleep;
 
@@ -22,13 +23,10 @@ use super::{
     rotate::Full,
     site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
-use crate::{
-    failpoint,
-    session::{
-        evidence::Evidence,
-        link::{Created, Failed, Fault, Kind, Link, Step},
-        live::Live,
-    },
+use crate::session::{
+    evidence::Evidence,
+    link::{Created, Failed, Fault, Kind, Link, Step},
+    live::Live,
 };
 
 /// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.

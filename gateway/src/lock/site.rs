@@ -3,6 +3,7 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_process::{again, failpoint, randomness::Guid, shown};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -11,14 +12,9 @@ use super::{
     layout::{self, Place},
     signpost::{self, Signpost},
 };
-use crate::{
-    again, failpoint,
-    randomness::Guid,
-    session::{
-        link::{Failed, Fault, Kind, Link, Seen, Step},
-        live::Live,
-    },
-    shown,
+use crate::session::{
+    link::{Failed, Fault, Kind, Link, Seen, Step},
+    live::Live,
 };
 
 /// Where an attempt stands.

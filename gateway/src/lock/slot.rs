@@ -14,6 +14,10 @@ use fencegate_policies::{
     key::ResourceKey,
     plan::{Caching, Mode},
 };
+use fencegate_process::{
+    clock::{Boot, SharedClock},
+    sync::{AtomicBool, Mutex, MutexGuard},
+};
 use tokio::sync::{Notify, oneshot};
 
 pub use self::table::Table;
@@ -22,10 +26,6 @@ use super::{
     grant::{Grant, NotGranted},
     queue::{Arrival, Glimpse, Patience, Queue, Started},
     tenure::Tenure,
-};
-use crate::{
-    session::clock::{Boot, SharedClock},
-    sync::{AtomicBool, Mutex, MutexGuard},
 };
 
 /// How one waiting request is told.

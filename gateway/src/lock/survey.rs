@@ -8,6 +8,7 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
 
 use super::{
     grant::Grant,
@@ -16,7 +17,6 @@ use super::{
     roll::Request,
     slot::{Looked, Slot},
 };
-use crate::session::clock::Boot;
 
 /// One key that somebody here holds or wants.
 #[derive(Debug, Clone)]

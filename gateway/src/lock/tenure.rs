@@ -3,10 +3,11 @@
 use std::{cell::Cell, sync::Arc};
 
 use fencegate_policies::token::Token;
+use fencegate_process::clock::Permission;
 use tokio::sync::oneshot;
 
 use super::{grant::Grant, roll::Enrolled, slot::Slot};
-use crate::session::{clock::Permission, evidence::Evidence};
+use crate::session::evidence::Evidence;
 
 /// A granted lock. Dropping it ends this request's part in it. Whoever writes bytes under it therefore keeps it until
 /// the last one, and says with [`Tenure::known`] that nothing of it goes on upstream; without that word nothing is

@@ -7,8 +7,9 @@ use std::{
 };
 
 use fencegate_policies::key::ResourceKey;
+use fencegate_process::clock::Boot;
 
-use crate::{peers::Way, session::clock::Boot};
+use crate::peers::Way;
 
 /// The ways of all keys, in shards so that workers seldom meet.
 #[derive(Debug, Default)]
@@ -111,7 +112,8 @@ mod tests {
     use fencegate_policies::key::KeyTemplate;
 
     use super::*;
-    use crate::{peers::Pass, randomness::SystemRandomness};
+    use crate::peers::Pass;
+    use fencegate_process::randomness::SystemRandomness;
 
     fn key(name: &str) -> ResourceKey {
         KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")

@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
+use fencegate_process::{failpoint, randomness::Guid};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -11,10 +12,8 @@ use super::{
     record::{Record, State, writes_to_admit},
 };
 use crate::{
-    failpoint,
     guard::operation::OperationId,
     lock::site::{AGAIN, PAUSE},
-    randomness::Guid,
     session::{
         link::{Failed, Fault, Kind, Link, Step},
         live::{Current, Live},

@@ -8,12 +8,13 @@ use std::{
 };
 
 use fencegate_policies::plan::Memory;
+use fencegate_process::{clock::Boot, randomness::Guid};
 
 use super::{
     Refused,
     room::{Owner, Tally},
 };
-use crate::{guard::operation::OperationId, randomness::Guid, session::clock::Boot};
+use crate::guard::operation::OperationId;
 
 /// Shared by all sessions of a process. What it counts was seen by its sweeps, see [`super::sweep`].
 #[derive(Debug, Default)]
@@ -199,7 +200,7 @@ impl Drop for Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::randomness::SystemRandomness;
+    use fencegate_process::randomness::SystemRandomness;
 
     const NOW: Boot = Boot::from_nanos(0);
 

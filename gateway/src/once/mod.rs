@@ -18,12 +18,13 @@ use fencegate_policies::{
     plan::{Ending, Memory},
     token::Token,
 };
+use fencegate_process::again;
 use hyper::StatusCode;
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
 use self::room::Owner;
-use crate::{again, guard::operation::Operation};
+use crate::guard::operation::Operation;
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]

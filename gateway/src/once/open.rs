@@ -1,13 +1,12 @@
 //! Operations whose outcome nobody knows, for an operator, straight from ZooKeeper.
 
+use fencegate_process::{again, clock::wall_clock};
+
 use super::record::{Record, State};
-use crate::{
-    again,
-    guard::wall_clock,
-    session::{
-        link::{Failed, Fault, Link, Step},
-        paths::Paths,
-    },
+
+use crate::session::{
+    link::{Failed, Fault, Link, Step},
+    paths::Paths,
 };
 
 /// An operation that was let through, without a word of what came of it.

@@ -12,10 +12,10 @@
 //! Deletes are for versions 3 n + 2 only, so whatever they hit was outlived.
 
 use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::{clock::wall_clock, randomness::Guid};
 use serde::{Deserialize, Serialize};
 
 use super::{Came, Wanted, room::Owner};
-use crate::{guard::wall_clock, randomness::Guid};
 
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = 1;

@@ -8,6 +8,7 @@
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
+use fencegate_process::{clock::wall_clock, randomness::Guid};
 use tracing::debug;
 
 use super::{
@@ -17,8 +18,7 @@ use super::{
     room::Owner,
 };
 use crate::{
-    guard::{operation::OperationId, wall_clock},
-    randomness::Guid,
+    guard::operation::OperationId,
     session::{
         link::{Fault, Link, Step},
         live::Live,

@@ -6,6 +6,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Plan};
+use fencegate_process::clock::SharedClock;
 use hyper::{
     HeaderMap, Request, Response, Version,
     body::Incoming,
@@ -23,7 +24,6 @@ use crate::{
     body::{Body, Reply},
     network::Network,
     refusal::{Outcome, Reason, Refusal},
-    session::clock::SharedClock,
     stage::{Client, Keyed},
     steps::{
         forwarded::{self, FENCING_FORWARDED},

@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use hyper::{
     Request, Response, StatusCode,
     body::{Body as _, Incoming},
@@ -12,8 +13,6 @@ use super::{Nonce, Pass, Way};
 use crate::{
     body::Body,
     network::Network,
-    randomness::SystemRandomness,
-    session::clock::SharedClock,
     steps::forwarded,
     upstream::{
         address::Address,

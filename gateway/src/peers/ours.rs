@@ -11,13 +11,13 @@ use fencegate_policies::plan::{
     self, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol, ServedTls,
     TlsVersion,
 };
+use fencegate_process::randomness::Randomness;
 use tracing::{info, warn};
 
 use super::{Pass, Reach};
 use crate::{
     admin::metrics::ClientMetrics,
     listen::certificates::{BadCertificate, Certificates},
-    randomness::Randomness,
     upstream::tls::{BadTls, Refreshed, Secured},
 };
 

@@ -9,7 +9,7 @@ use aws_lc_rs::{
 use fencegate_policies::hex;
 use serde::{Deserialize, Serialize};
 
-use crate::randomness::Randomness;
+use fencegate_process::randomness::Randomness;
 
 /// 64 lower-case hex digits, other ones with each process. Comparing takes as long for a wrong one as for the right one.
 #[derive(Clone, Eq, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ impl From<Pass> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::randomness::SystemRandomness;
+    use fencegate_process::randomness::SystemRandomness;
 
     #[test]
     fn a_pass_is_read_back_equals_itself_only_and_is_not_shown() {

@@ -3,6 +3,11 @@
 use std::{convert::Infallible, io, path::PathBuf, rc::Rc, sync::Arc, thread};
 
 use fencegate_policies::plan::Gateway;
+use fencegate_process::{
+    clock::{MachineClock, SharedClock},
+    randomness::{Guid, SystemRandomness},
+    shown,
+};
 use futures_util::future::join_all;
 use tokio::{sync::mpsc, task::LocalSet};
 use tokio_util::sync::CancellationToken;
@@ -28,17 +33,12 @@ use crate::{
     },
     network::{Network, Tcp},
     peers::Ours,
-    randomness::{Guid, SystemRandomness},
     session::{
-        clock::{MachineClock, SharedClock},
-        complaints::Complaints,
-        metered::Metered,
-        nameplate::Nameplate,
-        supervise::Settings,
+        complaints::Complaints, metered::Metered, nameplate::Nameplate, supervise::Settings,
         zookeeper::Servers,
     },
     share::Shares,
-    shown, stack,
+    stack,
     stage::Arrived,
     state::Memory,
     step::Serve,

@@ -3,6 +3,13 @@
 use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use fencegate_policies::plan::{self, UpstreamId};
+use fencegate_process::shown::Names;
+use fencegate_process::{
+    clock::{MachineClock, SharedClock},
+    randomness::{Guid, SystemRandomness},
+    said::Brief,
+    shown,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -23,11 +30,8 @@ use crate::{
     },
     listen::certificates::Certificates,
     network::{Network, Tcp},
-    randomness::{Guid, SystemRandomness},
-    said::Brief,
-    session::clock::{MachineClock, SharedClock},
     share::Shares,
-    shown, stack,
+    stack,
     stage::Arrived,
     step::Serve,
     steps::{check::Checking, claim::Claiming, hop::HopName},
@@ -138,7 +142,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
         drain: seen_drain,
         end,
         csrf: Csrf::new(&SystemRandomness),
-        names: admin::names::Names(plan.serving.log.keys),
+        names: Names(plan.serving.log.keys),
     };
     admin::listen::start(admin, admin::guard::routes(seen), door, async {})?;
     let manager = Manager::found();

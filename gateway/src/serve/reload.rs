@@ -4,6 +4,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_policies::{difference::Difference, file, plan::Gateway};
+use fencegate_process::{said::causes, shown};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
@@ -17,9 +18,7 @@ use crate::{
     listen::certificates::Certificates,
     lock::keeper::Keeper,
     network::Tcp,
-    said::causes,
     session::nameplate::Nameplate,
-    shown,
     upstream::{guards::Guards, health, tls::BadTls},
     written::Written,
 };

@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
 
+use fencegate_process::clock::SharedClock;
 use futures_util::future::join;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -20,7 +21,6 @@ use crate::{
     listen::{Door, certificates::Certificates},
     network::{Accept, Network},
     peers::{self, Courier, Ours},
-    session::clock::SharedClock,
     share::Shares,
     stack::Parts,
     stage::Arrived,

@@ -1,11 +1,13 @@
 //! Begins the next era of an installation: all tokens from then on are larger than every one before.
 
+use fencegate_process::randomness::Randomness;
+
 use super::{
     era::{self, Era, HIGHEST_BASE, Meta, NoFloor, UNMARKED, Unreadable},
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
-use crate::{guard::register::LARGEST_JUMP, randomness::Randomness, state::Record};
+use crate::{guard::register::LARGEST_JUMP, state::Record};
 
 /// How far the new base lies above everything that is known: gateways write down what they have seen up to a second
 /// late, and a restored ensemble has given out more than its floor says.

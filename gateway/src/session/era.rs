@@ -3,17 +3,17 @@
 //! A wiped ensemble counts its transactions from one again, and so would the tokens. A gateway that finds no `meta`
 //! therefore refuses to grant instead of making one.
 
+use fencegate_process::{
+    again,
+    randomness::{Guid, Randomness},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
-use crate::{
-    again,
-    lock::grant,
-    randomness::{Guid, Randomness},
-};
+use crate::lock::grant;
 
 /// What `{root}/meta` says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

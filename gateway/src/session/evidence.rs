@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{
+use fencegate_process::{
     clock::{Boot, Permission},
-    proof::Proof,
+    sync::AtomicBool,
 };
-use crate::sync::AtomicBool;
+
+use super::proof::Proof;
 
 /// The evidence of one tenure.
 #[derive(Debug)]

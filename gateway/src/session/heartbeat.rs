@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencegate_policies::plan::ZooKeeper;
 
-use super::clock::Boot;
+use fencegate_process::clock::Boot;
 
 /// The arithmetic of one session, from its negotiated timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

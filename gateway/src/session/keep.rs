@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
+use fencegate_process::{again, said::Brief};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -18,7 +19,7 @@ use super::{
     probe::speaks_for_us,
     supervise::Settings,
 };
-use crate::{again, lock::janitor, once::sweep, said::Brief, state::Alarm};
+use crate::{lock::janitor, once::sweep, state::Alarm};
 
 /// What the beats of one session need.
 pub(super) struct Registration {

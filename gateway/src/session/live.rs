@@ -6,11 +6,12 @@ use std::{
     sync::Arc,
 };
 
+use fencegate_process::{clock::SharedClock, randomness::Randomness};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{clock::SharedClock, heartbeat::Rhythm, link::Link, paths::Paths, proof::Proof};
+use super::{heartbeat::Rhythm, link::Link, paths::Paths, proof::Proof};
 use crate::{
     admin::metrics::SessionMetrics,
     lock::{
@@ -19,7 +20,6 @@ use crate::{
     },
     once::census::Census,
     peers::Reach,
-    randomness::Randomness,
     state::Memory,
 };
 

@@ -6,7 +6,6 @@
 //! moment.
 
 pub mod bump;
-pub mod clock;
 pub mod complaints;
 pub mod era;
 pub mod evidence;

@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
+use fencegate_process::clock::Boot;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::{
-    clock::Boot,
     link::{Fault, Link},
     live::Live,
     nameplate::{Member, gateway_of},

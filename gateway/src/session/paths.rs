@@ -1,8 +1,9 @@
 //! Where everything of one installation lies in ZooKeeper.
 
 use fencegate_policies::key::ResourceKey;
+use fencegate_process::randomness::Guid;
 
-use crate::{guard::operation::OperationId, randomness::Guid};
+use crate::guard::operation::OperationId;
 
 /// The paths below one root.
 #[derive(Debug, Clone)]

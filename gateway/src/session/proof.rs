@@ -2,8 +2,8 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use super::clock::Boot;
-use crate::sync::AtomicU64;
+use fencegate_process::clock::Boot;
+use fencegate_process::sync::AtomicU64;
 
 /// The proof of one session. A new session gets a new proof, so whoever holds this one can never be told "alive" by
 /// the heartbeat of a later session; one load decides.

@@ -3,6 +3,7 @@
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan;
+use fencegate_process::{clock::SharedClock, randomness::Randomness, said::Brief};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    clock::SharedClock,
     complaints::Complaints,
     era::{self, Beginning, Era, Init, Mark, Unreadable},
     heartbeat::{Beats, Rhythm},
@@ -26,8 +26,6 @@ use crate::{
     admin::metrics::SessionMetrics,
     lock::registry::Registry,
     once::census::Census,
-    randomness::Randomness,
-    said::Brief,
     state::{Memory, WentBack},
 };
 

@@ -4,7 +4,7 @@
 //! its own for as long as it lives and writes its own record; what is remembered is the highest of each installation.
 //! Who serves one takes over what it finds of that, and then removes the records of those that have ended.
 
-use crate::again;
+use fencegate_process::again;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
@@ -12,11 +12,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use fencegate_process::randomness::{Guid, Randomness};
 use rustix::fs::{FlockOperation, flock};
 use tracing::warn;
 
 use super::record::{Record, Unreadable};
-use crate::randomness::{Guid, Randomness};
 
 /// A place in the folder, for as long as it is kept.
 #[derive(Debug)]

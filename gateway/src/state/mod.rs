@@ -17,6 +17,7 @@ use std::{
     },
 };
 
+use fencegate_process::randomness::Randomness;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -26,7 +27,7 @@ pub use self::{
     record::Record,
     went_back::WentBack,
 };
-use crate::{randomness::Randomness, session::era::Meta};
+use crate::session::era::Meta;
 
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]

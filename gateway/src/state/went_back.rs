@@ -1,6 +1,6 @@
 //! How it shows that ZooKeeper went back, and what to do about it.
 
-use crate::again::{self, Of};
+use fencegate_process::again::{self, Of};
 
 /// Tokens made now would not be above those that were seen. Nothing is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -121,7 +121,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{randomness::SystemRandomness, state::folder};
+    use crate::state::folder;
+    use fencegate_process::randomness::SystemRandomness;
 
     #[test]
     fn the_last_that_was_seen_is_written_before_the_process_ends() {

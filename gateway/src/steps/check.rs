@@ -8,6 +8,7 @@ use fencegate_policies::{
     plan::{Enforce, Mode},
     token::Token,
 };
+use fencegate_process::{clock::Boot, shown};
 use hyper::{
     HeaderMap, Response, StatusCode,
     header::{HeaderName, HeaderValue},
@@ -34,8 +35,7 @@ use crate::{
     lock::tenure::Dispatch,
     network::Network,
     refusal::{Outcome, Reason, Refusal},
-    session::{clock::Boot, evidence::Evidence},
-    shown,
+    session::evidence::Evidence,
     stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
     step::Serve,
     upstream::{fleet::Fleet, pool::Pool},

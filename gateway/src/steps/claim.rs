@@ -5,6 +5,7 @@ use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use fencegate_policies::plan::{Enforce, Missing, UpstreamId};
+use fencegate_process::shown::Names;
 use hyper::{
     HeaderMap, Method, Request, Response,
     header::{CONTENT_TYPE, HeaderValue},
@@ -13,7 +14,6 @@ use tracing::warn;
 
 use super::route::{origin_form, overridden};
 use crate::{
-    admin::names::Names,
     body::{Body, Reply},
     guard::{
         Guard,

@@ -10,6 +10,7 @@ use fencegate_policies::{
     plan::{self, Caching, Enforce, Fence, Level},
     prefer,
 };
+use fencegate_process::{clock::SharedClock, shown};
 use hyper::{header::HeaderValue, http::response::Parts};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -32,9 +33,7 @@ use crate::{
     once::{Admitted, Came},
     peers::{Courier, Way},
     refusal::{Outcome, Reason, Refusal},
-    session::clock::SharedClock,
     share::{Client as Who, Share, Shares},
-    shown,
     stage::{Client, Detached, Fenced, Held, Hold, Keyed, Notes},
     step::Serve,
     steps::{

@@ -15,6 +15,7 @@ use fencegate_policies::{
     plan::{LargeBodies, Level, ReservedFields, Route},
     token::Token,
 };
+use fencegate_process::clock::SharedClock;
 use hyper::{
     Request, StatusCode, Version,
     body::Body as _,
@@ -43,7 +44,6 @@ use crate::{
     lock::tenure::Dispatch,
     network::Network,
     refusal::{Reason, Refusal},
-    session::clock::SharedClock,
     stage::{Held, Notes, Planned, Right},
     step::Serve,
     upstream::{fleet::Fleets, gate::Why, guards::Guards, link::Lend, pool::Pool, verdict::Account},

@@ -116,7 +116,7 @@ mod tests {
     use hyper::header::HeaderValue;
 
     use super::*;
-    use crate::randomness::SystemRandomness;
+    use fencegate_process::randomness::SystemRandomness;
 
     fn presented(lines: &[&str]) -> HeaderMap {
         let mut headers = HeaderMap::new();

@@ -7,6 +7,7 @@ use fencegate_policies::{
     plan::{Plan, begins_plain, is_plain},
     trust::Trust,
 };
+use fencegate_process::randomness::Guid;
 use hyper::{
     HeaderMap, Version,
     header::{FORWARDED, HeaderName, HeaderValue, VIA},
@@ -16,7 +17,6 @@ use crate::{
     body::Reply,
     entries::entries,
     peer::Peer,
-    randomness::Guid,
     refusal::{Reason, Refusal},
     stage::Clean,
     step::Serve,
@@ -176,7 +176,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::randomness::SystemRandomness;
+    use fencegate_process::randomness::SystemRandomness;
 
     fn fields(fields: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();

@@ -1,12 +1,12 @@
 //! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
 
 use fencegate_policies::plan::{Enforce, Fence, OnceStore};
+use fencegate_process::failpoint;
 use hyper::StatusCode;
 use tracing::info;
 
 use super::fence::Fencing;
 use crate::{
-    failpoint,
     network::Network,
     once::{Admitted, Came, Refused, Wanted, room::Owner},
     refusal::{Reason, Refusal},

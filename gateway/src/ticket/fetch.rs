@@ -112,7 +112,7 @@ impl Remote {
         let begun = Instant::now();
         let answer = timeout(self.pace.patience, self.exchange()).await;
         let bytes = answer.map_err(|_| Unfetched::Timeout(self.pace.patience))??;
-        tracing::debug!(url = %self.url, took = %crate::said::Brief(begun.elapsed()), bytes = bytes.len(), "key set fetched");
+        tracing::debug!(url = %self.url, took = %fencegate_process::said::Brief(begun.elapsed()), bytes = bytes.len(), "key set fetched");
         Ok(Set::parse(&bytes)?)
     }
 

@@ -9,13 +9,13 @@ use std::{
 };
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use fencegate_process::randomness::Randomness;
 use jsonwebtoken::EncodingKey;
 
 use super::{
     file::{self, Access, BadFile},
     jwks::{Jwk, Public, decode, encode, thumbprint},
 };
-use crate::randomness::Randomness;
 
 /// What is wrong with a key. Quotes nothing of it: it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,6 +8,7 @@ mod url;
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_process::randomness::SystemRandomness;
 use tempfile::TempDir;
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
     keys::{BadKey, Pair, Secret},
     *,
 };
-use crate::randomness::SystemRandomness;
 
 /// Seconds since 1970: some time in 2026.
 const NOW: u64 = 1_800_000_000;

@@ -2,7 +2,7 @@
 
 mod meet;
 
-use crate::said::{self, Brief};
+use fencegate_process::said::{self, Brief};
 use std::{
     net::SocketAddr,
     sync::{

@@ -14,17 +14,17 @@ use std::{
     task::{Context, Poll},
 };
 
+use fencegate_process::{
+    clock::{Boot, Permission, SharedClock},
+    failpoint,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Instant,
 };
 
 use super::frames::Seen;
-use crate::{
-    failpoint,
-    network::Reset,
-    session::clock::{Boot, Permission, SharedClock},
-};
+use crate::network::Reset;
 
 /// A connection to an upstream, with its gate.
 pub struct Gated<S: Reset> {

@@ -13,13 +13,14 @@ use std::{
 };
 
 use fencegate_policies::plan::Upstream;
+use fencegate_process::clock::Boot;
 use tracing::{error, warn};
 
 use super::{
     address::Address,
     processes::{Asked, Heard, Met, NotAlone, Processes},
 };
-use crate::{guard::announce::Announcement, session::clock::Boot, state::Memory};
+use crate::{guard::announce::Announcement, state::Memory};
 
 /// Shared by all workers.
 #[derive(Debug)]

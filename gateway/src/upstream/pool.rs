@@ -3,6 +3,7 @@
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan::{self, Protocol};
+use fencegate_process::clock::SharedClock;
 use futures_util::{
     FutureExt,
     future::{join_all, select_all},
@@ -26,7 +27,7 @@ use super::{
     names::dial,
     speak::{self, HTTP1, HTTP2, Sender},
 };
-use crate::{admin::metrics::Waited, network::Network, session::clock::SharedClock};
+use crate::{admin::metrics::Waited, network::Network};
 
 /// The connections of one worker.
 pub struct Pool<N> {

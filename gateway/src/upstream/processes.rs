@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
+use fencegate_process::clock::Boot;
+
 use super::address::Address;
-use crate::session::clock::Boot;
 
 /// A process, and the store that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]

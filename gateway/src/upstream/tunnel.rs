@@ -12,6 +12,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use fencegate_process::{
+    clock::{Permission, SharedClock},
+    said::Brief,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
     sync::oneshot,
@@ -24,12 +28,7 @@ use super::{
     gate::{Gate, Why},
     link::Lend,
 };
-use crate::{
-    admin::metrics::Counted,
-    said::Brief,
-    session::clock::{Permission, SharedClock},
-    steps::limit::Permit,
-};
+use crate::{admin::metrics::Counted, steps::limit::Permit};
 
 /// A socket, and all that lies above it.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {}

@@ -6,12 +6,7 @@ use fencegate::{
     admin::metrics::Metrics,
     lock::keeper::{Keeper, Wish, keeper},
     peers::{Pass, Reach},
-    session::{
-        clock::{Boot, Clock, SharedClock},
-        evidence::Evidence,
-        nameplate::Nameplate,
-        supervise::Settings,
-    },
+    session::{evidence::Evidence, nameplate::Nameplate, supervise::Settings},
 };
 pub(super) use fencegate::{
     lock::{keeper::Refused, slot::Waits, tenure::Tenure},
@@ -22,6 +17,7 @@ use fencegate_policies::{
     plan::{Caching, Hold},
 };
 pub(super) use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_process::clock::{Boot, Clock, SharedClock};
 use fencegate_tests::memory::{Dice, Ensemble, Wire};
 use tokio::{
     task::{JoinHandle, spawn_local},

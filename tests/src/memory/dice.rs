@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::randomness::Randomness;
+use fencegate_process::randomness::Randomness;
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). Behind a shared reference,
 /// because the gateway's own randomness is.

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
-use super::families::Families;
+use fencegate_process::families::Families;
 
 /// The families of buffered bodies; clones count into the same ones.
 #[derive(Debug, Clone)]

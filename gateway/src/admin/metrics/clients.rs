@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use fencegate_process::families::Families;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use super::families::Families;
 use crate::listen::{Crowded, limit::Limit};
 
 /// The families of the connections of clients; clones count into the same ones.

@@ -5,9 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
+use fencegate_process::families::Families;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-use super::{Counted, families::Families};
+use super::Counted;
 use crate::upstream::{endpoint::State, fleet::Fleets};
 
 /// The families of the endpoints; clones count into the same ones.

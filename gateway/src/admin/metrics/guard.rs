@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use fencegate_process::families::Families;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
-use super::{SHORT, families::Families};
+use super::SHORT;
 use crate::{guard::store::Taken, refusal::Reason};
 
 /// The series of a guard.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use fencegate_process::families::Families;
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts,
 };
 
-use super::{SHORT, families::Families, guard::unknown_operations};
+use super::{SHORT, guard::unknown_operations};
 use crate::{
     lock::{ended::Cause, registry::MOST_BYTES},
     session::link::State,

@@ -10,6 +10,10 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Redirect, Response},
 };
+use fencegate_process::{
+    randomness::{Guid, Randomness},
+    shown::Names,
+};
 use serde::Deserialize;
 
 use super::{InDoubt, Page, Told, VERSION, since, wrong_form};
@@ -20,11 +24,9 @@ use crate::{
         breaking::Breaking,
         door::Did,
         fault::{Fault, Word},
-        names::Names,
         told::encoded,
     },
     once::open::Open,
-    randomness::{Guid, Randomness},
 };
 
 /// Stands in every form of this process, and nowhere else.

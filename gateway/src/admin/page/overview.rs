@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
 use fencegate_policies::plan::{Gateway, OnceStore};
+use fencegate_process::shown::Names;
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
@@ -13,7 +14,6 @@ use crate::{
         Seen,
         effective::Effective,
         metrics::Gathered,
-        names::Names,
         told::{self, encoded},
     },
     lock::{

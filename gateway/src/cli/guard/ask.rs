@@ -1,5 +1,6 @@
 //! Talks to the admin listener of a guard.
 
+use fencegate_process::again;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -9,7 +10,6 @@ use super::{
 };
 use crate::{
     admin::{guard::Open, told::encoded},
-    again,
     cli::{
         admin::{self, Asker, Found, Of, Trouble},
         log::Format,

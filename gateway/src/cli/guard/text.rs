@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use fencegate_policies::token::Token;
+use fencegate_process::{
+    again::{self, Of},
+    shown::HIDDEN,
+};
 use serde::Deserialize;
 
 use super::Outcome;
 use crate::{
-    admin::{
-        guard::{Kind, Open},
-        names,
-    },
-    again::{self, Of},
+    admin::guard::{Kind, Open},
     cli::when::since,
 };
 
@@ -28,7 +28,7 @@ pub(super) struct Key {
 impl Key {
     /// Keys that are not shown are all called the same.
     pub(super) fn is_of(&self, open: &Open) -> bool {
-        let named = self.key != names::HIDDEN && open.keys.contains(&self.key);
+        let named = self.key != HIDDEN && open.keys.contains(&self.key);
         named || self.in_doubt.contains(&open.token)
     }
 }

@@ -1,7 +1,9 @@
 //! Forgets keys that nobody uses: their tokens raise the floor.
 
+use fencegate_process::clock::Boot;
+
 use super::Register;
-use crate::{guard::store::Change, session::clock::Boot};
+use crate::guard::store::Change;
 
 /// What one step of forgetting came to.
 #[derive(Debug)]

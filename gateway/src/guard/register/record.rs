@@ -6,16 +6,14 @@
 use std::sync::Arc;
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::DispatchId;
-use crate::{
-    guard::{
-        refused::Refused,
-        store::{Change, Epochs, Moment},
-    },
-    session::clock::Boot,
+use crate::guard::{
+    refused::Refused,
+    store::{Change, Epochs, Moment},
 };
 
 /// The newest token seen for one kind of access.

@@ -10,12 +10,10 @@ use std::{
 };
 
 use fencegate_policies::key::ResourceKey;
+use fencegate_process::clock::Boot;
 
 use super::{DispatchId, Open, Register, record::Doubt};
-use crate::{
-    guard::store::{AtWork, Change, OpenDoubt, Remembered},
-    session::clock::Boot,
-};
+use crate::guard::store::{AtWork, Change, OpenDoubt, Remembered};
 
 /// Nothing is admitted on some keys before an instant.
 #[derive(Debug)]

@@ -3,12 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
 
 use super::{Claim, Doubt, Mark, Register, Running};
-use crate::{
-    guard::{doubt::OpenDoubt, store::WholeMarks},
-    session::clock::Boot,
-};
+use crate::guard::{doubt::OpenDoubt, store::WholeMarks};
 
 /// What is known of one key.
 #[derive(Debug, Clone)]

@@ -7,11 +7,12 @@ use std::{
     time::Instant,
 };
 
+use fencegate_process::failpoint;
 use tokio::sync::watch;
 use tracing::error;
 
 use super::{Change, Store};
-use crate::{admin::metrics::GuardMetrics, failpoint};
+use crate::admin::metrics::GuardMetrics;
 
 /// Takes changes from any thread, in order, and says when they are durable.
 #[derive(Clone)]

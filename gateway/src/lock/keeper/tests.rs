@@ -1,9 +1,9 @@
 //! What becomes of a wish where there is no session.
 
 use fencegate_policies::key::KeyTemplate;
+use fencegate_process::clock::MachineClock;
 
 use super::*;
-use crate::session::clock::MachineClock;
 
 /// Each would leave a key that nobody works for, and then a lock node that nobody wants.
 #[tokio::test]

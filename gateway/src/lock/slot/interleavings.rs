@@ -9,13 +9,14 @@ use std::{
 };
 
 use fencegate_policies::plan::{Caching, Mode};
+use fencegate_process::clock::Boot;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 use crate::{
     lock::grant::NotGranted,
     peers::Way,
-    session::{clock::Boot, evidence::Evidence, proof::Proof},
+    session::{evidence::Evidence, proof::Proof},
 };
 use shuttle::rand::Rng;
 
@@ -30,7 +31,7 @@ fn explore(history: impl Fn() + Send + Sync + 'static) {
 #[derive(Debug)]
 struct Still;
 
-impl crate::session::clock::Clock for Still {
+impl fencegate_process::clock::Clock for Still {
     fn now(&self) -> Boot {
         Boot::from_nanos(1000)
     }
@@ -142,7 +143,7 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
 
 /// The same task, which now and then finds another gateway before it.
 fn attend_behind(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
-    let pass = crate::peers::Pass::new(&crate::randomness::SystemRandomness);
+    let pass = crate::peers::Pass::new(&fencegate_process::randomness::SystemRandomness);
     let way = Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass };
     let mut epoch = 0;
     while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {

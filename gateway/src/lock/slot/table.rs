@@ -6,13 +6,12 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_process::{clock::SharedClock, sync::Mutex};
 
 use super::{Entered, Slot, Waits, Wants, unpoisoned};
 use crate::{
     lock::{tenure::Tenure, ways::Ways},
     peers::Way,
-    session::clock::SharedClock,
-    sync::Mutex,
 };
 
 /// All keys that anybody here wants or holds.

@@ -1,14 +1,14 @@
 //! What a slot says to those who wait while another gateway keeps the key.
 
 use fencegate_policies::key::KeyTemplate;
+use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use tokio::sync::oneshot::Receiver;
 
 use super::*;
 use crate::{
     lock::{grant::Stop, queue::Due},
     peers::{Pass, Way},
-    randomness::SystemRandomness,
-    session::{clock::fake::FakeClock, evidence::Evidence, proof::Proof},
+    session::{evidence::Evidence, proof::Proof},
 };
 
 const FAR: Boot = Boot::from_nanos(1 << 50);
@@ -16,12 +16,12 @@ const FAR: Boot = Boot::from_nanos(1 << 50);
 struct Bench {
     table: Table,
     key: ResourceKey,
-    clock: Arc<FakeClock>,
+    clock: Arc<ManualClock>,
 }
 
 impl Bench {
     fn new() -> Self {
-        let clock = Arc::new(FakeClock::default());
+        let clock = Arc::new(ManualClock::default());
         clock.go(Duration::from_secs(1));
         let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
         Self { table: Table::new(clock.clone()), key, clock }

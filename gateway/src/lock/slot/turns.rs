@@ -2,14 +2,13 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use fencegate_process::clock::Boot;
+
 use super::{Slot, Waits, Wanted};
-use crate::{
-    lock::{
-        ended::{Cause, Ended},
-        grant::Grant,
-        queue::Due,
-    },
-    session::clock::Boot,
+use crate::lock::{
+    ended::{Cause, Ended},
+    grant::Grant,
+    queue::Due,
 };
 
 impl Slot {

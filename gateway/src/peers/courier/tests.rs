@@ -2,6 +2,7 @@ use std::{net::SocketAddr, sync::Mutex};
 
 use bytes::Bytes;
 use fencegate_policies::{file::load, plan::UpstreamId};
+use fencegate_process::{clock::MachineClock, randomness::SystemRandomness};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -15,8 +16,6 @@ use crate::{
     admin::metrics::Metrics,
     network::Tcp,
     peers::{Nonce, Pass, Reach},
-    randomness::SystemRandomness,
-    session::clock::MachineClock,
     stage::{Notes, Presence, presence},
 };
 

@@ -1,9 +1,9 @@
 //! Records of processes that come, go, and stand beside each other.
 
+use fencegate_process::randomness::SystemRandomness;
 use tempfile::TempDir;
 
 use super::*;
-use crate::randomness::SystemRandomness;
 
 fn record(highest: u64) -> Record {
     Record { installation: "ours".into(), era: 0, highest }

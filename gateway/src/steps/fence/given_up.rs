@@ -8,13 +8,13 @@
 use std::time::Duration;
 
 use fencegate_policies::plan::Level;
+use fencegate_process::{clock::Boot, said::Brief};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::{
-    said::Brief,
-    session::{clock::Boot, evidence::Evidence},
+    session::evidence::Evidence,
     stage::{Hold, Notes},
     upstream::gate::Gate,
 };
@@ -70,9 +70,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        session::{clock::fake::FakeClock, proof::Proof},
+        session::proof::Proof,
         upstream::gate::{Gated, Why},
     };
+    use fencegate_process::clock::ManualClock;
 
     const LIMIT: Duration = Duration::from_secs(9);
 
@@ -88,7 +89,7 @@ mod tests {
     async fn ended(sent: &[u8], why: Why) -> (Rc<Gate>, Arc<Proof>, Arc<Evidence>) {
         let proof = Arc::new(Proof::until(1, at(5)));
         let evidence = Arc::new(Evidence::of(proof.clone()));
-        let gate = Rc::new(Gate::new(Arc::<FakeClock>::default()));
+        let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(64);
         gate.arm(Some(evidence.clone()));
         Gated::new(near, gate.clone()).write_all(sent).await.expect("within the proof");

@@ -3,12 +3,12 @@
 use std::{rc::Rc, time::Duration};
 
 use fencegate_policies::plan::Level;
+use fencegate_process::clock::{Permission, SharedClock};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
     body::Body,
     listen::course::{Coming, Exchange},
-    session::clock::{Permission, SharedClock},
     upstream::link::Progress,
 };
 
@@ -124,9 +124,9 @@ mod tests {
     use super::*;
     use crate::{
         listen::course::Course,
-        session::clock::fake::FakeClock,
         upstream::gate::{Gate, Gated},
     };
+    use fencegate_process::clock::ManualClock;
 
     const LIMIT: Duration = Duration::from_millis(300);
     const UPLOAD: Duration = Duration::from_millis(900);
@@ -137,7 +137,7 @@ mod tests {
         let began = Instant::now();
         let (upload, _answering) = Course::of_http2().begin();
         let patience = Patience { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
-        let gate = Rc::new(Gate::new(Arc::<FakeClock>::default()));
+        let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(1024);
         let mut upstream = Gated::new(near, gate.clone());
         let trickle = async {

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::plan::Plan;
+use fencegate_process::clock::Permission;
 use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
 
 use super::Forward;
 use crate::{
     body::{Body, Reply},
-    session::clock::Permission,
     stage::Notes,
     steps::{hygiene, upgrade::Asked},
     upstream::{

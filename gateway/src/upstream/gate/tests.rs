@@ -1,15 +1,16 @@
 use std::time::Duration;
 
+use fencegate_process::clock::ManualClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
-use crate::{session::clock::fake::FakeClock, upstream::frames::Followed};
+use crate::upstream::frames::Followed;
 
 impl Reset for DuplexStream {
     fn reset_on_close(&self) {}
 }
 
-fn gated(clock: Arc<FakeClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream) {
+fn gated(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream) {
     let gate = Rc::new(Gate::new(clock));
     let (near, far) = duplex(1024);
     (Gated::new(near, gate.clone()), gate, far)
@@ -35,7 +36,7 @@ fn proof(seconds: u64) -> Arc<Until> {
 
 #[tokio::test(flavor = "current_thread")]
 async fn no_byte_passes_after_the_deadline_not_even_the_rest_of_a_request() {
-    let clock = Arc::new(FakeClock::default());
+    let clock = Arc::new(ManualClock::default());
     let (mut io, gate, mut far) = gated(clock.clone());
     gate.arm(Some(proof(5)));
     io.write_all(b"first half").await.expect("within the proof");
@@ -72,7 +73,7 @@ async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_lef
         (true, false, true, false),
         (true, true, false, false),
     ] {
-        let clock = Arc::new(FakeClock::default());
+        let clock = Arc::new(ManualClock::default());
         let (io, gate, _far) = gated(clock.clone());
         let (mut io, frames) = Followed::new(io);
         gate.follows(&frames);

@@ -15,7 +15,7 @@ impl Spread {
         Self { bounds: bounds.to_vec(), counts: counts.to_vec() }
     }
 
-    pub(super) fn gather(histogram: &HistogramVec, bounds: &[f64]) -> Self {
+    pub fn gather(histogram: &HistogramVec, bounds: &[f64]) -> Self {
         let mut counts = vec![0; bounds.len() + 1];
         for family in histogram.collect() {
             for metric in family.get_metric() {

@@ -2,13 +2,13 @@
 //! use takes the standard library's.
 
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use std::sync::{
+pub use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU64},
 };
 
 #[cfg(feature = "shuttle")]
-pub(crate) use shuttle::sync::{
+pub use shuttle::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU64},
 };

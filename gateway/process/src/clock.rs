@@ -1,6 +1,13 @@
 //! The clock that deadlines of safety are measured with: CLOCK_BOOTTIME, which goes on while the machine sleeps.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use tokio::time::sleep;
 
@@ -55,6 +62,11 @@ impl Clock for MachineClock {
     }
 }
 
+/// Seconds of the wall clock since 1970: for people, never for safety. A clock before 1970 says 0.
+pub fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// The clock as it is handed around.
 pub type SharedClock = Arc<dyn Clock>;
 
@@ -83,25 +95,18 @@ impl dyn Permission + '_ {
 /// How often a running exchange looks at its permission.
 const LOOK: Duration = Duration::from_millis(100);
 
-#[cfg(test)]
-pub(crate) mod fake {
-    use std::sync::atomic::{AtomicU64, Ordering};
+/// A clock that goes when told: for tests and simulations.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
 
-    use super::*;
-
-    /// A clock that goes when told.
-    #[derive(Debug, Default)]
-    pub(crate) struct FakeClock(AtomicU64);
-
-    impl FakeClock {
-        pub(crate) fn go(&self, by: Duration) {
-            self.0.fetch_add(by.as_nanos() as u64, Ordering::SeqCst);
-        }
+impl ManualClock {
+    pub fn go(&self, by: Duration) {
+        self.0.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
+}
 
-    impl Clock for FakeClock {
-        fn now(&self) -> Boot {
-            Boot(self.0.load(Ordering::SeqCst))
-        }
+impl Clock for ManualClock {
+    fn now(&self) -> Boot {
+        Boot(self.0.load(Ordering::SeqCst))
     }
 }

@@ -7,7 +7,7 @@ use prometheus::proto::{Metric, MetricFamily};
 pub struct Gathered(Vec<MetricFamily>);
 
 impl Gathered {
-    pub(super) fn of(families: Vec<MetricFamily>) -> Self {
+    pub fn of(families: Vec<MetricFamily>) -> Self {
         Self(families)
     }
 

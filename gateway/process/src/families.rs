@@ -8,10 +8,10 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 
-use super::process::Process;
+use crate::system::Process;
 
 /// Whatever is registered here is exposed, and stands in `deploy/METRICS.md`.
-pub(super) struct Families {
+pub struct Families {
     registry: Registry,
     /// Names that dashboards of every program know: without our prefix.
     unprefixed: Registry,
@@ -29,21 +29,27 @@ pub struct Family {
 
 const PREFIX: &str = "fencegate";
 
+impl Default for Families {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Families {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         let registry = Registry::new_custom(Some(PREFIX.into()), None).expect("the prefix is a name");
         Self { registry, unprefixed: Registry::new(), described: Mutex::default() }
     }
 
     /// With what the system knows of the process.
-    pub(super) fn with_process(self) -> Self {
+    pub fn with_process(self) -> Self {
         let process = Process::new();
         self.describe("", &process);
         self.unprefixed.register(Box::new(process)).expect("every name is registered once");
         self
     }
 
-    pub(super) fn register<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+    pub fn register<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
         let collector = made.expect("names and labels are well-formed");
         self.describe("fencegate_", &collector);
         self.registry.register(Box::new(collector.clone())).expect("every name is registered once");
@@ -64,18 +70,18 @@ impl Families {
     }
 
     /// Sorted by name.
-    pub(super) fn described(&self) -> Vec<Family> {
+    pub fn described(&self) -> Vec<Family> {
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort();
         described
     }
 
-    pub(super) fn gather(&self) -> Vec<MetricFamily> {
+    pub fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
 
     /// The text format that Prometheus scrapes.
-    pub(super) fn text(&self) -> Vec<u8> {
+    pub fn text(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for registry in [&self.registry, &self.unprefixed] {
             TextEncoder::new()

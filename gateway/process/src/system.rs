@@ -16,7 +16,7 @@ use rustix::{
 };
 
 /// Read from `/proc` whenever somebody asks.
-pub(super) struct Process {
+pub struct Process {
     cpu: Counter,
     started: Gauge,
     resident: IntGauge,
@@ -34,8 +34,14 @@ struct Stat {
     resident_pages: u64,
 }
 
+impl Default for Process {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Process {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         let gauge = |name, help| IntGauge::new(name, help).expect("well-formed");
         let process = Self {
             cpu: Counter::new("process_cpu_seconds_total", "Processor time used.").expect("well-formed"),

@@ -1,0 +1,22 @@
+//! What the parts of one process share, whatever they do: the clock that deadlines are measured with, randomness, the
+//! registry of metric families, and the words in which the log says errors, times and keys.
+//!
+//! In reading order:
+//!
+//! - [`clock`]: CLOCK_BOOTTIME, and the permission to act that ends at an instant of it
+//! - [`randomness`]: random bytes and the names made of them
+//! - [`failpoint`], [`sync`]: where a test stops a thread, or schedules it
+//! - [`families`]: the metric families of the process; [`gathered`] and [`spread`] read them, [`system`] is one of them
+//! - [`said`], [`shown`], [`again`]: errors, durations, keys and commands as people read them
+
+pub mod again;
+pub mod clock;
+pub mod failpoint;
+pub mod families;
+pub mod gathered;
+pub mod randomness;
+pub mod said;
+pub mod shown;
+pub mod spread;
+pub mod sync;
+pub mod system;

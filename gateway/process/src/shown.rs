@@ -1,0 +1,145 @@
+//! How keys are called in the log of the process: as the policy in force lets its log call them, for they may be names of
+//! accounts. Every line of the log that has to do with a key takes its name from here.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use fencegate_policies::{
+    key::{ResourceKey, listed},
+    pick,
+    plan::KeysShown,
+};
+
+/// Before the 16 digits of a key that is not to be shown. A key that itself reads so is asked for by its number only.
+const MARK: char = '#';
+
+/// What stands for a key that is not to be shown in any way.
+pub const HIDDEN: &str = "(hidden)";
+
+/// How keys are called under the plan in force.
+#[derive(Debug, Clone, Copy)]
+pub struct Names(pub KeysShown);
+
+impl Names {
+    pub fn of(self, key: &ResourceKey) -> String {
+        match self.0 {
+            KeysShown::Plain => key.to_string(),
+            KeysShown::Hash => hashed(key),
+            KeysShown::Off => HIDDEN.to_owned(),
+        }
+    }
+
+    pub fn of_each(self, keys: &[ResourceKey]) -> Vec<String> {
+        keys.iter().map(|key| self.of(key)).collect()
+    }
+
+    pub fn of_all(self, keys: &[ResourceKey]) -> String {
+        match self.0 {
+            KeysShown::Plain => listed(keys),
+            KeysShown::Hash => keys.iter().map(hashed).collect::<Vec<_>>().join(", "),
+            KeysShown::Off => HIDDEN.to_owned(),
+        }
+    }
+
+    /// Do different keys have different names?
+    pub fn is_nameable(self) -> bool {
+        self.0 != KeysShown::Off
+    }
+
+    /// May what a request asked for be shown? It often names its key.
+    pub fn shows_targets(self) -> bool {
+        self.0 == KeysShown::Plain
+    }
+}
+
+/// Does this read like the number of a key?
+pub fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix(MARK).unwrap_or_default().as_bytes();
+    digits.len() == DIGITS && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+const DIGITS: usize = 16;
+
+/// As in the access log, so that the one is found in the other.
+pub fn hashed(key: &ResourceKey) -> String {
+    format!("{MARK}{:016x}", pick::hash(key.as_str()))
+}
+
+/// There is one log in a process, and so one rule.
+static RULE: AtomicU8 = AtomicU8::new(PLAIN);
+
+const PLAIN: u8 = 0;
+const HASH: u8 = 1;
+const OFF: u8 = 2;
+
+/// From now on.
+pub fn keys_are(shown: KeysShown) {
+    let rule = match shown {
+        KeysShown::Plain => PLAIN,
+        KeysShown::Hash => HASH,
+        KeysShown::Off => OFF,
+    };
+    RULE.store(rule, Ordering::Relaxed);
+}
+
+fn names() -> Names {
+    Names(match RULE.load(Ordering::Relaxed) {
+        PLAIN => KeysShown::Plain,
+        HASH => KeysShown::Hash,
+        _ => KeysShown::Off,
+    })
+}
+
+pub fn key(key: &ResourceKey) -> String {
+    names().of(key)
+}
+
+pub fn keys(keys: &[ResourceKey]) -> String {
+    names().of_all(keys)
+}
+
+/// A lock node or its parent, whose name is the key's.
+pub fn path(path: &str) -> String {
+    named(path, names())
+}
+
+fn named(path: &str, names: Names) -> String {
+    const LOCKS: &str = "/locks/";
+    let below = path.find(LOCKS).map(|at| path.split_at(at + LOCKS.len()));
+    match below {
+        Some((root, below)) if !names.shows_targets() => {
+            // `<shard>/<key>/<node>`.
+            let node = below.splitn(3, '/').nth(2).map(|node| format!("/{node}"));
+            format!("{root}{HIDDEN}{}", node.unwrap_or_default())
+        }
+        _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_not_to_be_shown_is_not() {
+        let key = ResourceKey::parse("account/secret").expect("a key");
+        assert_eq!(Names(KeysShown::Plain).of(&key), "account/secret");
+        for shown in [KeysShown::Hash, KeysShown::Off] {
+            assert!(!Names(shown).of(&key).contains("secret"));
+            assert!(!Names(shown).of_all(&[key.clone(), key.clone()]).contains("secret"));
+        }
+        assert_eq!(Names(KeysShown::Hash).of(&key), Names(KeysShown::Hash).of(&key));
+    }
+
+    #[test]
+    fn the_path_of_a_lock_tells_its_key_only_where_keys_are_told() {
+        let node = "/fencegate/locks/5c/account%2F7/0f-w-0000000001";
+        for (rule, path, shown) in [
+            (KeysShown::Plain, node, node),
+            (KeysShown::Hash, node, "/fencegate/locks/(hidden)/0f-w-0000000001"),
+            (KeysShown::Off, "/fencegate/locks/5c/account%2F7", "/fencegate/locks/(hidden)"),
+            (KeysShown::Off, "/fencegate/meta", "/fencegate/meta"),
+        ] {
+            assert_eq!(named(path, Names(rule)), shown);
+        }
+    }
+}

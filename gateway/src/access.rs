@@ -23,6 +23,7 @@ use hyper::{Method, StatusCode, Uri};
 use self::line::AccessLog;
 use crate::{
     admin::metrics::Metrics,
+    body::ending::Ending,
     peer::Peer,
     refusal::{Outcome, Reason},
     stage::Notes,
@@ -145,15 +146,6 @@ impl Entry {
         self.answered = Some(Answered { status, outcome, reason, after: self.began.elapsed() });
     }
 
-    pub fn sends(&mut self, bytes: usize) {
-        self.sent += bytes as u64;
-    }
-
-    /// All of the answer was given on.
-    pub fn is_complete(&mut self) {
-        self.complete = true;
-    }
-
     /// Its keys, as they may be shown.
     fn keys(&self) -> Option<String> {
         let keys = listed(self.notes.keys.get()?);
@@ -177,6 +169,17 @@ impl Entry {
     fn client_identity(&self) -> Option<String> {
         let identity = self.peer.tls.as_ref()?.client.as_ref()?;
         Some(cut(identity.names.first().unwrap_or(&identity.subject)))
+    }
+}
+
+impl Ending for Entry {
+    fn gives(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
+
+    /// All of the answer was given on.
+    fn complete(&mut self) {
+        self.complete = true;
     }
 }
 

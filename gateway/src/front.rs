@@ -203,9 +203,9 @@ impl<S: Serve<Arrived>> Steps for S {
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(reply.map(|body| {
-                let body = body.answering(answering);
+                let body = answering.with(body);
                 match entry {
-                    Some(entry) => body.entered(entry),
+                    Some(entry) => body.telling(Box::new(entry)),
                     None => body,
                 }
             }))
@@ -279,7 +279,10 @@ impl Visit {
         self.route().answered(reply.status(), self.began.elapsed());
         // An answer that is still on its way is in flight.
         let in_flight = self.notes.in_flight.take();
-        let reply = reply.map(|body| body.counted(in_flight));
+        let reply = reply.map(|body| match in_flight {
+            Some(in_flight) => body.holding(in_flight),
+            None => body,
+        });
         let mut entry = self.entry.take();
         if let Some(entry) = &mut entry {
             entry.answered(self.route().name(), reply.status(), outcome, refused);

@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -17,7 +18,8 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::BodyError;
+use super::broken::BodyError;
+use crate::listen::course::{Coming, Exchange};
 
 pub(super) enum Source {
     Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
@@ -43,12 +45,19 @@ pub(super) struct Live {
     /// When all of it has to be here.
     by: Option<Instant>,
     framing: Framing,
+    /// The request that it comes from: whoever sends it on looks there how it comes.
+    exchange: Option<Rc<Exchange>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Whole,
     Abandoned,
+}
+
+/// An empty piece is none: a body of no bytes is at its end before it is read.
+pub(super) fn some(data: Bytes) -> Option<Bytes> {
+    (!data.is_empty()).then_some(data)
 }
 
 /// What tells the end of a body. The HTTP library's own word for it is not enough (hyper 1.12, h2 0.4):
@@ -85,7 +94,11 @@ impl Source {
                 Some(data) => Some(Ok(Frame::data(data))),
                 None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
             }),
-            Self::Live(live) => live.poll(cx),
+            Self::Live(live) => {
+                let polled = live.poll(cx);
+                live.tell(&polled);
+                polled
+            }
             Self::Piped(pieces) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
                 Some(Piece::Frame(frame)) => Some(Ok(frame)),
                 Some(Piece::End) => None,
@@ -121,12 +134,25 @@ impl Live {
     /// `pause`: between two pieces.
     pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
         let stall = Stall { limit: pause, timer: None };
-        Self { begun: None, end: None, incoming, stall, by: None, framing }
+        Self { begun: None, end: None, incoming, stall, by: None, framing, exchange: None }
+    }
+
+    /// Of a request.
+    pub(super) fn of(self, exchange: Rc<Exchange>) -> Self {
+        Self { exchange: Some(exchange), ..self }
     }
 
     /// `begun` was taken, and is to come first again.
     pub(super) fn begin_with(&mut self, begun: Bytes) {
-        self.begun = super::some(begun).map(Frame::data);
+        self.begun = some(begun).map(Frame::data);
+        if let Some(exchange) = &self.exchange {
+            exchange.comes(Coming::HeldBack);
+        }
+    }
+
+    /// What a client is still sending of it.
+    pub(super) fn upload(&self) -> Option<Rc<Exchange>> {
+        self.exchange.clone().filter(|_| !self.is_end())
     }
 
     pub(super) fn by(&mut self, by: Instant) {
@@ -168,6 +194,22 @@ impl Live {
                 Some(Err(BodyError::Abandoned))
             }
         })
+    }
+
+    fn tell(&self, polled: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
+        let Some(exchange) = &self.exchange else { return };
+        exchange.comes(match polled {
+            Poll::Pending => Coming::Awaited,
+            Poll::Ready(None) => Coming::Over,
+            Poll::Ready(Some(Ok(_))) if self.is_end() => Coming::Over,
+            Poll::Ready(Some(Ok(_))) => Coming::Here(Instant::now()),
+            Poll::Ready(Some(Err(BodyError::Overdue { .. }))) => Coming::Overdue,
+            Poll::Ready(Some(Err(_))) => Coming::Broken,
+        });
+        if let Poll::Ready(Some(Err(error))) = polled {
+            let waited = matches!(error, BodyError::Stalled(_) | BodyError::Overdue { awaited: true });
+            exchange.stalled.set(waited);
+        }
     }
 
     /// All of it was given. One that broke off has no end.

@@ -15,7 +15,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::interim::Interims;
-use crate::upstream::tunnel::Taker;
+use crate::body::parting::Taker;
 
 /// The course of one connection.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Takes connections and serves HTTP on them, until told to drain.
 
+mod answered;
 pub mod certificates;
 pub mod course;
 mod detect;

@@ -30,11 +30,11 @@ use super::{
 };
 use crate::{
     admin::metrics::WorkerMetrics,
+    body::parting::{Switched, Taker},
     front::{Facing, Front},
     network::Reset,
     peer::Peer,
     refusal::{Reason, Refusal},
-    upstream::tunnel::{Switched, Taker},
 };
 
 /// The HTTP library, with the limits of a listener.

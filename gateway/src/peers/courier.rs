@@ -21,13 +21,12 @@ use super::{
 };
 use crate::{
     admin::metrics::{Forwarding, WorkerMetrics},
-    body::{Body, Reply},
+    body::{Body, Reply, Trailers, fields},
     network::Network,
     refusal::{Outcome, Reason, Refusal},
     stage::{Client, Keyed},
     steps::{
         forwarded::{self, FENCING_FORWARDED},
-        hygiene,
         upgrade::Wanted,
     },
     upstream::speak::{NotAnswered, TakesTrailers},
@@ -233,12 +232,12 @@ impl<N: Network> Courier<N> {
         if head.headers.contains_key(TRANSFER_ENCODING) {
             head.headers.remove(CONTENT_LENGTH);
         }
-        let ours: HeaderMap = hygiene::clean(&mut head.headers, &self.plan.fields);
+        let ours: HeaderMap = fields::clean(&mut head.headers, &self.plan.fields);
         head.headers.extend(ours);
         head.version = Version::HTTP_11;
         let idle = self.plan.upstream(request.upstream).response_body_idle;
-        let trailers = hygiene::Trailers::Clean(request.plan.clone());
-        Response::from_parts(head, Body::from_gateway(incoming, trailers, idle, lend))
+        let trailers = Trailers::Clean(request.plan.clone());
+        Response::from_parts(head, lend.body(incoming, trailers, idle))
     }
 
     fn broken(&self, failed: NotAnswered, mut lend: Lend) -> Broken {

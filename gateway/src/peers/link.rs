@@ -4,14 +4,14 @@ use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Dura
 
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use hyper::{
-    Request, Response, StatusCode,
+    Request, Response, StatusCode, Version,
     body::{Body as _, Incoming},
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Nonce, Pass, Way};
 use crate::{
-    body::Body,
+    body::{Body, Trailers, ending::Ending},
     network::Network,
     steps::forwarded,
     upstream::{
@@ -185,7 +185,7 @@ impl<N: Network> Dialling<'_, N> {
 }
 
 /// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
-pub struct Lend {
+pub(super) struct Lend {
     link: Option<Link>,
     idle: Rc<Idle>,
     way: Way,
@@ -242,7 +242,7 @@ impl Lend {
 
     /// Behind the last byte of the answer: keeps the connection for another exchange, once this one is over in both
     /// directions.
-    pub(crate) fn give_back(mut self) {
+    fn give_back(mut self) {
         let Some(mut link) = self.link.take() else { return };
         tokio::task::spawn_local(async move {
             if matches!(timeout(REST, link.sender.settled()).await, Ok(Ok(()))) && link.gate.is_flushed() {
@@ -250,5 +250,22 @@ impl Lend {
                 self.idle.keep(link, &self.way, self.keep);
             }
         });
+    }
+
+    /// An answer, as it is given to a client; the connection goes back by itself at its end.
+    pub(super) fn body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
+        let lent = Lent(Some(self));
+        Body::from_answer((incoming, Version::HTTP_11), trailers, idle).telling(Box::new(lent))
+    }
+}
+
+/// The connection that an answer comes over, as its body keeps it.
+struct Lent(Option<Lend>);
+
+impl Ending for Lent {
+    fn complete(&mut self) {
+        if let Some(lend) = self.0.take() {
+            lend.give_back();
+        }
     }
 }

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 pub use self::{
     courier::{Carried, Courier},
-    link::Lend,
     ours::{BadPeerTls, NAME, Ours},
     pass::{BadPass, Nonce, Pass, Proof},
     told::Told,

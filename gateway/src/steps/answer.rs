@@ -17,10 +17,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::{
-    body::{Body, BodyError, Piece, Reply},
+    body::{Body, BodyError, Piece, Reply, parting::Ended},
     buffered::{Budget, NoRoom, Pieces},
     refusal::{Reason, Refusal},
-    upstream::tunnel,
 };
 
 /// What has to be kept until an answer is complete. Dropped without [`Keep::complete`]: nobody saw the end.
@@ -68,12 +67,12 @@ pub async fn take<K: Keep>(
     running: &TaskTracker,
 ) -> Result<Reply, Refusal> {
     let (head, mut body) = reply.into_parts();
-    if let Some(dug) = body.take_tunnel() {
+    if let Some(dug) = body.take_passage() {
         let said = head.clone();
         running.spawn_local(async move {
             match dug.run(bounds.tunnel).await {
-                tunnel::Ended::Closed => keep.complete(&said, None).await,
-                tunnel::Ended::Cut(_) => keep.broken(),
+                Ended::Closed => keep.complete(&said, None).await,
+                Ended::Cut(_) => keep.broken(),
             }
         });
         return Ok(Response::from_parts(head, body));

@@ -18,9 +18,8 @@ use super::{
     idle::Idle,
     speak::{NotAnswered, Running, Sender},
     tls::Generation,
-    tunnel::Switched,
 };
-use crate::body::Body;
+use crate::body::{Body, parting::Switched};
 
 /// A connection that may carry one exchange at a time. Dropping it ends it at once: what is queued on it is never sent,
 /// and an exchange that was not complete ends with a reset.

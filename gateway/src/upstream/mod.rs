@@ -11,6 +11,7 @@ pub mod guards;
 pub mod health;
 mod heard;
 pub mod idle;
+pub mod lent;
 pub mod link;
 pub mod names;
 pub mod pool;

@@ -26,9 +26,11 @@ use tracing::debug;
 use super::{
     frames::{Followed, Seen},
     heard::{Heard, Word},
-    tunnel::{Switched, Taker},
 };
-use crate::body::Body;
+use crate::body::{
+    Body,
+    parting::{Switched, Taker},
+};
 
 /// As ALPN names them (RFC 7301).
 pub const HTTP1: &str = "http/1.1";

@@ -1,11 +1,11 @@
 //! A connection that has stopped speaking HTTP: bytes pass both ways until one side ends, or may not go on.
 
 use std::{
+    any::Any,
     cell::Cell,
-    convert::Infallible,
-    fmt,
     future::{Future, pending},
     io,
+    pin::Pin,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -28,30 +28,7 @@ use super::{
     gate::{Gate, Why},
     link::Lend,
 };
-use crate::{admin::metrics::Counted, steps::limit::Permit};
-
-/// A socket, and all that lies above it.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
-
-/// One end, once it has switched protocols.
-pub struct Switched {
-    pub stream: Box<dyn Stream>,
-    /// What it said at once.
-    pub first: Bytes,
-    /// Dropped with the stream, for who still counts it.
-    pub held: Option<oneshot::Sender<Infallible>>,
-}
-
-impl fmt::Debug for Switched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Switched").field("first", &self.first.len()).finish_non_exhaustive()
-    }
-}
-
-/// Where an end is given to.
-pub type Taker = oneshot::Sender<Switched>;
+use crate::body::parting::{Ended, Passage, Switched};
 
 /// Both ends, before anything has passed. Dropping it resets the upstream's connection.
 pub struct Tunnel {
@@ -63,13 +40,8 @@ pub struct Tunnel {
     pub clock: SharedClock,
     pub bounds: Bounds,
     pub drain: CancellationToken,
-    pub counts: Counts,
-}
-
-/// A tunnel is in flight for as long as it lasts.
-pub struct Counts {
-    pub _permit: Option<Rc<Permit>>,
-    pub _tunnels: Counted,
+    /// A tunnel is in flight for as long as it lasts.
+    pub counts: Box<dyn Any>,
 }
 
 /// How long a tunnel goes on.
@@ -81,24 +53,6 @@ pub struct Bounds {
     pub farewell: Duration,
     /// After the process was told to stop.
     pub drain: Duration,
-}
-
-/// How a tunnel ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// The upstream has ended its side: it is done.
-    Closed,
-    /// It may still be at work on what it was told.
-    Cut(&'static str),
-}
-
-impl Ended {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Cut(why) => why,
-        }
-    }
 }
 
 impl Tunnel {
@@ -123,6 +77,12 @@ impl Tunnel {
         };
         info!(endpoint = %lend.endpoint(), ended = ended.word(), lasted = %Brief(began.elapsed()), "tunnel.ended");
         ended
+    }
+}
+
+impl Passage for Tunnel {
+    fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = Ended>>> {
+        Box::pin((*self).run(longest))
     }
 }
 

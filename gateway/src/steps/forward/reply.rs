@@ -13,11 +13,10 @@ use tracing::warn;
 
 use super::stamp::FENCING_REFUSAL;
 use crate::{
-    body::{Body, Reply},
+    body::{Body, Reply, Trailers, fields},
     listen::interim::Saying,
     stage::Planned,
-    steps::hygiene::{self, Trailers},
-    upstream::{link::Lend, verdict::Account},
+    upstream::{lent, link::Lend, verdict::Account},
 };
 
 /// Its head is here.
@@ -41,11 +40,11 @@ impl Answer<'_> {
         if let Some(longest) = keep_alive(&head.headers) {
             lend.keep_at_most(longest);
         }
-        hygiene::clean(&mut head.headers, &plan.fields);
+        fields::clean(&mut head.headers, &plan.fields);
         // Of this hop: an answer of unknown length to HTTP/1.0 would look complete when it breaks.
         head.version = Version::HTTP_11;
         let (trailers, idle) = (Trailers::Clean(plan.clone()), lend.upstream().response_body_idle);
-        Response::from_parts(head, Body::from_upstream(incoming, trailers, idle, lend, fenced))
+        Response::from_parts(head, lent::body(incoming, trailers, idle, lend, fenced))
     }
 
     /// A refusal of a guard is read to its end, so that the connection can be used again. It is short.
@@ -64,7 +63,7 @@ pub(super) fn pass_interims(http: &mut Request<Body>, saying: Saying, ours: Arc<
             return;
         }
         let mut headers = answer.headers().clone();
-        hygiene::clean(&mut headers, &ours);
+        fields::clean(&mut headers, &ours);
         // It has no body that any of these could tell of.
         headers.remove(CONTENT_LENGTH);
         saying.say(answer.status(), &headers);

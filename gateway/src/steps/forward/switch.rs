@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 
 use super::Forward;
 use crate::{
-    body::{Body, Reply},
+    body::{Body, Reply, fields, parting::Switched},
     stage::Notes,
-    steps::{hygiene, upgrade::Asked},
+    steps::upgrade::Asked,
     upstream::{
         link::Lend,
-        tunnel::{Bounds, Counts, Switched, Tunnel},
+        tunnel::{Bounds, Tunnel},
     },
 };
 
@@ -42,7 +42,7 @@ impl Switch {
             drain: plan.listener.timeouts.drain / 2,
         };
         let (mut head, _) = answer.into_parts();
-        hygiene::clean(&mut head.headers, &plan.fields);
+        fields::clean(&mut head.headers, &plan.fields);
         self.asked.grant(&mut head.headers);
         let metrics = &forward.metrics;
         let route = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
@@ -57,10 +57,10 @@ impl Switch {
             clock: forward.clock.clone(),
             bounds,
             drain: forward.drain.clone(),
-            counts: Counts { _permit: notes.permit.get().cloned(), _tunnels: route.tunnel() },
+            counts: Box::new((notes.permit.get().cloned(), route.tunnel())),
         };
         if fenced {
-            return Response::from_parts(head, body.tunnel(tunnel));
+            return Response::from_parts(head, body.passing(tunnel));
         }
         forward.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
         Response::from_parts(head, body)

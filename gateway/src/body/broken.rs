@@ -1,0 +1,19 @@
+//! Why a body broke.
+
+use std::time::Duration;
+
+/// It is not whole, and never will be.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("no byte within {0:?}")]
+    Stalled(Duration),
+    #[error("it was not here in full in time")]
+    Overdue {
+        /// It was waited for; else it was taken too slowly.
+        awaited: bool,
+    },
+    #[error("it ended before it was complete")]
+    Abandoned,
+}

@@ -1,0 +1,117 @@
+//! Removes what must not pass a proxy: fields meant for one hop, and every spelling of the fields that only we write.
+
+use fencegate_policies::plan::{ReservedFields, are_alike};
+use hyper::{
+    HeaderMap,
+    header::{self, CONNECTION, HeaderName},
+};
+
+/// Takes off the fields of one hop (RFC 9110, 7.6.1), named or by nomination, and ours, which it returns.
+pub fn clean(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
+    // All `Connection` lines: a nomination may stand in any of them.
+    let nominated: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        .collect();
+    let is_ours = |name: &&HeaderName| ours.contains(name.as_str());
+    // One look at each field that is there: most heads have few, and none of these.
+    let named: Vec<HeaderName> =
+        headers.keys().filter(|name| is_of_hop(name) || is_ours(name)).cloned().collect();
+    let mut presented = HeaderMap::new();
+    for name in named.iter().filter(is_ours) {
+        for value in headers.get_all(name) {
+            presented.append(name.clone(), value.clone());
+        }
+    }
+    for name in nominated.iter().chain(&named) {
+        headers.remove(name);
+    }
+    presented
+}
+
+/// A look-alike, such as `Transfer_Encoding`, is the field itself to some servers, and `Content_Length` says to them how
+/// long the body is.
+fn is_of_hop(name: &HeaderName) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if name.as_str().bytes().all(is_plain) {
+        return HOP_BY_HOP.contains(name);
+    }
+    let alike = |other: &HeaderName| are_alike(name.as_str(), other.as_str());
+    HOP_BY_HOP.iter().any(alike) || alike(&header::CONTENT_LENGTH)
+}
+
+static HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("http2-settings"),
+];
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_our_fields_goes_and_the_rest_stays() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "Fencing-Token",
+            "fencing_token",
+            "FENCING_Number",
+            "fencing-anything",
+            "Fencing.Token",
+            "fencing!key",
+            "x_fence",
+            "X-Fence",
+            "X~Fence",
+        ] {
+            let name: HeaderName = name.parse().expect("a field name");
+            headers.append(name, HeaderValue::from_static("v1-0"));
+        }
+        headers.append("x-fences", HeaderValue::from_static("stays"));
+        headers.append("fenc", HeaderValue::from_static("stays"));
+        clean(&mut headers, &ReservedFields::with(["X-Fence".to_owned()]));
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["fenc", "x-fences"]);
+    }
+
+    #[test]
+    fn what_looks_like_a_field_of_one_hop_or_like_the_length_goes_too() {
+        let mut headers = HeaderMap::new();
+        for name in
+            ["Transfer_Encoding", "proxy.connection", "keep_alive", "Content_Length", "Content.Length"]
+        {
+            let name: HeaderName = name.parse().expect("a field name");
+            headers.append(name, HeaderValue::from_static("1"));
+        }
+        for name in ["content-length", "content_type", "x_custom", "transfer_encodings"] {
+            headers.append(name, HeaderValue::from_static("stays"));
+        }
+        clean(&mut headers, &ReservedFields::default());
+        let left: Vec<_> = headers.iter().map(|(_, value)| value).collect();
+        assert_eq!(left, ["stays"; 4]);
+    }
+
+    #[test]
+    fn a_nomination_counts_in_every_connection_line() {
+        let mut headers = HeaderMap::new();
+        headers.append(CONNECTION, HeaderValue::from_static("close, X-One"));
+        headers.append(CONNECTION, HeaderValue::from_static("x-two"));
+        headers.append("x-one", HeaderValue::from_static("1"));
+        headers.append("x-two", HeaderValue::from_static("2"));
+        headers.append("x-three", HeaderValue::from_static("3"));
+        clean(&mut headers, &ReservedFields::default());
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
+    }
+}

@@ -1,0 +1,58 @@
+//! The body of an answer, and the connection that it comes over: back to its pool at the end, closed if dropped before.
+
+use std::time::Duration;
+
+use hyper::{Version, body::Incoming};
+
+use super::link::Lend;
+use crate::body::{
+    Body, Trailers,
+    ending::{Ending, Settling},
+};
+
+/// How long an upload may go on after its answer is complete.
+const UNFENCED_REST: Duration = Duration::from_secs(30);
+/// The same while others wait for the key.
+const FENCED_REST: Duration = Duration::from_millis(100);
+
+struct Lent {
+    lend: Option<Lend>,
+    /// The connection goes back by itself at the end.
+    settles_itself: bool,
+}
+
+/// From an upstream, which may pause for `idle` between two pieces.
+///
+/// `fenced`: whoever reads it to the end calls [`Body::settled`].
+pub fn body(
+    incoming: (Incoming, Version),
+    trailers: Trailers,
+    idle: Duration,
+    lend: Lend,
+    fenced: bool,
+) -> Body {
+    let lent = Lent { lend: Some(lend), settles_itself: !fenced };
+    Body::from_answer(incoming, trailers, idle).telling(Box::new(lent))
+}
+
+impl Ending for Lent {
+    fn complete(&mut self) {
+        if self.settles_itself
+            && let Some(lend) = self.lend.take()
+            && let Err(lend) = lend.give_back_if_over()
+        {
+            tokio::task::spawn_local(lend.give_back(UNFENCED_REST));
+        }
+    }
+
+    fn failed(&mut self) {
+        if let Some(lend) = &self.lend {
+            lend.failed();
+        }
+    }
+
+    fn settles(&mut self) -> Option<Settling> {
+        let lend = self.lend.take()?.give_back_if_over().err()?;
+        Some(Box::pin(lend.give_back(FENCED_REST)))
+    }
+}

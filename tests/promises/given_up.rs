@@ -1,6 +1,15 @@
 //! Where nobody compares tokens, a key whose exchange was given up is nobody's until the upstream has had its time.
 
-use fencegate_tests::lapse::{Round, pause, reconnect, short_cut};
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    history::History,
+    lapse::{Round, pause, reconnect, short_cut},
+    origin::{Act, Reply},
+    site::Site,
+};
 
 /// A round counts in which the machine has kept the times.
 async fn holds(round: impl AsyncFn() -> Round) {
@@ -28,4 +37,32 @@ async fn the_key_of_a_holder_that_was_cut_off_for_a_while_is_free_when_its_upstr
 #[tokio::test]
 async fn nothing_is_granted_under_a_proof_that_no_beat_has_moved() {
     holds(reconnect).await;
+}
+
+/// The worker stands still between the gate's look at the proof and the write, for longer than an answer is waited for.
+/// Heartbeats go on, so only that limit ends the exchange, and the upstream has only just begun.
+#[tokio::test]
+async fn the_key_of_a_request_that_was_written_late_is_free_when_its_upstream_has_had_its_time() {
+    const TIME: Duration = Duration::from_millis(1500);
+    let site = Site::fresh().await;
+    let ours = |name| {
+        site.policy(name)
+            .with("/zookeeper/session_timeout", "6s")
+            .with("/upstreams/ledger/fencing", "none")
+            .with("/upstreams/ledger/response_timeout", "1500ms")
+            .with("/routes/0/fence/wait", "20s")
+    };
+    let (victim_policy, next_policy) = (ours("victim"), ours("next"));
+    let (victim, next) = tokio::join!(
+        site.pausing(&victim_policy, "after_proof_check", TIME + Duration::from_millis(200)),
+        Gateway::start(&next_policy)
+    );
+    site.origin.script("/pay/7", [Act::Answer(TIME / 2, Reply::ok())]);
+    let late = victim.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let newer = next.send(&Ask::post("/pay/7")).await;
+    assert_eq!(newer.status, 200, "{newer:?}");
+    assert_eq!(late.answer().await.outcome(), Some(Outcome::Unknown), "not exercised: it was waited for");
+    assert!(!victim.log().contains("session.ended"), "not exercised: the session ended");
+    History::of(&site.origin.log()).assert_holds();
 }

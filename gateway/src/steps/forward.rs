@@ -241,7 +241,10 @@ impl<N: Network> Forward<N> {
     /// A client that let its time pass says nothing about the endpoint.
     fn too_late(&self, lend: &Lend, late: Late, limit: Duration) -> Failed {
         let detail = match late {
-            Late::Answer => format!("no answer within {limit:?}"),
+            Late::Answer => {
+                lend.gate().shut(Why::Late);
+                format!("no answer within {limit:?}")
+            }
             Late::Taking => "the request was not taken within its `upload_timeout`".to_owned(),
             Late::Sending => {
                 let detail = "the request did not come within its `upload_timeout`".to_owned();

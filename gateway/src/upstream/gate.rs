@@ -65,6 +65,8 @@ enum State {
 pub enum Why {
     /// The proof ended before a write.
     ProofLost,
+    /// The answer did not come in time, as counted from the first byte; from the last byte it still may.
+    Late,
     /// The exchange ended before its answer was complete.
     Abandoned,
 }
@@ -178,6 +180,11 @@ impl Gate {
 
     pub fn lost_its_proof(&self) -> bool {
         matches!(*self.state.borrow(), State::Shut(Why::ProofLost))
+    }
+
+    /// We stopped waiting, and not the other side: for all that is known it is at work.
+    pub fn was_given_up(&self) -> bool {
+        matches!(*self.state.borrow(), State::Shut(Why::ProofLost | Why::Late))
     }
 
     fn is_open(&self) -> bool {

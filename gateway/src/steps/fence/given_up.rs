@@ -4,6 +4,9 @@
 //! ZooKeeper. Then the lock node is ours still, and to remove it would let the next holder begin beside an upstream that
 //! is at work. It is in time until `response_timeout` after the last byte that it was sent, so until then the key is not
 //! given on, here or elsewhere. Should the session end after all, the server removes the node, as it does of the dead.
+//!
+//! The same holds when `response_timeout` is over, which for the client counts from the first byte. The last one may have
+//! left much later: an upstream takes a body slowly, or a worker stands still directly before it writes.
 
 use std::time::Duration;
 
@@ -51,13 +54,13 @@ impl Terms {
         });
     }
 
-    /// `None`: nothing was sent, or it ended under a proof that held throughout.
+    /// `None`: nothing was sent, or the other side has ended it under a proof that held throughout.
     ///
     /// Who shut the gate does not decide: after a pause a time limit may be over as well, and whichever is looked at
     /// first is the reason that stays. Nor does the evidence alone: a later beat may have moved it again.
     fn until(&self, gate: &Gate, evidence: &Evidence, now: Boot) -> Option<Instant> {
-        let unproven = gate.lost_its_proof() || !evidence.holds(now);
-        let rests = self.level == Level::None && unproven && gate.written() > 0;
+        let given_up = gate.was_given_up() || !evidence.holds(now);
+        let rests = self.level == Level::None && given_up && gate.written() > 0;
         rests.then(|| gate.last_write() + self.response_timeout)
     }
 }
@@ -99,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_key_rests_when_the_proof_has_ended_whichever_limit_ended_the_exchange() {
-        for why in [Why::Abandoned, Why::ProofLost] {
+        for why in [Why::Abandoned, Why::Late, Why::ProofLost] {
             let (gate, _, evidence) = ended(b"x", why).await;
             let until = Some(gate.last_write() + LIMIT);
             assert_eq!(terms(Level::None).until(&gate, &evidence, at(5)), until, "{why:?}");
@@ -112,11 +115,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_proof_that_goes_on_undoes_no_end_and_a_time_limit_alone_keeps_no_key() {
+    async fn a_proof_that_goes_on_undoes_no_end_and_what_the_other_side_has_ended_keeps_no_key() {
         let terms = terms(Level::None);
-        let (gate, proof, evidence) = ended(b"x", Why::ProofLost).await;
-        proof.extend(at(50));
-        assert_eq!(terms.until(&gate, &evidence, at(6)), Some(gate.last_write() + LIMIT));
+        for why in [Why::Late, Why::ProofLost] {
+            let (gate, proof, evidence) = ended(b"x", why).await;
+            proof.extend(at(50));
+            assert_eq!(terms.until(&gate, &evidence, at(6)), Some(gate.last_write() + LIMIT), "{why:?}");
+        }
         let (gate, _, evidence) = ended(b"x", Why::Abandoned).await;
         assert_eq!(terms.until(&gate, &evidence, at(4)), None);
     }

@@ -12,6 +12,7 @@ use std::{
 use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
+    operation::Operation,
     path::CanonicalPath,
     plan::{self, Fence, LargeBodies, Mode, Plan, RouteId, UpstreamId},
     token::Token,
@@ -24,7 +25,7 @@ use crate::{
     body::Body,
     edition::Running,
     front::Entrance,
-    guard::{operation::Operation, present::FENCING_OPERATION, register::Claim},
+    guard::{present::FENCING_OPERATION, register::Claim},
     listen::interim::Saying,
     lock::tenure::{Dispatch, Tenure},
     peer::Peer,

@@ -2,7 +2,8 @@
 //! tokens is newer. No clock, no socket, no async, no HTTP library; whoever acts on a decision lives elsewhere.
 //!
 //! Reading order: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left after
-//! all checks. Per request: [`trust`], [`path`], [`host`], [`route`], [`key`], [`prefer`]. On the way up: [`pick`], [`retry`], [`token`].
+//! all checks. Per request: [`trust`], [`path`], [`host`], [`route`], [`key`], [`prefer`]. On the way up: [`pick`], [`retry`], [`token`],
+//! [`operation`].
 
 pub mod diagnose;
 pub mod difference;
@@ -11,6 +12,7 @@ mod fnv;
 pub mod hex;
 pub mod host;
 pub mod key;
+pub mod operation;
 pub mod path;
 pub mod pick;
 pub mod plan;

@@ -142,6 +142,10 @@ impl Marks {
     }
 }
 
+/// A token is not believed that is further above all others: forged, or of another installation. ZooKeeper counts
+/// 2^32 at every election, so this many tokens are 65,536 elections of which the guard has seen none.
+pub const LARGEST_JUMP: u64 = 1 << 48;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

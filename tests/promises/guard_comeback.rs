@@ -6,10 +6,11 @@ use std::{
 };
 
 use fencegate::guard::{
-    operation::{Entry, OperationId, State},
+    operation::{Entry, State},
     store::{Change, Redb, Store},
 };
 use fencegate_policies::key::ResourceKey;
+use fencegate_policies::operation::OperationId;
 use fencegate_tests::{
     client::{Answer, Outcome},
     guard::{Beside, Dispatch, Guard, Launch, assert_refused},

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use fencegate_policies::plan;
+use fencegate_policies::{plan, token::LARGEST_JUMP};
 use fencegate_process::{
     again::{self, Of},
     randomness::{Guid, SystemRandomness},
@@ -17,7 +17,6 @@ use super::{
     log::Format,
 };
 use crate::{
-    guard::register::LARGEST_JUMP,
     session::{
         bump::{self, Asked, NotBumped},
         era::{self, Beginning, Init, Meta, NoFloor, Unreadable},

@@ -5,13 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
 use fencegate_process::{clock::Boot, failpoint};
 
 use super::{
     Guard,
     journal::{Answered, Reserved},
-    operation::OperationId,
     refused::Refused,
     register::{Claim, DispatchId, Ended},
 };

@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 use fencegate_policies::{
     key::ResourceKey,
+    operation::{Operation, OperationId},
     plan::{self, Ending},
     token::Token,
 };
@@ -27,7 +28,7 @@ use tokio::{
 use super::{
     Guard,
     admit::Patience,
-    operation::{Entry, Kept, Operation, OperationId, Resolution, State},
+    operation::{Entry, Kept, Resolution, State},
     refused::Refused,
     store::{Change, FORMAT},
     wall_clock,
@@ -205,7 +206,7 @@ impl Reserved {
             operation: Operation {
                 id,
                 former: None,
-                fingerprint: super::operation::Fingerprint::of([0; 32]),
+                fingerprint: fencegate_policies::operation::Fingerprint::of([0; 32]),
                 keep: entry.keep,
                 finals: Vec::new(),
                 askable: entry.askable,

@@ -2,6 +2,7 @@
 
 use fencegate_policies::{
     key::ResourceKey,
+    operation::Operation,
     plan::{Mode, is_plain},
     token::Token,
 };
@@ -11,7 +12,6 @@ use hyper::{
 };
 
 use super::{
-    operation::Operation,
     refused::{Malformed, Refused},
     register::Claim,
 };

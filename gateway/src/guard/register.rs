@@ -17,7 +17,11 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::Mode,
+    token::{LARGEST_JUMP, Token},
+};
 use fencegate_process::clock::Boot;
 use tokio::sync::futures::OwnedNotified;
 
@@ -98,10 +102,6 @@ pub enum Ended {
     /// The upstream may be at work until then.
     InDoubt { until: Boot },
 }
-
-/// A token is not believed that is further above all others: forged, or of another installation. ZooKeeper counts
-/// 2^32 at every election, so this many tokens are 65,536 elections of which the guard has seen none.
-pub const LARGEST_JUMP: u64 = 1 << 48;
 
 impl Register {
     /// `max_execution` as it is now; where it was longer before, what an earlier process sent may run for so long.

@@ -8,14 +8,14 @@ mod tests;
 use fencegate_process::again;
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
     commit::{Committer, Moment, NotDurable},
     redb::Redb,
 };
-use super::operation::{Entry, OperationId};
+use super::operation::Entry;
 
 /// Keeps marks and journal over restarts. Called from one thread for changes, and from any for reading.
 pub trait Store: Send + Sync + 'static {

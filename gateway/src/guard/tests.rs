@@ -3,13 +3,17 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use fencegate_policies::{file::load_guard, plan::Mode};
+use fencegate_policies::{
+    file::load_guard,
+    operation::{Fingerprint, Operation, OperationId},
+    plan::Mode,
+};
 use fencegate_process::clock::ManualClock;
 use hyper::{HeaderMap, StatusCode};
 
 use super::{
     journal::{Answered, Found, Wanted},
-    operation::{Entry, Fingerprint, Kept, Operation, OperationId},
+    operation::{Entry, Kept},
     register::Claim,
     store::{Change, Redb, StoreError, Taken},
     *,

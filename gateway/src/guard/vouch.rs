@@ -2,13 +2,16 @@
 
 use std::sync::{Arc, PoisonError};
 
-use fencegate_policies::key::{ResourceKey, listed};
+use fencegate_policies::{
+    key::{ResourceKey, listed},
+    operation::Operation,
+};
 use hyper::HeaderMap;
 use serde::Serialize;
 
 use super::{
     Guard, Refusals, Stale,
-    operation::{Operation, State},
+    operation::State,
     refused::Refused,
     register::{Claim, Open},
 };

@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
+use fencegate_policies::operation::OperationId;
 use fencegate_process::{failpoint, randomness::Guid};
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -12,7 +13,6 @@ use super::{
     record::{Record, State, writes_to_admit},
 };
 use crate::{
-    guard::operation::OperationId,
     lock::site::{AGAIN, PAUSE},
     session::{
         link::{Failed, Fault, Kind, Link, Step},

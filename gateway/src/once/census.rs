@@ -7,14 +7,13 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::Memory;
+use fencegate_policies::{operation::OperationId, plan::Memory};
 use fencegate_process::{clock::Boot, randomness::Guid};
 
 use super::{
     Refused,
     room::{Owner, Tally},
 };
-use crate::guard::operation::OperationId;
 
 /// Shared by all sessions of a process. What it counts was seen by its sweeps, see [`super::sweep`].
 #[derive(Debug, Default)]

@@ -15,6 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
+    operation::Operation,
     plan::{Ending, Memory},
     token::Token,
 };
@@ -24,7 +25,6 @@ use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
 use self::room::Owner;
-use crate::guard::operation::Operation;
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]

@@ -74,7 +74,7 @@ async fn read(
     Ok(Some(Open { reference, record, may_run, path, version: seen.version }))
 }
 
-/// Digits of an [`crate::guard::operation::OperationId::reference`].
+/// Digits of an [`fencegate_policies::operation::OperationId::reference`].
 const REFERENCE: usize = 16;
 /// Its first digits name the shard, as in [`Paths::operation_shard`].
 const SHARD: usize = 2;

@@ -8,6 +8,7 @@
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
+use fencegate_policies::operation::OperationId;
 use fencegate_process::{clock::wall_clock, randomness::Guid};
 use tracing::debug;
 
@@ -17,12 +18,9 @@ use super::{
     record::{Record, State, is_deletable, is_finished},
     room::Owner,
 };
-use crate::{
-    guard::operation::OperationId,
-    session::{
-        link::{Fault, Link, Step},
-        live::Live,
-    },
+use crate::session::{
+    link::{Fault, Link, Step},
+    live::Live,
 };
 
 /// Between two rounds of one session.

@@ -1,5 +1,6 @@
 //! Begins the next era of an installation: all tokens from then on are larger than every one before.
 
+use fencegate_policies::token::LARGEST_JUMP;
 use fencegate_process::randomness::Randomness;
 
 use super::{
@@ -7,7 +8,7 @@ use super::{
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
-use crate::{guard::register::LARGEST_JUMP, state::Record};
+use crate::state::Record;
 
 /// How far the new base lies above everything that is known: gateways write down what they have seen up to a second
 /// late, and a restored ensemble has given out more than its floor says.

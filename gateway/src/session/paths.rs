@@ -3,7 +3,7 @@
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::randomness::Guid;
 
-use crate::guard::operation::OperationId;
+use fencegate_policies::operation::OperationId;
 
 /// The paths below one root.
 #[derive(Debug, Clone)]

@@ -5,6 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencegate_policies::{
     key::ResourceKey,
+    operation::OperationId,
     plan::{Enforce, Mode},
     token::Token,
 };
@@ -29,7 +30,7 @@ use crate::{
         admit::Patience,
         doubt::Running,
         journal::{Answered, Found, Reserved, Taken, Wanted},
-        operation::{Entry, Kept, OperationId, Resolution},
+        operation::{Entry, Kept, Resolution},
         refused::Refused,
     },
     lock::tenure::Dispatch,

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use fencegate_policies::{
     key::{BadKey, Field, ResourceKey, Said, Values, json},
+    operation::Operation,
     path::Bound,
     plan::{Enforce, Fence, Route, are_alike},
 };
@@ -13,7 +14,6 @@ use hyper::{HeaderMap, Request};
 use super::name::{self, Wanted};
 use crate::{
     body::{Body, Reply},
-    guard::operation::Operation,
     refusal::{Reason, Refusal},
     stage::{Fenced, Keyed, Loaded, Routed},
     step::Serve,

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{Context, SHA256};
 use fencegate_policies::plan::{self, Once};
 
-use crate::guard::operation::{Fingerprint, Operation, OperationId};
+use fencegate_policies::operation::{Fingerprint, Operation, OperationId};
 
 /// What decides whether two requests with one name are the same request.
 #[derive(Debug, Clone, Copy)]

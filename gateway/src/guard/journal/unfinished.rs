@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use fencegate_policies::operation::OperationId;
+
 use super::{Reserved, Taken};
 use crate::guard::{
     Guard,
-    operation::{Entry, OperationId, State},
+    operation::{Entry, State},
     refused::Refused,
     store::Change,
 };

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::key::ResourceKey;
+use fencegate_policies::{key::ResourceKey, operation::OperationId};
 use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, WriteTransaction};
 
 use self::tables::{
@@ -19,10 +19,7 @@ use self::tables::{
     SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
 use super::{AtWork, Change, CleanStop, FORMAT, Identity, Remembered, Store, StoreError, Taken, WholeMarks};
-use crate::guard::{
-    operation::{Entry, OperationId},
-    wall_clock,
-};
+use crate::guard::{operation::Entry, wall_clock};
 
 /// A redb file. Only one process has it open.
 pub struct Redb {

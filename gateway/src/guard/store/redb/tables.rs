@@ -1,10 +1,11 @@
 //! The tables of the file, and what each change does to them.
 
 use bytes::Bytes;
+use fencegate_policies::operation::OperationId;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::guard::{
-    operation::{Entry, Kept, OperationId, State},
+    operation::{Entry, Kept, State},
     store::{Change, Epochs, Taken},
 };
 

@@ -1,0 +1,204 @@
+//! An operation that happens at most once: its name, and how a gateway says it to whoever remembers it.
+
+use std::fmt;
+
+/// Names an operation: a hash over scope, principal and the client's own name for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperationId([u8; 32]);
+
+/// What two requests with the same name have to have in common: a hash over method, target and body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+/// What a gateway says of a request that is an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    pub id: OperationId,
+    /// What a build before this one called it, where that is something else.
+    pub former: Option<OperationId>,
+    pub fingerprint: Fingerprint,
+    /// Seconds that it is remembered after its end.
+    pub keep: u64,
+    /// Statuses that are its end beside those that always are.
+    pub finals: Vec<u16>,
+    /// The client's `Idempotency-Key`, and nothing else, names it: then the upstream can be asked by it. Where there
+    /// are principals it does not, because another one may call an operation alike.
+    pub askable: bool,
+}
+
+impl OperationId {
+    pub fn of(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        unhex(text).map(Self)
+    }
+
+    /// For people: enough to find it, short enough to read out.
+    pub fn reference(&self) -> String {
+        self.to_string()[..16].to_owned()
+    }
+
+    /// The first and the last id that [`OperationId::reference`] calls so.
+    pub fn range(reference: &str) -> Option<(Self, Self)> {
+        let end = |digit: &str| unhex(&format!("{reference}{}", digit.repeat(48))).map(Self);
+        end("0").zip(end("f"))
+    }
+}
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+impl Fingerprint {
+    pub fn of(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0, f)
+    }
+}
+
+fn hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>[;was=<id>][;final=<status>,...][;ask=idempotency-key]`.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, former, fingerprint, keep, finals, askable } = self;
+        write!(f, "{id};fp={fingerprint};keep={keep}")?;
+        if let Some(former) = former {
+            write!(f, ";was={former}")?;
+        }
+        for (at, status) in finals.iter().enumerate() {
+            write!(f, "{}{status}", if at == 0 { ";final=" } else { "," })?;
+        }
+        if *askable { f.write_str(";ask=idempotency-key") } else { Ok(()) }
+    }
+}
+
+/// What may stand behind the fingerprint, in this order. `by` is how a build before this one said `ask`, which it also
+/// did of operations that have a principal: so it is read and not believed.
+const PARTS: [&str; 5] = ["keep", "was", "final", "ask", "by"];
+
+/// All that a route can name.
+const MOST_FINALS: usize = 106;
+
+impl Operation {
+    /// Reads what [`fmt::Display`] writes; `keep` may be missing, and is then `keep`.
+    pub fn parse(text: &str, keep: u64) -> Option<Self> {
+        let mut parts = text.split(';');
+        let id = OperationId::parse(parts.next()?)?;
+        let fingerprint = Fingerprint(unhex(parts.next()?.strip_prefix("fp=")?)?);
+        let mut operation = Self { id, former: None, fingerprint, keep, finals: Vec::new(), askable: false };
+        let mut next = 0;
+        for part in parts {
+            let (name, value) = part.split_once('=')?;
+            let place = PARTS.iter().position(|known| *known == name).filter(|place| *place >= next)?;
+            next = place + 1;
+            match name {
+                "keep" => operation.keep = digits(value, 8)?,
+                "was" => operation.former = Some(OperationId::parse(value)?),
+                "final" => operation.finals = finals(value)?,
+                _ if value != "idempotency-key" => return None,
+                "ask" => operation.askable = true,
+                _ => {}
+            }
+        }
+        Some(operation)
+    }
+}
+
+fn finals(text: &str) -> Option<Vec<u16>> {
+    let status = |text: &str| digits(text, 3).and_then(|status| u16::try_from(status).ok());
+    let finals: Vec<u16> = text.split(',').take(MOST_FINALS + 1).map(status).collect::<Option<_>>()?;
+    (finals.len() <= MOST_FINALS).then_some(finals)
+}
+
+/// A plain number of so many digits at most: eight are three years in seconds.
+fn digits(text: &str, most: usize) -> Option<u64> {
+    let plain = !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let digits = text.as_bytes();
+    if digits.len() != 64 || digits.iter().any(|digit| !matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            id: [u8; 32],
+            former: Option<[u8; 32]>,
+            fp: [u8; 32],
+            keep in 0..100_000_000_u64,
+            finals in prop::collection::vec(400..600_u16, 0..MOST_FINALS),
+            askable: bool,
+        ) {
+            let (id, former) = (OperationId(id), former.map(OperationId));
+            let operation = Operation { id, former, fingerprint: Fingerprint(fp), keep, finals, askable };
+            prop_assert_eq!(Operation::parse(&operation.to_string(), 7), Some(operation));
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic(text: String) {
+            if let Some(operation) = Operation::parse(&text, 7) {
+                prop_assert_eq!(Operation::parse(&operation.to_string(), 9), Some(operation));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_but_the_written_form_is_read() {
+        let (id, fp) = ("ab".repeat(32), "cd".repeat(32));
+        assert_eq!(Operation::parse(&format!("{id};fp={fp}"), 7).map(|operation| operation.keep), Some(7));
+        let old =
+            Operation::parse(&format!("{id};fp={fp};keep=5;by=idempotency-key"), 7).expect("it is read");
+        assert!(old.keep == 5 && !old.askable, "its principal, if it has one, is not known");
+        for bad in [
+            id.clone(),
+            format!("{id};fp={fp};was={fp};keep=5"),
+            format!("{id};fp={fp};keep=5;keep=5"),
+            format!("{id};fp={fp};final=403,"),
+            format!("{id};fp={fp};final=4033"),
+            format!("{id};fp={fp};final={}403", "403,".repeat(106)),
+            format!("{id};fp={fp};ask=name"),
+            format!("{id};fp={fp};who=me"),
+            format!("{id};{fp}"),
+            format!("{};fp={fp}", id.to_uppercase()),
+            format!("{id};fp={fp};keep="),
+            format!("{id};fp={fp};keep=+5"),
+            format!("{id};fp={fp};keep=5;"),
+            format!("{id};fp={fp};keep=123456789"),
+            format!("{};fp={fp}", &id[2..]),
+        ] {
+            assert_eq!(Operation::parse(&bad, 7), None, "{bad}");
+        }
+    }
+}

@@ -5,10 +5,8 @@ mod entrance;
 
 use std::{
     cell::RefCell,
-    convert::Infallible,
     fmt::Write as _,
     future::{Future, poll_fn},
-    pin::Pin,
     rc::Rc,
     task::Poll,
     time::{Duration, Instant},
@@ -16,10 +14,8 @@ use std::{
 
 use fencegate_process::{said::Brief, shown};
 use hyper::{
-    Request, StatusCode, Version,
-    body::Incoming,
+    StatusCode, Version,
     header::{CONNECTION, HeaderMap, HeaderValue},
-    service::Service,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -29,12 +25,11 @@ pub use self::entrance::Entrance;
 use crate::{
     access::{Audience, Entry},
     admin::metrics::{RouteMetrics, WorkerMetrics},
-    body::{Body, Reply},
+    body::Reply,
     listen::{
-        course::{Answering, Course, Exchange},
+        answers::{Answered, Answers, Asked, Refused},
         limit::Limit,
     },
-    peer::Peer,
     peers::announce_trailers,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},
@@ -99,80 +94,51 @@ impl Front {
         async move { entering.nobody().await }
     }
 
-    /// `pause`: how long a client may let us wait for a piece of a request's body.
-    pub fn facing(&self, peer: Peer, course: Rc<Course>, pause: Duration) -> Facing {
-        Facing { front: self.clone(), peer: Rc::new(peer), course, pause }
-    }
-
     /// The same steps, for connections of other gateways.
     pub fn to_gateways(&self) -> Self {
         Self { role: Role::Holder, ..self.clone() }
     }
-
-    /// Of the steps of the moment.
-    pub fn metrics(&self) -> Rc<WorkerMetrics> {
-        self.desk.borrow().metrics.clone()
-    }
 }
 
-/// Serves one connection.
-pub struct Facing {
-    front: Front,
-    peer: Rc<Peer>,
-    course: Rc<Course>,
-    pause: Duration,
-}
-
-impl Service<Request<Incoming>> for Facing {
-    type Response = Reply;
-    type Error = Infallible;
-    type Future = Answered;
-
-    fn call(&self, request: Request<Incoming>) -> Answered {
+impl Answers for Front {
+    fn answer(&self, asked: Asked) -> Answered {
         // In one step: whoever is not counted here has not seen this desk.
-        let Desk { steps, metrics, audience, entering } = self.front.desk.borrow().clone();
+        let Desk { steps, metrics, audience, entering } = self.desk.borrow().clone();
         let entrance = entering.enter();
-        let (exchange, answering) = self.course.begin();
-        let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
-        steps.answer(Asked {
-            http: Box::new(http),
-            peer: self.peer.clone(),
-            metrics,
-            audience,
-            role: self.front.role,
-            drain: self.front.drain.clone(),
-            exchange,
-            answering,
-            entrance,
-        })
+        let (role, drain) = (self.role, self.drain.clone());
+        steps.answer(Visited { asked, metrics, audience, role, drain, entrance })
+    }
+
+    fn refuse(&self, refused: Refused, took: Duration) -> Reply {
+        let (desk, refusal) = (self.desk.borrow(), Refusal::from(refused));
+        let route = desk.metrics.unrouted();
+        route.rejected(refusal.reason);
+        route.answered(refusal.status(), took);
+        info!(reason = refusal.reason.word(), detail = %refusal.detail, "refused before it was a request");
+        refusal.into_reply()
     }
 }
 
-/// The one box per request. Not `Send`, on purpose.
-type Answered = Pin<Box<dyn Future<Output = Result<Reply, Infallible>>>>;
-
-/// A request, and what it came over.
-struct Asked {
-    http: Box<Request<Body>>,
-    peer: Rc<Peer>,
+/// A request, and the desk that it has come to.
+struct Visited {
+    asked: Asked,
     metrics: Rc<WorkerMetrics>,
     audience: Option<Rc<Audience>>,
     role: Role,
     drain: Rc<CancellationToken>,
-    exchange: Rc<Exchange>,
-    answering: Answering,
     entrance: Entrance,
 }
 
 /// All steps behind one pointer. Their type names each of them within the one before; what serves connections would be
 /// compiled anew for it, several times the size of everything else.
 trait Steps {
-    fn answer(self: Rc<Self>, asked: Asked) -> Answered;
+    fn answer(self: Rc<Self>, visited: Visited) -> Answered;
 }
 
 impl<S: Serve<Arrived>> Steps for S {
-    fn answer(self: Rc<Self>, asked: Asked) -> Answered {
-        let Asked { http, peer, metrics, audience, role, drain, exchange, answering, entrance } = asked;
+    fn answer(self: Rc<Self>, visited: Visited) -> Answered {
+        let Visited { asked, metrics, audience, role, drain, entrance } = visited;
+        let Asked { http, peer, exchange, answering } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         // HTTP/1.0 has no interim answers; between gateways nobody listens for them.
         let goes_before = http.version() == Version::HTTP_11 && role != Role::Holder;

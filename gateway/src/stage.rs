@@ -17,11 +17,12 @@ use fencegate_policies::{
     plan::{self, Fence, LargeBodies, Mode, Plan, RouteId, UpstreamId},
     token::Token,
 };
+use fencegate_process::counted::Counted;
 use hyper::{HeaderMap, Request, header::HeaderValue};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    admin::metrics::{Counted, Holding},
+    admin::metrics::Holding,
     body::Body,
     edition::Running,
     front::Entrance,

@@ -6,11 +6,13 @@
 //! - [`clock`]: CLOCK_BOOTTIME, and the permission to act that ends at an instant of it
 //! - [`randomness`]: random bytes and the names made of them
 //! - [`failpoint`], [`sync`]: where a test stops a thread, or schedules it
-//! - [`families`]: the metric families of the process; [`gathered`] and [`spread`] read them, [`system`] is one of them
+//! - [`families`]: the metric families of the process; [`gathered`] and [`spread`] read them, [`system`] is one of
+//!   them, and [`counted`] goes up and down in one
 //! - [`said`], [`shown`], [`again`]: errors, durations, keys and commands as people read them
 
 pub mod again;
 pub mod clock;
+pub mod counted;
 pub mod failpoint;
 pub mod families;
 pub mod gathered;

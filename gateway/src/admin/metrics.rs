@@ -2,9 +2,6 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
-mod buffered;
-mod clients;
-mod endpoints;
 mod guard;
 mod session;
 mod waits;
@@ -26,15 +23,15 @@ use serde::{Deserialize, Serialize};
 
 use self::waits::Waits;
 pub use self::{
-    buffered::BufferedMetrics,
-    clients::ClientMetrics,
-    endpoints::{EndpointMetrics, Waited},
     guard::GuardMetrics,
     session::SessionMetrics,
     waits::Waiting,
-    worker::{Acquired, Counted, Forwarding, Holding, RouteMetrics, WorkerMetrics},
+    worker::{Acquired, Forwarding, Holding, RouteMetrics, WorkerMetrics},
 };
-use crate::refusal::Reason;
+use crate::{
+    buffered::metrics::BufferedMetrics, listen::metrics::ClientMetrics, refusal::Reason,
+    upstream::metrics::EndpointMetrics,
+};
 
 /// Every family of this process.
 pub struct Metrics {

@@ -1,6 +1,7 @@
 //! The memory for bodies that are here in full: one budget for all workers, and a refusal where it is used up.
 
 mod allowance;
+pub mod metrics;
 mod pieces;
 
 use std::sync::{
@@ -10,11 +11,11 @@ use std::sync::{
 
 use tracing::info;
 
+use self::metrics::BufferedMetrics;
 pub use self::{
     allowance::{Allowance, allowance},
     pieces::{NoRoom, Pieces},
 };
-use crate::admin::metrics::BufferedMetrics;
 
 /// What all bodies together may take. Clones share it.
 #[derive(Debug, Clone)]

@@ -119,7 +119,7 @@ impl AsRef<[u8]> for Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::metrics::BufferedMetrics;
+    use crate::buffered::metrics::BufferedMetrics;
 
     fn budget(most: usize) -> Budget {
         Budget::new(most, BufferedMetrics::nobodys())

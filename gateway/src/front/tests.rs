@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
     sync::Arc,
 };
 
@@ -11,15 +12,18 @@ use fencegate_policies::{
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use futures_util::FutureExt;
-use hyper::{client, rt::Executor, server::conn::http2::Builder};
+use hyper::{Request, client, rt::Executor, server::conn::http2::Builder};
 use hyper_util::rt::TokioIo;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::*;
 use crate::{
     admin::metrics::Metrics,
+    body::Body,
     buffered::Budget,
     edition::{Edition, Running},
+    listen::{Facing, course::Course},
+    peer::Peer,
     stack::{Parts, decide},
     stage::Keyed,
     steps::{
@@ -101,8 +105,8 @@ async fn first_polled_late() {
 
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let facing =
-        front.facing(Peer { address: local, local, tls: None }, Course::of_http2(), Duration::from_secs(9));
+    let peer = Peer { address: local, local, tls: None };
+    let facing = Facing::new(Rc::new(front.clone()), peer, Course::of_http2(), Duration::from_secs(9));
     spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
     let (mut sender, connection) =
         client::conn::http2::handshake(OnThread, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");

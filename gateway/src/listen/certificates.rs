@@ -29,9 +29,9 @@ use tracing::{error, info, warn};
 use super::{
     detect::{Rewound, Spoken, begins_with_tls},
     identity::{identity, not_after},
+    metrics::ClientMetrics,
 };
 use crate::{
-    admin::metrics::ClientMetrics,
     network::Reset,
     peer::Secured,
     pem::{self, BadPem, Stamp, stamp_of},
@@ -165,7 +165,7 @@ impl Certificates {
 
 /// What came of a client's first bytes where TLS is spoken.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
-pub(crate) enum Shaken<I> {
+pub enum Shaken<I> {
     Secured(TlsStream<Rewound<I>>, Secured, Option<Spoken>),
     /// The alert that says why is written; the client may not have read it.
     Failed(io::Error, Rewound<I>),
@@ -174,7 +174,7 @@ pub(crate) enum Shaken<I> {
     Gone,
 }
 
-pub(crate) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
+pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     certificates: &Certificates,
     stream: I,
 ) -> io::Result<Shaken<I>> {

@@ -14,7 +14,7 @@ use crate::network::Reset;
 
 /// What a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spoken {
+pub enum Spoken {
     Http1,
     Http2,
 }
@@ -81,7 +81,7 @@ pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
 }
 
 /// A stream whose first bytes were read, and are read again.
-pub(crate) struct Rewound<I> {
+pub struct Rewound<I> {
     first: Bytes,
     stream: I,
 }

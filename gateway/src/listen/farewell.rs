@@ -7,22 +7,11 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::timeout,
 };
-use tracing::info;
 
-use crate::{admin::metrics::WorkerMetrics, refusal::Refusal};
+use crate::body::Reply;
 
-/// Counts and logs a refusal that no step has seen, and gives its words.
-pub(super) fn refused(metrics: &WorkerMetrics, refusal: Refusal, took: Duration) -> Bytes {
-    let route = metrics.unrouted();
-    route.rejected(refusal.reason);
-    route.answered(refusal.status(), took);
-    info!(reason = refusal.reason.word(), detail = %refusal.detail, "refused before it was a request");
-    words(refusal)
-}
-
-/// A refusal as HTTP/1.1 writes it.
-fn words(refusal: Refusal) -> Bytes {
-    let reply = refusal.into_reply();
+/// An answer as HTTP/1.1 writes it, with the end of the connection.
+pub fn words(reply: &Reply) -> Bytes {
     let (status, body) = (reply.status(), reply.body().bytes().unwrap_or_default());
     let mut head = format!("HTTP/1.1 {status}\r\n");
     for (name, value) in reply.headers() {
@@ -37,7 +26,7 @@ fn words(refusal: Refusal) -> Bytes {
 
 /// Says `words` and closes. A connection that is closed while the client still sends is reset, and the reset may
 /// overtake the words: so what still comes is read and thrown away, for a moment.
-pub(crate) async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
+pub async fn farewell<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
     let said = async {
         stream.write_all(&words).await?;
         stream.shutdown().await?;
@@ -67,21 +56,3 @@ pub(super) async fn close<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I) {
 
 const LINGER: Duration = Duration::from_secs(1);
 const SINK: usize = 2048;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::refusal::Reason;
-
-    #[test]
-    fn the_words_are_those_of_every_other_refusal() {
-        let words = words(Refusal::new(Reason::HeaderTooLarge, "too much"));
-        let text = std::str::from_utf8(&words).expect("text");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-        assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");
-        assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
-        assert!(head.contains("\r\nfencing-outcome: not-dispatched\r\n"), "{head}");
-        assert!(head.contains(&format!("\r\ncontent-length: {}\r\nconnection: close\r\ndate: ", body.len())));
-        assert!(body.contains("\"reason\":\"header-too-large\""), "{body}");
-    }
-}

@@ -18,22 +18,21 @@ use tokio::{
 };
 
 use super::{
+    answers::{Answers, Refused},
     course::{Course, Reading, Writing},
-    farewell::{close, farewell, refused},
+    farewell::{close, farewell, words},
     limit::Limit,
+    metrics::ClientMetrics,
 };
-use crate::{
-    admin::metrics::WorkerMetrics,
-    network::Reset,
-    refusal::{Reason, Refusal},
-};
+use crate::network::Reset;
 
 /// A connection that is served.
 pub(super) struct Paced<I: Reset> {
     stream: Stream<I>,
     course: Rc<Course>,
     timeouts: Timeouts,
-    metrics: Rc<WorkerMetrics>,
+    front: Rc<dyn Answers>,
+    metrics: Rc<ClientMetrics>,
     /// Made when the client is waited for the first time, and set again only when it is due too late.
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when the client has taken nothing.
@@ -52,11 +51,17 @@ enum Stream<I> {
 }
 
 impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
-    pub(super) fn new(stream: I, course: Rc<Course>, timeouts: Timeouts, metrics: Rc<WorkerMetrics>) -> Self {
+    pub(super) fn new(
+        stream: I,
+        course: Rc<Course>,
+        timeouts: Timeouts,
+        (front, metrics): (Rc<dyn Answers>, Rc<ClientMetrics>),
+    ) -> Self {
         Self {
             stream: Stream::Live(stream),
             course,
             timeouts,
+            front,
             metrics,
             timer: None,
             stuck: None,
@@ -84,9 +89,9 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
             Reading::Idle(known) => (self.course.idle_since(known), Limit::Idle),
         };
         ready!(self.poll_timer(cx, since + limit.of(&self.timeouts)));
-        self.metrics.clients().timed_out(limit);
+        self.metrics.timed_out(limit);
         match limit {
-            Limit::RequestHeaders => self.refuse(Reason::SlowRequest, "no complete head in time"),
+            Limit::RequestHeaders => self.refuse(Refused::Slow),
             _ => self.leave(farewell_without_words),
         }
         self.poll_leaving(cx)
@@ -121,13 +126,12 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
 
     /// The HTTP library could not read a request, and says so with a bare status.
     fn correct(&mut self, said: &[u8]) {
-        let (reason, detail) = match said.get(9..12) {
-            Some(b"431") if self.first_line => (Reason::TargetTooLarge, "the target of a request"),
-            Some(b"414") => (Reason::TargetTooLarge, "the target of a request"),
-            Some(b"431") => (Reason::HeaderTooLarge, "the head of a request"),
-            _ => (Reason::Malformed, "the head of a request cannot be read"),
-        };
-        self.refuse(reason, detail);
+        self.refuse(match said.get(9..12) {
+            Some(b"431") if self.first_line => Refused::TargetTooLarge,
+            Some(b"414") => Refused::TargetTooLarge,
+            Some(b"431") => Refused::HeaderTooLarge,
+            _ => Refused::Malformed("the head of a request cannot be read"),
+        });
     }
 
     /// Bytes have come.
@@ -136,12 +140,12 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         self.first_line = self.first_line && !bytes.contains(&b'\n');
     }
 
-    fn refuse(&mut self, reason: Reason, detail: &'static str) {
+    fn refuse(&mut self, refused: Refused) {
         let took = match self.course.reading() {
             Reading::Head(since) => since.elapsed(),
             Reading::Busy | Reading::Idle(_) => Duration::ZERO,
         };
-        let words = refused(&self.metrics, Refusal::new(reason, detail), took);
+        let words = words(&self.front.refuse(refused, took));
         if let Writing::Owed(0) = self.course.writing() {
             self.leave(|stream| Box::pin(farewell(stream, words)));
         } else {
@@ -173,7 +177,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
         let since = *self.stuck.get_or_insert_with(Instant::now);
         ready!(self.poll_timer(cx, since + self.timeouts.response_write));
-        self.metrics.clients().timed_out(Limit::ResponseWrite);
+        self.metrics.timed_out(Limit::ResponseWrite);
         self.course.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

@@ -50,6 +50,22 @@ pub(super) struct Place {
     speaks: Cell<bool>,
 }
 
+/// Why somebody is turned away at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crowded {
+    NoPlace,
+    ClientLimit,
+}
+
+impl Crowded {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NoPlace => "no-place",
+            Self::ClientLimit => "client-limit",
+        }
+    }
+}
+
 impl Places {
     pub(super) fn new(most: usize) -> Rc<Self> {
         Rc::new(Self { most, taken: RefCell::default(), freed: Notify::new() })

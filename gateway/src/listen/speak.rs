@@ -3,6 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
+    rc::Rc,
     time::Duration,
 };
 
@@ -21,20 +22,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    answers::{Answers, Refused},
     course::{Course, Reading},
     detect::Spoken,
-    farewell::{close, farewell, refused},
+    facing::Facing,
+    farewell::{close, farewell, words},
     limit::Limit,
+    metrics::ClientMetrics,
     paced::Paced,
     places::Place,
 };
 use crate::{
-    admin::metrics::WorkerMetrics,
     body::parting::{Switched, Taker},
-    front::{Facing, Front},
     network::Reset,
     peer::Peer,
-    refusal::{Reason, Refusal},
 };
 
 /// The HTTP library, with the limits of a listener.
@@ -64,7 +65,7 @@ impl Speech {
         stream: I,
         peer: Peer,
         place: &Place,
-        front: &Front,
+        (front, metrics): (&Rc<dyn Answers>, &Rc<ClientMetrics>),
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
@@ -75,9 +76,9 @@ impl Speech {
             Spoken::Http2 => Course::of_http2(),
         };
         place.follows(&course);
-        let facing = front.facing(peer, course.clone(), self.timeouts.request_body);
-        let metrics = front.metrics();
-        let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), metrics.clone());
+        let facing = Facing::new(front.clone(), peer, course.clone(), self.timeouts.request_body);
+        let told = (front.clone(), metrics.clone());
+        let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told);
         let stream = TokioIo::new(paced);
         match spoken {
             Spoken::Http1 => {
@@ -89,7 +90,7 @@ impl Speech {
                     served = serve_all(&mut connection, drain) => Some(served),
                 };
                 match served {
-                    None => displaced(connection, &course, &metrics).await,
+                    None => displaced(connection, &course, &**front).await,
                     Some(Ok(())) => {
                         if let Some(taker) = course.take_taker() {
                             part(connection, taker).await;
@@ -116,7 +117,7 @@ impl Speech {
                     () = drain.cancelled() => None,
                 };
                 if let Some(limit) = neglected {
-                    metrics.clients().timed_out(limit);
+                    metrics.timed_out(limit);
                     if limit == Limit::ResponseWrite {
                         course.reset();
                         return Ok(());
@@ -146,7 +147,7 @@ where
 
 /// Ends a connection whose place is somebody else's. Every answer of it was written: a reset would take back what the
 /// client has not read yet.
-async fn displaced<I>(connection: Http1<I>, course: &Course, metrics: &WorkerMetrics)
+async fn displaced<I>(connection: Http1<I>, course: &Course, front: &dyn Answers)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
@@ -154,9 +155,8 @@ where
     let Some(stream) = connection.into_parts().io.into_inner().unwrap() else { return };
     match reading {
         Reading::Head(since) => {
-            let refusal =
-                Refusal::new(Reason::Overloaded, "its place was needed before its head was complete");
-            farewell(stream, refused(metrics, refusal, since.elapsed())).await;
+            let refusal = front.refuse(Refused::Displaced, since.elapsed());
+            farewell(stream, words(&refusal)).await;
         }
         Reading::Idle(_) | Reading::Busy => close(stream).await,
     }

@@ -16,8 +16,10 @@ use tracing::{info, warn};
 
 use super::{Pass, Reach};
 use crate::{
-    admin::metrics::ClientMetrics,
-    listen::certificates::{BadCertificate, Certificates},
+    listen::{
+        certificates::{BadCertificate, Certificates},
+        metrics::ClientMetrics,
+    },
     upstream::tls::{BadTls, Refreshed, Secured},
 };
 

@@ -170,10 +170,12 @@ async fn run<N: Network, R: Staffed<N>>(
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
     let places = || (share, shared.shares.clone());
-    let door = Rc::new(Door::new(listens, shared.certificates.clone(), places(), shared.drain.clone()));
+    let clients = shared.metrics.clients();
+    let door =
+        Rc::new(Door::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));
     let among = shared.ours.as_ref().map(|ours| {
         let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
-        Rc::new(Door::new(&listens, certificates, places(), shared.drain.clone()).turning_away())
+        Rc::new(Door::new(&listens, certificates, places(), shared.drain.clone(), clients).turning_away())
     });
     let desks =
         Desks { in_flight: InFlight::at_most(1), shared, network, idle, pool, running: running.clone() };
@@ -197,10 +199,10 @@ async fn run<N: Network, R: Staffed<N>>(
     });
     let to_gateways = async {
         if let (Some(among), Some(gateways)) = (among, gateways) {
-            among.serve::<N>(gateways, front.to_gateways(), &open).await;
+            among.serve::<N>(gateways, Rc::new(front.to_gateways()), &open).await;
         }
     };
-    join(door.serve::<N>(listener, front.clone(), &open), to_gateways).await;
+    join(door.serve::<N>(listener, Rc::new(front.clone()), &open), to_gateways).await;
     drain(patience.get(), &open, &running).await
 }
 

@@ -6,7 +6,7 @@ use fencegate_process::said::{self, Brief};
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -23,9 +23,9 @@ use tracing::{info, warn};
 use super::{
     address::Addresses,
     endpoint::{Bell, Endpoint, State},
+    metrics::{EndpointMetrics, Seen, Sight},
     tls::{BadTls, Refreshed, Secured},
 };
-use crate::admin::metrics::EndpointMetrics;
 
 /// The upstreams of one plan, shared by all workers.
 #[derive(Debug)]
@@ -127,7 +127,8 @@ impl Fleets {
             over: CancellationToken::new(),
             names: Names::LookedUp,
         });
-        metrics.show(&fleets);
+        let shown: Weak<Self> = Arc::downgrade(&fleets);
+        metrics.show(shown);
         Ok(fleets)
     }
 
@@ -155,6 +156,16 @@ impl Fleets {
 
     pub fn over(&self) -> &CancellationToken {
         &self.over
+    }
+}
+
+impl Seen for Fleets {
+    fn look(&self, see: &mut dyn FnMut(Sight<'_>)) {
+        for fleet in &self.all {
+            let states = fleet.endpoints.iter().map(|endpoint| endpoint.state()).collect();
+            let connections = fleet.endpoints.iter().map(|endpoint| endpoint.connections()).sum();
+            see(Sight { upstream: &fleet.upstream.name, states, connections });
+        }
     }
 }
 

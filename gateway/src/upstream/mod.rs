@@ -13,6 +13,7 @@ mod heard;
 pub mod idle;
 pub mod lent;
 pub mod link;
+pub mod metrics;
 pub mod names;
 pub mod pool;
 pub mod processes;

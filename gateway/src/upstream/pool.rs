@@ -24,10 +24,11 @@ use super::{
     guards::{Distrust, Guards},
     idle::Idle,
     link::{Lend, Link},
+    metrics::Waited,
     names::dial,
     speak::{self, HTTP1, HTTP2, Sender},
 };
-use crate::{admin::metrics::Waited, network::Network};
+use crate::network::Network;
 
 /// The connections of one worker.
 pub struct Pool<N> {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Counted;
+use fencegate_process::counted::Counted;
 
 /// All requests of one route that wait for a lock, over all workers.
 #[derive(Debug, Default)]

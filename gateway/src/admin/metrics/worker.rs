@@ -8,14 +8,15 @@ use std::{
 };
 
 use fencegate_policies::plan::{Mode, Plan, Route, RouteId};
+use fencegate_process::counted::Counted;
 use hyper::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
-    ClientMetrics, Metrics,
+    Metrics,
     waits::{Waiting, Waits},
 };
-use crate::{lock::keeper::Refused, refusal::Reason};
+use crate::{listen::metrics::ClientMetrics, lock::keeper::Refused, refusal::Reason};
 
 /// Label of requests that no route took.
 const UNROUTED: &str = "none";
@@ -297,22 +298,6 @@ impl RouteMetrics {
             self.wait.observe(waited.as_secs_f64());
         }
         self.all.acquisitions.with_label_values(&[&*self.name, mode.word(), result, contended]).inc();
-    }
-}
-
-/// Adds one to a gauge while it lives.
-pub struct Counted(Rc<IntGauge>);
-
-impl Counted {
-    pub(super) fn up(gauge: &Rc<IntGauge>) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
 

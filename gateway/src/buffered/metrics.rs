@@ -16,7 +16,7 @@ const REQUEST: &str = "request";
 const ANSWER: &str = "answer";
 
 impl BufferedMetrics {
-    pub(super) fn register(families: &Families) -> Self {
+    pub fn register(families: &Families) -> Self {
         let without_room = Opts::new(
             "buffered_without_room_total",
             "Bodies that found no room: a request was refused, an answer was passed on while it came.",

@@ -5,7 +5,7 @@ use std::path::Path;
 use fencegate_process::families::Families;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use crate::listen::{Crowded, limit::Limit};
+use super::{limit::Limit, places::Crowded};
 
 /// The families of the connections of clients; clones count into the same ones.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
-    pub(super) fn register(families: &Families) -> Self {
+    pub fn register(families: &Families) -> Self {
         let counters =
             |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
         let not_after = Opts::new(

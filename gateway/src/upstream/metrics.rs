@@ -1,15 +1,15 @@
 //! What is counted about the endpoints of upstreams. Their names come from the configuration.
 
 use std::{
+    fmt::Debug,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use fencegate_process::families::Families;
+use fencegate_process::{counted::Counted, families::Families};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-use super::Counted;
-use crate::upstream::{endpoint::State, fleet::Fleets};
+use super::endpoint::State;
 
 /// The families of the endpoints; clones count into the same ones.
 #[derive(Debug, Clone)]
@@ -23,7 +23,20 @@ pub struct EndpointMetrics {
     tls_files: IntCounterVec,
     resolutions: IntCounterVec,
     /// Of the plan in force.
-    shown: Arc<Mutex<Weak<Fleets>>>,
+    shown: Arc<Mutex<Option<Weak<dyn Seen>>>>,
+}
+
+/// Endpoints that can be looked at.
+pub trait Seen: Debug + Send + Sync {
+    fn look(&self, see: &mut dyn FnMut(Sight<'_>));
+}
+
+/// The endpoints of one upstream at one moment.
+pub struct Sight<'a> {
+    pub upstream: &'a str,
+    pub states: Vec<State>,
+    /// To all of them.
+    pub connections: usize,
 }
 
 /// What came of waiting for a connection.
@@ -34,7 +47,7 @@ pub enum Waited {
 }
 
 impl EndpointMetrics {
-    pub(super) fn register(families: &Families) -> Self {
+    pub fn register(families: &Families) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };
@@ -82,8 +95,8 @@ impl EndpointMetrics {
     }
 
     /// From now on these are the endpoints that are told of.
-    pub fn show(&self, fleets: &Arc<Fleets>) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(fleets);
+    pub fn show(&self, endpoints: Weak<dyn Seen>) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
     }
 
     pub fn ejected(&self, upstream: &str, endpoint: &str) {
@@ -118,22 +131,19 @@ impl EndpointMetrics {
     }
 
     /// An ejection ends by itself, so states are counted when somebody asks.
-    pub(super) fn refresh(&self) {
-        let Some(fleets) = self.shown.lock().unwrap_or_else(PoisonError::into_inner).upgrade() else {
-            return;
-        };
+    pub fn refresh(&self) {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(shown) = shown.and_then(|shown| shown.upgrade()) else { return };
         self.endpoints.reset();
         self.connections.reset();
-        for fleet in fleets.all() {
-            let upstream: &str = &fleet.upstream.name;
+        shown.look(&mut |Sight { upstream, states, connections }| {
             for state in State::ALL {
-                let count = fleet.endpoints().iter().filter(|endpoint| endpoint.state() == state).count();
+                let count = states.iter().filter(|one| **one == state).count();
                 self.endpoints
                     .with_label_values(&[upstream, state.word()])
                     .set(count.try_into().unwrap_or(0));
             }
-            let open: usize = fleet.endpoints().iter().map(|endpoint| endpoint.connections()).sum();
-            self.connections.with_label_values(&[upstream]).set(open.try_into().unwrap_or(0));
-        }
+            self.connections.with_label_values(&[upstream]).set(connections.try_into().unwrap_or(0));
+        });
     }
 }

@@ -1,0 +1,21 @@
+//! What is counted for as long as something lives.
+
+use std::rc::Rc;
+
+use prometheus::IntGauge;
+
+/// Adds one to a gauge while it lives.
+pub struct Counted(Rc<IntGauge>);
+
+impl Counted {
+    pub fn up(gauge: &Rc<IntGauge>) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

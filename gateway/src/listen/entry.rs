@@ -1,0 +1,205 @@
+//! What becomes of a connection once it is accepted: who is there, whether TLS is spoken, and what is spoken in it.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_policies::{
+    plan::{Listener, Protocols, ProxyProtocol},
+    trust::Trust,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    answers::{Answers, Refused},
+    certificates::{Certificates, Shaken, handshake},
+    detect::{Rewound, Spoken, Told, detect},
+    farewell,
+    limit::Limit,
+    metrics::ClientMetrics,
+    places::Place,
+    proxied,
+    speak::{LAST_REQUEST, Speech},
+};
+use crate::{network::Reset, peer::Peer};
+
+/// Of one listener, as one plan has it.
+pub(super) struct Entry {
+    speech: Speech,
+    connections_per_client: Option<usize>,
+    protocols: Protocols,
+    certificates: Option<Arc<Certificates>>,
+    proxy_protocol: ProxyProtocol,
+    /// Whose word on the client counts.
+    trusted: Trust,
+    drain: CancellationToken,
+    metrics: Rc<ClientMetrics>,
+}
+
+impl Entry {
+    /// A client that connected just before the drain has a moment for its first bytes.
+    async fn drained(&self) {
+        self.drain.cancelled().await;
+        sleep(LAST_REQUEST).await;
+    }
+
+    pub(super) fn new(
+        listener: &Listener,
+        certificates: Option<Arc<Certificates>>,
+        drain: CancellationToken,
+        metrics: Rc<ClientMetrics>,
+    ) -> Self {
+        Self {
+            speech: Speech::new(listener),
+            connections_per_client: listener.limits.connections_per_client,
+            protocols: listener.protocols,
+            certificates,
+            proxy_protocol: listener.proxy_protocol,
+            trusted: listener.trusted.clone(),
+            drain,
+            metrics,
+        }
+    }
+
+    pub(super) fn certificates(&self) -> Option<Arc<Certificates>> {
+        self.certificates.clone()
+    }
+
+    /// At most.
+    pub(super) fn connections_per_client(&self) -> Option<usize> {
+        self.connections_per_client
+    }
+
+    pub(super) async fn connection<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        match self.proxy_protocol {
+            ProxyProtocol::Off => self.known(stream, peer, place, front).await,
+            ProxyProtocol::Require => {
+                if let Some((stream, peer)) = self.named(stream, peer).await {
+                    self.known(stream, peer, place, front).await;
+                }
+            }
+        }
+    }
+
+    /// The client that a proxy before us names. `None`: nobody is answered.
+    async fn named<I: AsyncRead + Unpin>(&self, stream: I, peer: Peer) -> Option<(Rewound<I>, Peer)> {
+        if !self.trusted.contains(peer.address.ip()) {
+            self.metrics.proxy_header("untrusted");
+            warn!(peer = %peer.address, "not one of `trusted_peers`, so what it says of its client does not count");
+            return None;
+        }
+        let named = tokio::select! {
+            biased;
+            named = timeout(self.speech.timeouts.detect, proxied::header(stream)) => named,
+            () = self.drain.cancelled() => return None,
+        };
+        let (result, known) = match named {
+            Ok(Ok((Some(client), stream))) => ("client", Some((stream, Peer { address: client, ..peer }))),
+            Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
+            Ok(Err(bad)) => {
+                warn!(peer = %peer.address, %bad, "no client is named");
+                (bad.word(), None)
+            }
+            Err(_elapsed) => {
+                self.metrics.timed_out(Limit::Detect);
+                ("late", None)
+            }
+        };
+        self.metrics.proxy_header(result);
+        known
+    }
+
+    /// It is known who is at the other end.
+    async fn known<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let Some(certificates) = &self.certificates else {
+            return self.spoken_with(stream, peer, place, front).await;
+        };
+        let shaken = tokio::select! {
+            biased;
+            shaken = timeout(self.speech.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
+            // Nothing was asked yet.
+            () = self.drained() => return,
+        };
+        match shaken {
+            Ok(Ok(Shaken::Secured(stream, secured, agreed))) => {
+                self.metrics.handshake(true);
+                let peer = Peer { tls: Some(secured), ..peer };
+                match agreed {
+                    Some(spoken) => self.serve(spoken, Rewound::unread(stream), peer, place, front).await,
+                    None => self.spoken_with(stream, peer, place, front).await,
+                }
+            }
+            Ok(Ok(Shaken::Plain(stream))) => {
+                let why = "plain HTTP, where TLS is expected";
+                refuse(stream, why, &**front).await;
+            }
+            Ok(Ok(Shaken::Failed(error, stream))) => {
+                self.metrics.handshake(false);
+                debug!(peer = %peer.address, %error, "handshake failed");
+                // In TLS 1.3 the client takes the handshake for complete before we have looked at its certificate, and
+                // may have sent a request: closed on unread bytes, the connection would be reset, and the alert lost.
+                farewell::farewell(stream, Bytes::new()).await;
+            }
+            Ok(Ok(Shaken::Gone)) => {}
+            Ok(Err(error)) => {
+                self.metrics.handshake(false);
+                debug!(peer = %peer.address, %error, "handshake failed");
+            }
+            Err(_elapsed) => self.metrics.timed_out(Limit::TlsHandshake),
+        }
+    }
+
+    /// In which protocol is told by what comes first.
+    async fn spoken_with<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
+    where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let detected = tokio::select! {
+            biased;
+            detected = timeout(self.speech.timeouts.detect, detect(stream, self.protocols)) => detected,
+            // Nothing was asked yet.
+            () = self.drained() => return,
+        };
+        match detected {
+            Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, place, front).await,
+            Ok(Ok(Told::Foreign(stream, why))) => refuse(stream, why, &**front).await,
+            Ok(Ok(Told::Gone)) => {}
+            Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
+            Err(_elapsed) => self.metrics.timed_out(Limit::Detect),
+        }
+    }
+
+    async fn serve<I>(
+        &self,
+        spoken: Spoken,
+        stream: Rewound<I>,
+        peer: Peer,
+        place: &Place,
+        front: &Rc<dyn Answers>,
+    ) where
+        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    {
+        let address = peer.address;
+        if let Err(error) =
+            self.speech.serve(spoken, stream, peer, place, (front, &self.metrics), &self.drain).await
+        {
+            debug!(peer = %address, %error, "client connection ended");
+        }
+    }
+}
+
+/// Says to who speaks something else what is wrong.
+async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(stream: I, why: &'static str, front: &dyn Answers) {
+    let words = farewell::words(&front.refuse(Refused::Malformed(why), Duration::ZERO));
+    farewell::farewell(stream, words).await;
+}

@@ -1,0 +1,41 @@
+//! Serves one connection: gives each of its requests to who answers.
+
+use std::{convert::Infallible, rc::Rc, time::Duration};
+
+use hyper::{Request, body::Incoming, service::Service};
+
+use super::{
+    answers::{Answered, Answers, Asked},
+    course::Course,
+};
+use crate::{
+    body::{Body, Reply},
+    peer::Peer,
+};
+
+/// To one client.
+pub struct Facing {
+    front: Rc<dyn Answers>,
+    peer: Rc<Peer>,
+    course: Rc<Course>,
+    pause: Duration,
+}
+
+impl Facing {
+    /// `pause`: how long a client may let us wait for a piece of a request's body.
+    pub fn new(front: Rc<dyn Answers>, peer: Peer, course: Rc<Course>, pause: Duration) -> Self {
+        Self { front, peer: Rc::new(peer), course, pause }
+    }
+}
+
+impl Service<Request<Incoming>> for Facing {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Answered;
+
+    fn call(&self, request: Request<Incoming>) -> Answered {
+        let (exchange, answering) = self.course.begin();
+        let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
+        self.front.answer(Asked { http: Box::new(http), peer: self.peer.clone(), exchange, answering })
+    }
+}

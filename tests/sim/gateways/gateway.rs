@@ -6,7 +6,7 @@ use fencegate::{
     admin::metrics::Metrics,
     lock::keeper::{Keeper, Wish, keeper},
     peers::{Pass, Reach},
-    session::{evidence::Evidence, nameplate::Nameplate, supervise::Settings},
+    session::{nameplate::Nameplate, supervise::Settings},
 };
 pub(super) use fencegate::{
     lock::{keeper::Refused, slot::Waits, tenure::Tenure},
@@ -17,7 +17,7 @@ use fencegate_policies::{
     plan::{Caching, Hold},
 };
 pub(super) use fencegate_policies::{plan::Mode, token::Token};
-use fencegate_process::clock::{Boot, Clock, SharedClock};
+use fencegate_process::clock::{self, Boot, Clock, SharedClock};
 use fencegate_tests::memory::{Dice, Ensemble, Wire};
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -64,7 +64,7 @@ pub(super) enum Keeping {
 /// May a tenure be acted under, at this moment?
 #[derive(Debug, Clone)]
 pub(super) struct Permission {
-    evidence: Arc<Evidence>,
+    evidence: Arc<dyn clock::Permission>,
     clock: SharedClock,
 }
 

@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{Answer, Ask, Outcome},
     ensemble::free_ports,
     gateway::{Gateway, Launch},
-    guard::ENSEMBLE,
+    guard::{self, ENSEMBLE},
     guarded::Guarded,
     hosts::Hosts,
     patience::patiently,
@@ -83,6 +83,59 @@ async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
     let served = async { while gateway.send(&Ask::post("/pay/8")).await.status != 200 {} };
     patiently("the one that is left to be believed", served, || gateway.log()).await;
     assert_eq!(told("/pay/8"), 1);
+}
+
+/// As of a host with two interfaces, or of `localhost`.
+#[tokio::test]
+async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
+    const NAME: &str = "guard.test";
+    let guarded = Guarded::fresh().await;
+    let port = free_ports(1)[0];
+    let at = |launch: guard::Launch, host: &str| launch.with("/listener/address", format!("{host}:{port}"));
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
+    let policy = guarded
+        .policy("gw-1", &[])
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
+        .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}))
+        // Each request connects, to either of them.
+        .with("/upstreams/ledger/pool", json!({"max_idle": 0}));
+    let gateway = Launch::new(&policy).seeing(&hosts).start().await;
+    gateway.becomes_ready().await;
+    let mut number = 0;
+    let mut served = async |what: &str| {
+        for _ in 0..6 {
+            number += 1;
+            let path = format!("/pay/{number}");
+            let answer = gateway.send(&Ask::post(&path)).await;
+            assert_eq!(answer.status, 200, "{what}: {answer:?}\n{}", gateway.log());
+            assert_eq!(guarded.site.origin.count(&path), 1);
+            gateway.looks_up("good").await;
+        }
+    };
+    let guard = at(guarded.launch().await, "0.0.0.0").start().await;
+    served("both").await;
+    // Restarted, it contradicts what it said of itself at either address before.
+    let guard = guard.stops().await.start().await;
+    served("restarted").await;
+    let guard = at(guard.stops().await, "127.0.0.1").start().await;
+    served("the second one is dead").await;
+    let guard = at(guard.stops().await, "127.0.0.2").start().await;
+    served("the first one is dead").await;
+    assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
+
+    // What comes back at a dead address is another one, and gets nothing.
+    let second = at(guarded.launch().await, "127.0.0.1").start().await;
+    let split = async { while gateway.send(&Ask::post("/pay/7")).await.status == 200 {} };
+    patiently("the second guard to be seen", split, || gateway.log()).await;
+    for path in ["/pay/70", "/pay/71", "/pay/72", "/pay/73"] {
+        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard-split");
+        assert_eq!(guarded.site.origin.count(path), 0, "{path}");
+    }
+    says_why(&gateway, "different stores").await;
+    let decided = second.metrics().await.sum("fencegate_guard_decisions_total", &[]);
+    assert!(decided < 1.0, "{decided} requests came to the second one");
+    drop(guard);
 }
 
 /// Gateways may have the list in any order; each of two would else let the other's guard wait for nothing.

@@ -42,13 +42,6 @@ async fn good(gateway: &Gateway, path: &str) {
     assert_eq!(gateway.send(&Ask::get(path)).await.status, 200, "{}", gateway.log());
 }
 
-/// Two lookups from now on: the second one has begun after this was called.
-async fn looked_up(gateway: &Gateway, result: &str) {
-    let (name, label) = ("fencegate_upstream_resolutions_total", format!("result=\"{result}\""));
-    let before = gateway.metrics().await.sum(name, &[&label]);
-    gateway.series_reaches(name, &[&label], before + 2.0).await;
-}
-
 fn came_to(site: &Site, path: &str) -> BTreeSet<String> {
     site.origin.log().on(path).map(|record| record.gateway.clone()).collect()
 }
@@ -115,7 +108,7 @@ async fn a_name_that_is_no_longer_found_keeps_its_addresses() {
     let gateway = start(&policy, &hosts).await;
     good(&gateway, "/a").await;
     hosts.say(NAME, &[]);
-    looked_up(&gateway, "bad").await;
+    gateway.looks_up("bad").await;
     for _ in 0..4 {
         good(&gateway, "/a").await;
     }
@@ -151,11 +144,11 @@ async fn a_reload_forgets_no_address() {
     let gateway = start(&policy, &hosts).await;
     good(&gateway, "/a").await;
     hosts.say(NAME, &[]);
-    looked_up(&gateway, "bad").await;
+    gateway.looks_up("bad").await;
     // With other limits they are other endpoints.
     gateway.rewrite(&policy.with("/upstreams/ledger/pool", json!({"max_idle": 0})));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
-    looked_up(&gateway, "bad").await;
+    gateway.looks_up("bad").await;
     good(&gateway, "/a").await;
 }
 

@@ -65,6 +65,14 @@ impl Gateway {
         let output = command(&asked).await.expect("started");
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default())
     }
+
+    /// Two lookups from now on, each of one name: the second one has begun after this was called. `result`: `good` or
+    /// `bad`.
+    pub async fn looks_up(&self, result: &str) {
+        let (name, label) = ("fencegate_upstream_resolutions_total", format!("result=\"{result}\""));
+        let before = self.metrics().await.sum(name, &[&label]);
+        self.series_reaches(name, &[&label], before + 2.0).await;
+    }
 }
 
 impl Deref for Gateway {
@@ -204,6 +212,16 @@ impl Launch {
 pub async fn command(arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).arg(binary()).args(arguments);
+    spawn_blocking(move || command.output()).await.expect("no panic")
+}
+
+/// The same, with these names in the place of the machine's.
+///
+/// # Errors
+/// When it cannot be started.
+pub async fn command_seeing(hosts: &Hosts, arguments: &[&str]) -> io::Result<Output> {
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE.as_secs().to_string()).args(hosts.command()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 

@@ -169,7 +169,7 @@ impl<N: Network> Dialling<'_, N> {
         let found = self.network.resolve(&way.address).await?;
         let found = found.into_iter().take(MOST_ADDRESSES);
         let addresses: Vec<_> = found.map(|socket| Address::new(socket, way.address.clone())).collect();
-        let (_, stream) = dial(self.network, &addresses, CONNECT).await?;
+        let (_, stream) = dial(self.network, &addresses, CONNECT, |_| {}).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // On the socket itself, below TLS: what counts is what was given to the kernel.
         let gated = Gated::new(stream, gate.clone());

@@ -73,13 +73,18 @@ impl Addresses {
         self.literal
     }
 
-    /// In the order in which to try them: each further call begins with another one, and those that did not answer come
-    /// last. Waits for the first lookup only; empty where that was in vain.
-    pub async fn in_turn(&self) -> Vec<Arc<Address>> {
+    /// All of them, in no order that means anything. Waits for the first lookup only; empty where that was in vain.
+    pub async fn all(&self) -> Vec<Arc<Address>> {
         let mut known = self.known.subscribe();
         // The sender lives in `self`, so there is no other error than that nothing is known.
         let known = known.wait_for(Option::is_some).await.ok();
-        let mut all = known.and_then(|known| known.clone()).unwrap_or_default();
+        known.and_then(|known| known.clone()).unwrap_or_default()
+    }
+
+    /// In the order in which to try them: each further call begins with another one, and those that did not answer come
+    /// last. Waits as [`Addresses::all`].
+    pub async fn in_turn(&self) -> Vec<Arc<Address>> {
+        let mut all = self.all().await;
         if all.len() > 1 {
             let first = self.turn.fetch_add(1, Relaxed) % all.len();
             all.rotate_left(first);
@@ -88,12 +93,10 @@ impl Addresses {
         all
     }
 
-    /// All of them, in no order that means anything. Waits for the first lookup only; `None` while nothing was ever found.
+    /// Where they are; `None` while nothing was ever found. Waits as [`Addresses::all`].
     pub async fn sockets(&self) -> Option<Vec<SocketAddr>> {
-        let mut known = self.known.subscribe();
-        let known = known.wait_for(Option::is_some).await.ok()?;
-        let known = known.as_ref().filter(|known| !known.is_empty())?;
-        Some(known.iter().map(|address| address.socket).collect())
+        let all = self.all().await;
+        (!all.is_empty()).then(|| all.iter().map(|address| address.socket).collect())
     }
 
     /// A lookup has found these, at least one. True: that is news.

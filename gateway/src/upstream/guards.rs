@@ -13,7 +13,7 @@ use std::{
 };
 
 use fencegate_policies::plan::Upstream;
-use fencegate_process::clock::Boot;
+use fencegate_process::{clock::Boot, said};
 use tracing::{error, warn};
 
 use super::{
@@ -37,6 +37,8 @@ struct State {
     /// By upstream: the largest epoch that a guard of it has let in, as far as we know, whatever store that guard had.
     highest: HashMap<Arc<str>, Highest>,
     processes: Processes,
+    /// How often something was noted of a place.
+    notes: u64,
     /// Upstreams to which something stands between, against what the policy says.
     relayed: Vec<Arc<str>>,
 }
@@ -47,7 +49,13 @@ struct Place {
     address: Arc<Address>,
     /// `None` where no guard was found the last time.
     guard: Option<Met>,
+    /// Which of all notes this is.
+    note: u64,
 }
+
+/// When somebody began to look for a guard at an address.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt(u64);
 
 impl State {
     fn highest(&self, upstream: &Upstream) -> Option<&Highest> {
@@ -58,7 +66,28 @@ impl State {
         let places = self.met.entry(upstream.name.clone()).or_default();
         // What a name no longer leads to must not be held against what it leads to now.
         places.retain(|place| !place.address.is_gone() && !place.is_at(address));
-        places.push(Place { address: address.clone(), guard });
+        self.notes += 1;
+        places.push(Place { address: address.clone(), guard, note: self.notes });
+    }
+
+    fn places(&self, upstream: &Upstream) -> impl Iterator<Item = &Place> {
+        self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone())
+    }
+
+    fn at(&self, upstream: &Upstream, address: &Address) -> Option<&Place> {
+        self.places(upstream).find(|place| place.is_at(address))
+    }
+
+    /// What each address said the last time, if a guard answered. Another plan may have endpoints that this one has not,
+    /// and what answers there says nothing against ours.
+    fn announced(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &Met)> {
+        let ours = self.places(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
+        ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
+    }
+
+    fn agree(&self, upstream: &Upstream) -> bool {
+        let mut guards = self.announced(upstream).map(|(_, guard)| guard);
+        guards.next().is_none_or(|first| guards.all(|guard| guard == first))
     }
 }
 
@@ -137,8 +166,9 @@ impl Guards {
             Met { store: announced.store.as_str().into(), instance: announced.instance.as_str().into() };
         let instance = met.instance.clone();
         let trusted = self.told(upstream, address, announced, met, asking, at);
-        if let Err(why) = trusted.as_ref().map_err(|why| (why != &Distrust::Replaced).then_some(why))
-            && let Some(why) = why
+        // Of two that differ one may have been asked too long ago: that is told when both were asked again.
+        if let Err(why) = &trusted
+            && !matches!(why, Distrust::Replaced | Distrust::Split)
         {
             let (endpoint, address) = (&address.name, address.socket);
             error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
@@ -190,19 +220,26 @@ impl Guards {
         Ok(())
     }
 
-    /// The process is the one that answers at the address, as far as we know.
-    pub fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
-        self.lock().processes.is_there(address, instance)
+    /// The process is the one that answers at the address, as far as we know, and no other one is known of the upstream.
+    pub fn is_believed(&self, upstream: &Upstream, address: &Address, instance: &Arc<str>) -> bool {
+        let state = self.lock();
+        let alone = || state.announced(upstream).all(|(_, guard)| guard.instance == *instance);
+        state.processes.is_there(address, instance) && alone()
     }
 
-    /// All guards of the upstream that were met have one store, and where two processes have it, it is one process.
+    /// All guards of the upstream have one store, and where two processes have it, it is one process, going by what each
+    /// address said the last time. Where none answers any more, none contradicts.
     pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
+        if self.lock().agree(upstream) { Ok(()) } else { Err(Distrust::Split) }
+    }
+
+    /// Who announces what, for an operator who has to choose one.
+    pub fn announced(&self, upstream: &Upstream) -> String {
         let state = self.lock();
-        let Some(met) = state.met.get(&upstream.name) else { return Ok(()) };
-        let present = met.iter().filter(|place| !place.address.is_gone());
-        let mut guards = present.filter_map(|place| place.guard.as_ref());
-        let Some(first) = guards.next() else { return Ok(()) };
-        if guards.all(|guard| guard == first) { Ok(()) } else { Err(Distrust::Split) }
+        let one = |(at, guard): (&Address, &Met)| {
+            format!("{} at {}: store {}, process {}", at.name, at.socket, guard.store, guard.instance)
+        };
+        said::all(state.announced(upstream).map(one))
     }
 
     /// What is known of endpoints that are not among these is forgotten: a guard that was taken out of the policy must
@@ -217,17 +254,26 @@ impl Guards {
         }
     }
 
-    /// No guard answers there, or no longer.
-    pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>) {
-        self.lock().note(upstream, address, None);
+    /// To be called before somebody looks for a guard at an address.
+    pub fn attempt(&self) -> Attempt {
+        Attempt(self.lock().notes)
     }
 
-    /// Where nobody has asked yet, among several addresses: nothing may be sent to one guard before it is known whether
-    /// another one has a store of its own.
-    pub fn is_unasked(&self, upstream: &Upstream, address: &Address) -> bool {
+    /// No guard answers there, or no longer. One that has announced itself since the attempt began is there all the same.
+    pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt) {
+        let mut state = self.lock();
+        let since = |place: &Place| place.guard.is_some() && place.note > attempt.0;
+        if !state.at(upstream, address).is_some_and(since) {
+            state.note(upstream, address, None);
+        }
+    }
+
+    /// Nothing may be sent to one guard of several before this address has said who is there: nobody has asked yet; or
+    /// the answers do not agree, and a guard that was restarted, or has gone, is not what its address said before. An
+    /// address without a guard says nothing; whoever connects to it is told who has come back.
+    pub fn is_to_be_asked(&self, upstream: &Upstream, address: &Address) -> bool {
         let state = self.lock();
-        let mut met = state.met.get(&upstream.name).into_iter().flatten();
-        !met.any(|place| !place.address.is_gone() && place.is_at(address))
+        state.at(upstream, address).is_none_or(|place| place.guard.is_some() && !state.agree(upstream))
     }
 
     /// A process of a guard has let a token of this epoch in.

@@ -126,7 +126,7 @@ async fn status<N: Network>(
     health: &Health,
 ) -> io::Result<u16> {
     let path = &health.path;
-    let stream = dial(network, &endpoint.addresses.in_turn().await, health.timeout).await?.1;
+    let stream = dial(network, &endpoint.addresses.in_turn().await, health.timeout, |_| {}).await?.1;
     match &fleet.secured {
         None => ask(stream, endpoint, path).await,
         Some(secured) => {

@@ -56,8 +56,8 @@ async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<S
     }
 }
 
-/// Connects to the first of them that can be reached. Each has an equal part of the time: one that is silent must not use
-/// up what the others need.
+/// Connects to the first of them that can be reached, and tells of each before it that cannot. Each has an equal part of
+/// the time: one that is silent must not use up what the others need.
 ///
 /// # Errors
 /// That of the last one. Nothing was sent.
@@ -65,6 +65,7 @@ pub async fn dial<N: Network>(
     network: &N,
     addresses: &[Arc<Address>],
     limit: Duration,
+    unreached: impl Fn(&Arc<Address>),
 ) -> io::Result<(Arc<Address>, N::Stream)> {
     let part = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "no address is known for this name");
@@ -76,6 +77,7 @@ pub async fn dial<N: Network>(
             Ok(stream) => return Ok((address.clone(), stream)),
             Err(error) => failed = error,
         }
+        unreached(address);
     }
     Err(failed)
 }

@@ -1,23 +1,21 @@
 //! Connections to upstreams: one pool per worker, so that a request waits for nobody while there are connections.
 
+mod ask;
+
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::plan::{self, Protocol};
 use fencegate_process::clock::SharedClock;
-use futures_util::{
-    FutureExt,
-    future::{join_all, select_all},
-};
+use futures_util::{FutureExt, future::select_all};
 use hyper::http::uri::Scheme;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout, timeout_at},
 };
-use tracing::{debug, error};
+use tracing::debug;
 
 use super::{
     address::Address,
-    announced::announcement,
     endpoint::{Endpoint, Place},
     fleet::{Fleet, Tour},
     gate::{Gate, Gated},
@@ -98,22 +96,18 @@ impl<N: Network> Pool<N> {
 
     async fn found(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
         let fleet = tour.fleet;
-        self.ask_guards(tour).await;
-        // Guards that do not agree are all asked again before anything is sent to one of them.
         let upstream = &fleet.upstream;
-        if upstream.fencing == plan::Level::Guard && self.guards.agree(upstream).is_err() {
-            tour.fresh = true;
-        }
+        self.ask_guards(fleet).await?;
         let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
         while let Some(endpoint) = tour.stop() {
             if !tour.fresh
-                && let Some(link) = self.idle_at(endpoint)
+                && let Some(link) = self.idle_at(upstream, endpoint)
             {
                 return Ok(self.lend(link, tour));
             }
             match endpoint.place() {
                 None => full.push(endpoint.clone()),
-                Some(place) => match self.reach(tour, endpoint, place).await {
+                Some(place) => match self.reach(fleet, endpoint, place).await {
                     Ok(link) => return Ok(self.lend(link, tour)),
                     Err(error) => failed = error,
                 },
@@ -129,26 +123,26 @@ impl<N: Network> Pool<N> {
         let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
         fleet.metrics.waited(&upstream.name, result);
         match waited.map_err(|_| NotConnected::Full)? {
-            Freed::Link(link) if !self.is_believed(&link) => Err(NotConnected::Everywhere),
+            Freed::Link(link) if !self.is_believed(upstream, &link) => Err(NotConnected::Everywhere),
             Freed::Link(link) => {
                 tour.settle_for(&link.endpoint);
                 Ok(self.lend(link, tour))
             }
             Freed::Place(endpoint, place) => {
                 tour.settle_for(&endpoint);
-                let reached = self.reach(tour, &endpoint, place).await;
+                let reached = self.reach(fleet, &endpoint, place).await;
                 reached.map(|link| self.lend(link, tour))
             }
         }
     }
 
-    /// One that lies idle, and not with a guard in whose place another process has answered since.
-    fn idle_at(&self, endpoint: &Endpoint) -> Option<Box<Link>> {
-        std::iter::from_fn(|| self.idle.take(endpoint)).find(|link| self.is_believed(link))
+    /// One that lies idle, and not with a guard in whose place another process has answered since, or nobody.
+    fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<Link>> {
+        std::iter::from_fn(|| self.idle.take(endpoint)).find(|link| self.is_believed(upstream, link))
     }
 
-    fn is_believed(&self, link: &Link) -> bool {
-        link.guard.as_ref().is_none_or(|guard| self.guards.is_there(&link.address, guard))
+    fn is_believed(&self, upstream: &plan::Upstream, link: &Link) -> bool {
+        link.guard.as_ref().is_none_or(|guard| self.guards.is_believed(upstream, &link.address, guard))
     }
 
     fn lend(&self, link: Box<Link>, tour: &Tour<'_>) -> Lend {
@@ -171,47 +165,28 @@ impl<N: Network> Pool<N> {
     /// A new connection, where there is a place for it.
     async fn reach(
         &self,
-        tour: &Tour<'_>,
+        fleet: &Arc<Fleet>,
         endpoint: &Arc<Endpoint>,
         place: Place,
     ) -> Result<Box<Link>, NotConnected> {
+        let mut made = self.connect(fleet, endpoint, None, place).await;
+        if matches!(made, Err(Failed::Distrusted(Distrust::Split))) {
+            self.ask_guards(fleet).await?;
+            if let Some(link) = self.idle_at(&fleet.upstream, endpoint) {
+                return Ok(link);
+            }
+            let place = timeout(fleet.upstream.connect_timeout, endpoint.clone().next_place()).await;
+            made = self.connect(fleet, endpoint, None, place.map_err(|_| NotConnected::Full)?).await;
+        }
         let name = endpoint.name.clone();
-        match self.connect(tour.fleet, endpoint, None, place).await {
-            Ok(link) => Ok(link),
-            Err(Failed::Io(source)) => {
+        made.map_err(|failed| match failed {
+            Failed::Io(source) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
-                tour.fleet.failed(endpoint);
-                Err(NotConnected::Io { endpoint: name, source })
+                fleet.failed(endpoint);
+                NotConnected::Io { endpoint: name, source }
             }
-            Err(Failed::Distrusted(why)) => Err(NotConnected::Distrusted { endpoint: name, why }),
-        }
-    }
-
-    /// Nothing is sent to one guard of several before all have been met. A name may stand for several, too.
-    async fn ask_guards(&self, tour: &Tour<'_>) {
-        let upstream = &tour.fleet.upstream;
-        if upstream.fencing != plan::Level::Guard {
-            return;
-        }
-        if let [one] = tour.fleet.endpoints()
-            && one.addresses.is_literal()
-        {
-            return;
-        }
-        let all = everywhere(tour.fleet).await;
-        let others = all.len() > 1;
-        for (endpoint, address) in all.into_iter().filter(|_| others) {
-            if !self.guards.is_unasked(upstream, &address) {
-                continue;
-            }
-            let Some(place) = endpoint.place() else { continue };
-            match self.connect(tour.fleet, &endpoint, Some(address.clone()), place).boxed_local().await {
-                Ok(link) => self.idle.keep(link, upstream.idle),
-                Err(Failed::Distrusted(Distrust::NoGuard(_))) => self.guards.lost(upstream, &address),
-                // It is noted already; or it has been met, and that counts.
-                Err(Failed::Io(_) | Failed::Distrusted(_)) => {}
-            }
-        }
+            Failed::Distrusted(why) => NotConnected::Distrusted { endpoint: name, why },
+        })
     }
 
     /// `only`: to no other address of the endpoint.
@@ -230,11 +205,9 @@ impl<N: Network> Pool<N> {
             Some(only) => vec![only],
             None => timeout_at(by, endpoint.addresses.in_turn()).await.map_err(late)?,
         };
-        let dialled = dial(&self.network, &addresses, by.saturating_duration_since(Instant::now())).await;
-        let (address, stream) = dialled.inspect_err(|_| {
-            // None of them could be reached.
-            addresses.iter().for_each(|address| self.guards.lost(upstream, address));
-        })?;
+        let (attempt, left) = (self.guards.attempt(), by.saturating_duration_since(Instant::now()));
+        let unreached = |address: &Arc<Address>| self.guards.lost(upstream, address, attempt);
+        let (address, stream) = dial(&self.network, &addresses, left, unreached).await?;
         let made = async {
             let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
             let mut link = speaking.await.map_err(late)??;
@@ -244,26 +217,9 @@ impl<N: Network> Pool<N> {
             Ok::<_, Failed>(Box::new(link))
         };
         made.await.inspect_err(|failed| {
-            if matches!(failed, Failed::Io(_)) {
-                self.guards.lost(upstream, &address);
+            if matches!(failed, Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) {
+                self.guards.lost(upstream, &address, attempt);
             }
-        })
-    }
-
-    /// A guard says who it is before anything else is said on the connection.
-    async fn meet(&self, link: &mut Link, upstream: &plan::Upstream) -> Result<Arc<str>, Failed> {
-        let asking = self.guards.ask(upstream);
-        let announced = announcement(link).await.inspect_err(|failed| {
-            // One that is not there any more is nobody to distrust.
-            if let Failed::Distrusted(why) = failed {
-                let endpoint = &link.endpoint.name;
-                error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
-            }
-        })?;
-        let met = self.guards.meet(upstream, &link.address, &announced, asking, self.clock.now());
-        met.map_err(|why| match why {
-            Distrust::Replaced => Failed::Io(io::Error::other(why)),
-            why => Failed::Distrusted(why),
         })
     }
 
@@ -313,19 +269,6 @@ impl<N: Network> Pool<N> {
             self.idle.sweep();
         }
     }
-}
-
-/// Every address of every endpoint. A name that was not looked up yet is waited for, as long as for a connection.
-async fn everywhere(fleet: &Fleet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
-    let limit = fleet.upstream.connect_timeout;
-    let of_one = |endpoint: &Arc<Endpoint>| {
-        let endpoint = endpoint.clone();
-        async move {
-            let addresses = timeout(limit, endpoint.addresses.in_turn()).await.unwrap_or_default();
-            addresses.into_iter().map(move |address| (endpoint.clone(), address))
-        }
-    };
-    join_all(fleet.endpoints().iter().map(of_one)).await.into_iter().flatten().collect()
 }
 
 /// What we ask an endpoint to speak, in the order of preference.

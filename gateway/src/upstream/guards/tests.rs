@@ -30,6 +30,16 @@ impl Met {
         (store, instance): (&str, &str),
         highest: u64,
     ) -> Result<Arc<str>, Distrust> {
+        self.says_at(&self.address, asking, (store, instance), highest)
+    }
+
+    fn says_at(
+        &self,
+        address: &Arc<Address>,
+        asking: Asking,
+        (store, instance): (&str, &str),
+        highest: u64,
+    ) -> Result<Arc<str>, Distrust> {
         let announced = Announcement {
             format: 1,
             store: store.into(),
@@ -42,7 +52,20 @@ impl Met {
             observes: false,
             up: None,
         };
-        self.guards.meet(&self.upstream, &self.address, &announced, asking, Boot::from_nanos(0))
+        self.guards.meet(&self.upstream, address, &announced, asking, Boot::from_nanos(0))
+    }
+
+    /// Another address of the same name.
+    fn beside(&self) -> Arc<Address> {
+        Address::new("127.0.0.2:8000".parse().expect("an address"), self.address.name.clone())
+    }
+
+    fn at(&self, address: &Arc<Address>, guard: (&str, &str)) -> Result<Arc<str>, Distrust> {
+        self.says_at(address, self.guards.ask(&self.upstream), guard, 20)
+    }
+
+    fn is_believed(&self, address: &Address, instance: &str) -> bool {
+        self.guards.is_believed(&self.upstream, address, &instance.into())
     }
 
     fn let_in(&self, instance: &str, epoch: u64) {
@@ -83,11 +106,11 @@ fn what_one_store_has_let_in_the_next_one_has_to_know_whatever_its_name() {
 fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
     let met = Met::new();
     let one = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20).expect("believed");
-    assert!(met.guards.is_there(&met.address, &one));
+    assert!(met.is_believed(&met.address, &one));
     let two = met.says(met.guards.ask(&met.upstream), ("s", "two"), 20).expect("believed");
-    assert!(!met.guards.is_there(&met.address, &one) && met.guards.is_there(&met.address, &two));
+    assert!(!met.is_believed(&met.address, &one) && met.is_believed(&met.address, &two));
     assert_eq!(met.says(met.guards.ask(&met.upstream), ("s", "one"), 20), Err(Distrust::Several));
-    assert!(!met.guards.is_there(&met.address, &two));
+    assert!(!met.is_believed(&met.address, &two));
 }
 
 /// What stands there goes by the name, of TLS or of the host.
@@ -101,13 +124,65 @@ fn two_names_at_one_address_lead_to_two_guards() {
         for (name, store, instance) in [("a", "s", "one"), ("b", "t", "two")] {
             (met.upstream.name, met.address) = (name.into(), at(&format!("{name}.example:80")));
             let said = met.says(met.guards.ask(&met.upstream), (store, instance), 20);
-            assert!(met.guards.is_there(&met.address, &said.expect("believed")), "{name}");
+            assert!(met.is_believed(&met.address, &said.expect("believed")), "{name}");
         }
     }
-    assert!(met.guards.is_there(&at("a.example:80"), &"one".into()), "the other one has not taken its place");
+    met.upstream.name = "a".into();
+    assert!(met.is_believed(&at("a.example:80"), "one"), "the other one has not taken its place");
+    met.upstream.name = "b".into();
     // Behind one name they are two as ever.
     let said = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20);
     assert!(said.is_ok(), "it is new there");
     let said = met.says(met.guards.ask(&met.upstream), ("t", "two"), 20);
     assert_eq!(said, Err(Distrust::Several));
+}
+
+#[test]
+fn an_address_where_nobody_answers_any_more_contradicts_nobody_and_one_where_somebody_does_is_heard_again() {
+    let met = Met::new();
+    let (here, beside) = (met.address.clone(), met.beside());
+    assert!(met.at(&here, ("s", "one")).is_ok() && met.at(&beside, ("s", "one")).is_ok());
+    assert!(!met.guards.is_to_be_asked(&met.upstream, &here), "they agree");
+    // It was restarted, and the other address is out of date.
+    assert_eq!(met.at(&here, ("s", "two")), Err(Distrust::Split));
+    assert!([&here, &beside].iter().all(|address| met.guards.is_to_be_asked(&met.upstream, address)));
+    met.guards.lost(&met.upstream, &beside, met.guards.attempt());
+    assert!(met.at(&here, ("s", "two")).is_ok() && met.is_believed(&here, "two"));
+    assert!(!met.guards.is_to_be_asked(&met.upstream, &beside), "who connects there is told");
+    // Another guard comes in its place.
+    assert_eq!(met.at(&beside, ("t", "three")), Err(Distrust::Split));
+    assert!(!met.is_believed(&here, "two") && !met.is_believed(&beside, "three"));
+}
+
+/// A guard whose address cannot be reached for a moment may be at work as ever.
+#[test]
+fn a_connection_to_a_guard_that_was_given_up_is_not_used_beside_another_one() {
+    let met = Met::new();
+    let (here, beside) = (met.address.clone(), met.beside());
+    assert!(met.at(&here, ("s", "one")).is_ok());
+    met.guards.lost(&met.upstream, &here, met.guards.attempt());
+    assert!(met.is_believed(&here, "one"), "nobody else is known");
+    assert!(met.at(&beside, ("t", "two")).is_ok());
+    assert!(met.is_believed(&beside, "two") && !met.is_believed(&here, "one"));
+}
+
+#[test]
+fn an_attempt_in_vain_does_not_hide_who_has_announced_itself_meanwhile() {
+    let met = Met::new();
+    let (here, beside) = (met.address.clone(), met.beside());
+    assert!(met.at(&here, ("s", "one")).is_ok());
+    let slow = met.guards.attempt();
+    assert_eq!(met.at(&beside, ("t", "two")), Err(Distrust::Split));
+    met.guards.lost(&met.upstream, &beside, slow);
+    assert_eq!(met.guards.agree(&met.upstream), Err(Distrust::Split));
+    met.guards.lost(&met.upstream, &beside, met.guards.attempt());
+    assert_eq!(met.guards.agree(&met.upstream), Ok(()));
+}
+
+#[test]
+fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
+    let met = Met::new();
+    let elsewhere = Address::new("127.0.0.3:8000".parse().expect("an address"), "127.0.0.3:8000".into());
+    assert!(met.at(&met.address, ("s", "one")).is_ok());
+    assert!(met.at(&elsewhere, ("t", "two")).is_ok() && met.is_believed(&met.address, "one"));
 }

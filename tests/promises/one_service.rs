@@ -1,0 +1,86 @@
+//! Two upstreams lead to one address, as only a lookup shows: an operator is told, and nothing goes round the fences.
+
+use std::net::SocketAddr;
+
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Launch, command_seeing, write_policy},
+    hosts::Hosts,
+    policy::Policy,
+    scratch,
+    site::Site,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const NAME: &str = "ledger.test";
+
+/// Payments go to one door of the origin by its address, and reads to one by a name.
+fn policy(site: &Site, payments: SocketAddr, reads: SocketAddr) -> Policy {
+    let by_name = json!({"endpoints": [format!("http://{NAME}:{}", reads.port())], "fencing": "upstream"});
+    site.policy("gw-1")
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{payments}")]))
+        .with("/upstreams/reads", by_name)
+        .with("/routes/1/upstream", "reads")
+}
+
+fn hosts() -> Hosts {
+    let hosts = Hosts::none();
+    hosts.say(NAME, &["127.0.0.1"]);
+    hosts
+}
+
+async fn told(policy: &Policy, hosts: &Hosts) -> Value {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let checked = command_seeing(hosts, &["check", "--online", "--format", "json", &file]).await;
+    let output = checked.expect("started");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+#[tokio::test]
+async fn check_online_tells_that_two_names_are_one_service_and_how_to_write_them() {
+    let (site, hosts) = (Site::fresh().await, hosts());
+    let (payments, reads) = (site.origin.door("payments"), site.origin.door("reads"));
+    let (same, elsewhere) = (policy(&site, payments, payments), policy(&site, payments, reads));
+    let said = told(&same, &hosts).await;
+    let shared = |said: &Value| -> Vec<Value> {
+        let all = said["diagnostics"].as_array().expect("a list");
+        all.iter().filter(|one| one["code"] == "FG0525").cloned().collect()
+    };
+    let [one] = &shared(&said)[..] else { panic!("told once: {said:#}") };
+    let message = one["message"].as_str().expect("text");
+    for part in ["`ledger`", "`reads`", &payments.to_string()] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(one["severity"], "warning");
+    assert!(one["line"].as_u64().is_some_and(|line| line > 1), "{one:#}");
+    assert!(one["remedy"].as_str().is_some_and(|remedy| remedy.contains("alike")), "{one:#}");
+    let said = told(&elsewhere, &hosts).await;
+    assert!(shared(&said).is_empty(), "another port is another service: {said:#}");
+    // Nothing can be gone round where nothing is fenced.
+    let open = same.with("/routes/0/fence", "none");
+    assert!(shared(&told(&open, &hosts).await).is_empty());
+}
+
+/// A service may read such a path as that of a fenced route.
+#[tokio::test]
+async fn an_ambiguous_path_is_refused_where_a_lookup_leads_to_a_service_with_fences() {
+    const AMBIGUOUS: &str = "/reports/..%2fpay/7";
+    let (site, hosts) = (Site::fresh().await, hosts());
+    let (payments, reads) = (site.origin.door("payments"), site.origin.door("reads"));
+    for (reads, refused) in [(reads, false), (payments, true)] {
+        let policy = policy(&site, payments, reads);
+        let gateway = Launch::new(&policy).seeing(&hosts).start().await;
+        gateway.becomes_ready().await;
+        let before = site.origin.log().records.len();
+        let answer = gateway.send(&Ask::get(AMBIGUOUS)).await;
+        if refused {
+            assert_eq!((answer.status, answer.reason().as_str()), (400, "ambiguous-path"), "{answer:?}");
+        } else {
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+        assert_eq!(site.origin.log().records.len() - before, usize::from(!refused));
+        assert_eq!(gateway.send(&Ask::get("/reports/7")).await.status, 200, "what is not ambiguous goes on");
+    }
+}

@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Answer, Outcome},
     guard::{Beside, Dispatch, Guard, Launch, assert_refused, operation_reference},
     origin::Act,
+    patience::patiently,
 };
+use tokio::time::sleep;
 
 /// Short enough to wait for after an unclean stop.
 const QUARANTINE: Duration = Duration::from_millis(1500);
@@ -160,6 +163,53 @@ async fn an_orderly_end_loses_nothing_and_needs_no_quarantine() {
     // The word of the orderly end counts once.
     let launch = guard.dies().await;
     recovered(&launch, 20, Then::Waits).await;
+}
+
+/// What an orderly end writes grows with the keys, and is written a part at a time.
+#[tokio::test]
+async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
+    const KEYS: u64 = 2_100;
+    const COMMIT: &str = "before_guard_commit";
+    let commits = |guard: &Guard| guard.log().matches(COMMIT).count();
+    let beside = Beside::fresh().await;
+    let guard = launch(&beside).await.failpoint(COMMIT, "sleep(0)").start().await;
+    for first in (0..KEYS).step_by(64) {
+        let some = (first..KEYS.min(first + 64)).map(|key| Dispatch::new(&format!("k{key}"), 20));
+        let begun: Vec<_> = some.map(|dispatch| guard.begin(dispatch.post("/pay"))).collect();
+        for pending in begun {
+            assert_eq!(pending.answer().await.status, 200);
+        }
+    }
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    guard.gauge_becomes("fencegate_guard_keys_at_work", 0.0).await;
+    let before = commits(&guard);
+    let launch = ended(&guard).await;
+    let parts = commits(&guard) - before;
+    assert!(parts >= 4, "three parts and the word that they are all: {parts}");
+
+    // The same once more, to know at which of them it stands next.
+    let guard = launch.clone().failpoint(COMMIT, "sleep(0)").start().await;
+    let launch = ended(&guard).await;
+    let amid = commits(&guard) - 2;
+    let stands = format!("{}*sleep(0)->sleep(60000)", amid - 1);
+    let guard = launch.failpoint(COMMIT, &stands).start().await;
+    guard.signal(Signal::TERM);
+    let reached = async {
+        while commits(&guard) < amid {
+            sleep(Duration::from_millis(5)).await
+        }
+    };
+    patiently("a part of the marks", reached, || guard.log()).await;
+    let launch = guard.dies().await;
+    recovered(&launch, 20, Then::GoesOn).await;
+}
+
+/// Ends it in order, and leaves it for its log. What to start it with again.
+async fn ended(guard: &Guard) -> Launch {
+    guard.signal(Signal::TERM);
+    let status = guard.exit().await;
+    assert!(status.success(), "{status}:\n{}", guard.log());
+    guard.launch().clone()
 }
 
 #[tokio::test]

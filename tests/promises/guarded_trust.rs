@@ -8,6 +8,7 @@ use fencegate_tests::{
     gateway::{Gateway, Launch},
     guard::{self, ENSEMBLE},
     guarded::Guarded,
+    hop::{Hop, Shows},
     hosts::Hosts,
     patience::patiently,
     relay::Relay,
@@ -203,6 +204,32 @@ async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_befor
     let one = one.start().await;
     relay.leads_to(&[one.public]);
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+}
+
+/// It has been asked before, and others are let in while its answer is on its way.
+#[tokio::test]
+async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_who_it_is() {
+    let guarded = Guarded::fresh().await;
+    let guard = guarded.guard().await;
+    let hop = Hop::to(guard.public, Shows::Nothing).await;
+    let gateway = Launch::new(&guarded.policy("gw-1", &[hop.address()])).workers(1).start().await;
+    gateway.becomes_ready().await;
+    let origin = &guarded.site.origin;
+    let held = origin.holds("/pay/7");
+    let first = gateway.begin(Ask::post("/pay/7"));
+    origin.request("/pay/7", 1).await;
+    // The one connection is taken, so this needs another.
+    let kept = hop.keeps_announcement();
+    let second = gateway.begin(Ask::post("/pay/8"));
+    kept.said().await;
+    held.let_go();
+    assert_eq!(first.answer().await.status, 200);
+    // Over the first connection, and under a newer token than the guard had seen when it was asked.
+    assert_eq!(gateway.send(&Ask::post("/pay/9")).await.status, 200);
+    kept.let_go();
+    let answer = second.answer().await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 }
 
 #[tokio::test]

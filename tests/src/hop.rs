@@ -19,6 +19,8 @@ use crate::{
     wire::{Message, Reader, Unframed},
 };
 
+const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
+
 /// Passes messages between gateways and one guard. Works on the runtime of the test that makes it.
 pub struct Hop {
     address: SocketAddr,
@@ -29,6 +31,24 @@ struct Shared {
     guard: SocketAddr,
     shows: Shows,
     trick: Mutex<Option<Trick>>,
+    keeps: Mutex<Option<Kept>>,
+}
+
+/// An announcement on its way: the guard has said it, and the gateway does not hear it before it is let go.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    said: Latch,
+    heard: Latch,
+}
+
+impl Kept {
+    pub async fn said(&self) {
+        self.said.passed().await;
+    }
+
+    pub fn let_go(&self) {
+        self.heard.let_go();
+    }
 }
 
 /// Does it say that it is there?
@@ -52,7 +72,7 @@ impl Hop {
     pub async fn to(guard: SocketAddr, shows: Shows) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let shared = Arc::new(Shared { guard, shows, trick: Mutex::default() });
+        let shared = Arc::new(Shared { guard, shows, trick: Mutex::default(), keeps: Mutex::default() });
         let serving = shared.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -74,6 +94,17 @@ impl Hop {
         let before = self.shared.trick.lock().expect("no thread panics here").replace(trick);
         assert!(before.is_none(), "a trick at a time");
     }
+
+    /// The next announcement.
+    ///
+    /// # Panics
+    /// If it is kept already.
+    pub fn keeps_announcement(&self) -> Kept {
+        let kept = Kept::default();
+        let before = self.shared.keeps.lock().expect("no thread panics here").replace(kept.clone());
+        assert!(before.is_none(), "one at a time");
+        kept
+    }
 }
 
 impl Shared {
@@ -87,7 +118,14 @@ impl Shared {
             if self.shows == Shows::Itself {
                 request.fields.push(("Via".to_owned(), "1.1 hop".to_owned()));
             }
-            output.write_all(&written(&self.answer(&request).await?)).await?;
+            let answer = self.answer(&request).await?;
+            let is_asked = request.word(1) == ANNOUNCEMENT;
+            let kept = self.keeps.lock().expect("no thread panics here").take_if(|_| is_asked);
+            if let Some(kept) = kept {
+                kept.said.let_go();
+                kept.heard.passed().await;
+            }
+            output.write_all(&written(&answer)).await?;
         }
         Ok(())
     }

@@ -140,6 +140,13 @@ async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as()
     for name in ["Content.Type", "content_type"] {
         asks.push(Ask::post("/body").field(name, "application/json").body(BODY));
     }
+    for cut_short in [
+        r#"{"from\u0000x":"2","from":"1"}"#,
+        r#"{"from":"1","from\u0000x":"2"}"#,
+        r#"{"from":"1","x":{"y\u0000":"2"}}"#,
+    ] {
+        asks.push(Ask::post("/body").field("Content-Type", "application/json").body(cut_short));
+    }
     refused(&site, &gateway, "/body", "key-invalid", asks).await;
     for (count, kind) in (1..).zip(["application/json", "Application/Vnd.Pay+JSON; Charset=\"UTF-8\""]) {
         assert_eq!(gateway.send(&said("/body", kind)).await.status, 200, "{kind}");

@@ -2,7 +2,8 @@
 //!
 //! A body that two readers could take for different values has no key. That is one with two members of one name, at
 //! any depth; one that has the member asked for in a second spelling, as some readers do not care about case; one
-//! with a number, where it is asked for, that not every reader takes for the same.
+//! with NUL in any name, as some readers see no more of a name than what is before it; one with a number, where it is
+//! asked for, that not every reader takes for the same.
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,8 @@ pub enum BadBody {
         "the body has a member that a key asks for in a second spelling, which some servers take for the same"
     )]
     Respelled,
+    #[error("the body has a member with NUL in its name, which some servers take for the name before it")]
+    Nul,
     #[error("the body is nested deeper than {DEEPEST} levels")]
     TooDeep,
 }
@@ -193,6 +196,9 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
         }
         let mut names = HashSet::new();
         while let Some(Name(name)) = members.next_key()? {
+            if name.contains('\0') {
+                return Err(self.give_up(BadBody::Nul));
+            }
             let (asked, respelled) = self.asked_for(&name);
             if respelled {
                 return Err(self.give_up(BadBody::Respelled));

@@ -135,6 +135,21 @@ fn a_second_spelling_of_what_is_asked_for_is_refused() {
     assert!(parse(r#"{"kind": {"id": 1}, "x": {"Kind": 1, "ID": 2, "id": 3}}"#, &["/kind/id"]).is_ok());
 }
 
+#[test]
+fn a_name_that_some_reader_cuts_short_is_refused_wherever_it_is() {
+    for json in [
+        r#"{"kind\u0000x": 2, "kind": {"id": 1}}"#,
+        r#"{"kind": {"id": 1}, "kind\u0000x": 2}"#,
+        r#"{"kind\u0000": 2}"#,
+        r#"{"kind": {"id": 1, "id\u0000x": 2}}"#,
+        r#"{"kind": {"id\u0000x": 2, "id": 1}}"#,
+        r#"{"kind\u0000": {"id": 2}}"#,
+        r#"{"kind": {"id": 1}, "x": [{"\u0000": 2}]}"#,
+    ] {
+        assert_eq!(parse(json, &["/kind/id"]), Err(BadBody::Nul), "{json}");
+    }
+}
+
 fn nested(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }

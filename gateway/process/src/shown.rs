@@ -97,19 +97,20 @@ pub fn keys(keys: &[ResourceKey]) -> String {
     names().of_all(keys)
 }
 
-/// A lock node or its parent, whose name is the key's.
-pub fn path(path: &str) -> String {
-    named(path, names())
+/// A lock node or its parent, whose name is the key's. `locks`: where all of them are.
+pub fn path(locks: &str, path: &str) -> String {
+    named(locks, path, names())
 }
 
-fn named(path: &str, names: Names) -> String {
-    const LOCKS: &str = "/locks/";
-    let below = path.find(LOCKS).map(|at| path.split_at(at + LOCKS.len()));
+/// The root of an installation and a key may have any name, that of the folder of locks as well: only what is known to
+/// stand before a key tells where it begins.
+fn named(locks: &str, path: &str, names: Names) -> String {
+    let below = path.strip_prefix(locks).and_then(|below| below.strip_prefix('/'));
     match below {
-        Some((root, below)) if !names.shows_targets() => {
+        Some(below) if !names.shows_targets() => {
             // `<shard>/<key>/<node>`.
             let node = below.splitn(3, '/').nth(2).map(|node| format!("/{node}"));
-            format!("{root}{HIDDEN}{}", node.unwrap_or_default())
+            format!("{locks}/{HIDDEN}{}", node.unwrap_or_default())
         }
         _ => path.to_owned(),
     }
@@ -133,13 +134,29 @@ mod tests {
     #[test]
     fn the_path_of_a_lock_tells_its_key_only_where_keys_are_told() {
         let node = "/fencegate/locks/5c/account%2F7/0f-w-0000000001";
-        for (rule, path, shown) in [
-            (KeysShown::Plain, node, node),
-            (KeysShown::Hash, node, "/fencegate/locks/(hidden)/0f-w-0000000001"),
-            (KeysShown::Off, "/fencegate/locks/5c/account%2F7", "/fencegate/locks/(hidden)"),
-            (KeysShown::Off, "/fencegate/meta", "/fencegate/meta"),
+        let (plain, within, top) = ("/fencegate/locks", "/apps/locks/fencegate/locks", "/locks");
+        for (rule, locks, path, shown) in [
+            (KeysShown::Plain, plain, node, node),
+            (KeysShown::Hash, plain, node, "/fencegate/locks/(hidden)/0f-w-0000000001"),
+            (KeysShown::Off, plain, "/fencegate/locks/5c/account%2F7", "/fencegate/locks/(hidden)"),
+            (KeysShown::Off, plain, "/fencegate/meta", "/fencegate/meta"),
+            (KeysShown::Off, plain, "/fencegate/locks/5c/locks/0f-w-1", "/fencegate/locks/(hidden)/0f-w-1"),
+            (KeysShown::Off, within, "/apps/locks/fencegate/meta", "/apps/locks/fencegate/meta"),
+            (
+                KeysShown::Off,
+                within,
+                "/apps/locks/fencegate/locks/5c/account%2F7/0f-w-1",
+                "/apps/locks/fencegate/locks/(hidden)/0f-w-1",
+            ),
+            (
+                KeysShown::Hash,
+                within,
+                "/apps/locks/fencegate/locks/5c/locks",
+                "/apps/locks/fencegate/locks/(hidden)",
+            ),
+            (KeysShown::Off, top, "/locks/5c/account%2F7/0f-w-1", "/locks/(hidden)/0f-w-1"),
         ] {
-            assert_eq!(named(path, Names(rule)), shown);
+            assert_eq!(named(locks, path, Names(rule)), shown);
         }
     }
 }

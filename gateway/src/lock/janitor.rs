@@ -19,7 +19,8 @@ pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallibl
 /// Lists first, then looks each node up at the moment of deleting: an attempt enters the registry before its create
 /// is sent, so what is listed and not registered has no owner any more.
 async fn sweep<L: Link>(live: &Live<L>) {
-    let nodes = match live.link.ephemerals(&live.paths.locks()).await {
+    let locks = live.paths.locks();
+    let nodes = match live.link.ephemerals(&locks).await {
         Ok(nodes) => nodes,
         Err(fault) => return debug!(%fault, "nodes of this session not listed"),
     };
@@ -31,9 +32,9 @@ async fn sweep<L: Link>(live: &Live<L>) {
         if owned {
             continue;
         }
-        warn!(path = shown::path(&path), "lock node without an owner removed");
+        warn!(path = shown::path(&locks, &path), "lock node without an owner removed");
         if let Err(fault) = live.link.delete(&path).await {
-            debug!(%fault, path = shown::path(&path), "left for the next sweep");
+            debug!(%fault, path = shown::path(&locks, &path), "left for the next sweep");
         }
     }
 }

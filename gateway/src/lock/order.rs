@@ -105,7 +105,7 @@ impl<L: Link> Nodes<L> {
     async fn hold(&self, live: &Live<L>, evidence: &Evidence, ended: oneshot::Receiver<bool>) -> Cause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
-            warn!(path = shown::path(path), "lock node removed by somebody else");
+            warn!(path = shown::path(&live.paths.locks(), path), "lock node removed by somebody else");
             taken.set(true);
             evidence.revoke();
         };

@@ -86,7 +86,7 @@ impl<'a, L: Link> Full<'a, L> {
         ];
         match link.commit(&steps).await {
             Ok(_) => {
-                info!(parent = shown::path(path), "full queue replaced");
+                info!(parent = shown::path(&self.site.live.paths.locks(), path), "full queue replaced");
                 Ok(true)
             }
             Err(Failed { fault: Fault::NoNode | Fault::BadVersion, .. }) => Ok(true),

@@ -263,7 +263,7 @@ impl<L: Link> Site<L> {
                     return;
                 }
                 (Err(fault), _) | (_, Err(fault)) => {
-                    debug!(%fault, parent = shown::path(&self.parent), "looking again for what is left");
+                    debug!(%fault, parent = self.shown(&self.parent), "looking again for what is left");
                     sleep(PAUSE).await;
                 }
             }
@@ -288,11 +288,15 @@ impl<L: Link> Site<L> {
                 // Somebody has come since, or the parent is not ours to remove.
                 Err(_) if last => self.alone.set(false),
                 Err(fault) => {
-                    warn!(%fault, path = shown::path(&path), "lock node not removed yet");
+                    warn!(%fault, path = self.shown(&path), "lock node not removed yet");
                     sleep(PAUSE).await;
                 }
             }
         }
+    }
+
+    fn shown(&self, path: &str) -> String {
+        shown::path(&self.live.paths.locks(), path)
     }
 
     /// Both or neither: the server refuses it as soon as anybody else stands below the parent. So a parent still goes only

@@ -73,7 +73,10 @@ const CANARY: &str = "canary-1f6b";
 #[tokio::test]
 async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
     for (keys, told) in [("hash", Some("\"#")), ("off", Some("(hidden)")), ("plain", Some(CANARY))] {
-        let guarded = Guarded::fresh().await;
+        let mut site = Site::fresh().await;
+        // Where locks are is known from the policy, and not from a word that stands in any path.
+        site.root += "/locks/apps";
+        let guarded = Guarded::of(site).await;
         let guard = guarded.launch().await.with("/log", serde_json::json!({"keys": keys})).start().await;
         guard.becomes_ready().await;
         let policy = guarded
@@ -102,6 +105,16 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
         gateway.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
         latch.let_go();
         holder.result().await.ok();
+        // What no handler takes, and so nobody says what it did.
+        for (method, target) in [
+            ("DELETE", format!("/api/v1/locks/account%2F{CANARY}")),
+            ("POST", format!("/api/v1/locks/account/{CANARY}/break")),
+            ("POST", format!("/locks/account%2F{CANARY}/")),
+        ] {
+            let answer = Ask::with_method(method, &target).to(gateway.admin).await.expect("answered");
+            assert!(matches!(answer.status, 404 | 405), "{target}: {answer:?}");
+        }
+        gateway.says("the last of them", |line| line.field("asked") == "locks.*").await;
         // A token that is older than what the guard has let in.
         let stale = Ask::post(&path)
             .field("fencing-token", "v1-0000000000000001-00000000-00000001")

@@ -115,22 +115,47 @@ fn audit(principal: &str, caller: &Caller, method: &Method, path: &str, answer: 
     }
 }
 
-/// A path without what it is about.
+/// A path without what it is about: a key can stand wherever no handler is, and none is told that does not stand in the
+/// place of a word of ours.
 fn action(path: &str) -> String {
-    let mut parts: Vec<&str> =
-        path.trim_start_matches("/api/v1").split('/').filter(|part| !part.is_empty()).collect();
-    if parts.len() > 2 {
-        parts.remove(1);
+    let below = path.strip_prefix("/api/v1").filter(|below| below.starts_with('/')).unwrap_or(path);
+    let mut parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).take(MOST_PARTS).collect();
+    let last = parts.len().saturating_sub(1);
+    for (place, part) in parts.iter_mut().enumerate() {
+        let known = match place {
+            0 => THINGS.contains(part),
+            1 => false,
+            _ => place == last && VERBS.contains(part),
+        };
+        if !known {
+            *part = "*";
+        }
     }
-    parts
-        .iter()
-        .map(|part| part.escape_debug().to_string())
-        .collect::<Vec<_>>()
-        .join(".")
-        .chars()
-        .take(80)
-        .collect()
+    parts.join(".")
 }
+
+/// What a path begins with.
+const THINGS: [&str; 15] = [
+    "config",
+    "contention",
+    "drain",
+    "jwks.json",
+    "keys",
+    "live",
+    "locks",
+    "members",
+    "metrics",
+    "operations",
+    "page.css",
+    "page.js",
+    "ready",
+    "refusals",
+    "reload",
+];
+/// And what it ends with, behind what it is about.
+const VERBS: [&str; 3] = ["break", "forget", "resolve"];
+/// No handler has more.
+const MOST_PARTS: usize = 8;
 
 impl Door {
     /// # Errors

@@ -311,6 +311,42 @@ async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_se
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
+/// It is written down, its answer is lost, and its session as well: its issuer says that nothing was sent, and looks under
+/// the next session what became of it. Until then others cannot know.
+#[tokio::test]
+async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_its_repeat_is_sent() {
+    let site = Site::fresh().await;
+    let [before, name] = beside_each_other();
+    let link = FaultyLink::to(site.zookeeper).await;
+    let servers = json!([link.address().to_string()]);
+    let ours = policy(&site, "gw-1").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
+    let other = policy(&site, "gw-2");
+    let (one, two) = tokio::join!(Gateway::start(&ours), Gateway::start(&other));
+    assert_eq!(one.send(&pay(&before)).await.status, 200);
+    let never = Latch::default();
+    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(never));
+    let asked = one.begin(pay(&name));
+    sprung.happened().await;
+    link.cut();
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (503, Some(Outcome::NotDispatched)), "{answer:?}");
+    assert_eq!(told(&two.send(&pay(&name)).await), unknown(), "nobody can know yet");
+    link.mend();
+    let sent = async {
+        loop {
+            let repeat = two.send(&pay(&name)).await;
+            if repeat.status == 200 {
+                return;
+            }
+            assert_eq!(told(&repeat), unknown());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the issuer to take it back", sent, || one.log()).await;
+    assert_eq!(told(&one.send(&pay(&name)).await), already_done());
+    assert_eq!(site.origin.count("/pay/7"), 2, "the first one, and this one once");
+}
+
 /// A cached tenure could send without a word to ZooKeeper; an operation must not.
 #[tokio::test]
 async fn without_zookeeper_no_operation_is_sent() {

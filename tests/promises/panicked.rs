@@ -46,17 +46,27 @@ async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node(
     }
 }
 
-#[tokio::test]
-async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_no_node() {
-    let site = Site::fresh().await;
-    let tree = site.tree().await;
+/// The same, with a route that holds two keys at once.
+async fn panicking_over_a_set(site: &Site, failpoint: &str) -> Gateway {
     let policy = site.unswept("gw-1").route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     }));
-    let gateway = Launch::new(&policy).failpoint("after_create_sent", "1*panic").start().await;
+    let gateway = Launch::new(&policy).failpoint(failpoint, "1*panic").start().await;
     gateway.becomes_ready().await;
+    gateway
+}
+
+async fn panics(gateway: &Gateway) {
+    gateway.says("the panic", |line| line.message().starts_with("lock.failed")).await;
+}
+
+#[tokio::test]
+async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_no_node() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let gateway = panicking_over_a_set(&site, "after_create_sent").await;
     assert_eq!(gateway.send(&Ask::post("/move/6/7")).await.status, 503);
     serves_at_once(&gateway, "/move/7/6").await;
     tree.locks_become("none left", <[String]>::is_empty).await;
@@ -72,7 +82,7 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
         let held = site.origin.holds("/pay/7");
         let first = gateway.begin(Ask::post("/pay/7"));
         site.origin.request("/pay/7", 1).await;
-        gateway.says("the panic", |line| line.message().starts_with("lock.failed")).await;
+        panics(&gateway).await;
         let next = [gateway.begin(Ask::post("/pay/7")), other.begin(Ask::post("/pay/7"))];
         // Longer than the sweep of the other gateway, whose sessions are short.
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -87,4 +97,60 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
         tree.locks_become("none left", <[String]>::is_empty).await;
         History::of(&site.origin.log()).assert_holds();
     }
+}
+
+/// Of its two keys one is wanted here and one elsewhere: neither is given on before its request is over.
+#[tokio::test]
+async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_request_is_over() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), site.gateway("gw-2"));
+    let held = site.origin.holds("/move/6/7");
+    let first = gateway.begin(Ask::post("/move/6/7"));
+    site.origin.request("/move/6/7", 1).await;
+    panics(&gateway).await;
+    let next = [gateway.begin(Ask::post("/pay/6")), other.begin(Ask::post("/pay/7"))];
+    // Longer than the sweep of the other gateway, whose sessions are short.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!((site.origin.count("/pay/6"), site.origin.count("/pay/7")), (0, 0), "held twice");
+    held.let_go();
+    let answer = first.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    for next in next {
+        assert_eq!(next.answer().await.status, 200);
+    }
+    serves_at_once(&gateway, "/move/7/6").await;
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    History::of(&site.origin.log()).assert_holds();
+}
+
+/// Who waits is refused and gives up its place at all of its keys; the holder elsewhere is not disturbed.
+#[tokio::test]
+async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node() {
+    for hold in HOLDS {
+        let site = Site::fresh().await;
+        let (gateway, other) = tokio::join!(panicking(&site, "while_waiting", hold()), site.gateway("gw-2"));
+        waits_and_panics(&site, &gateway, &other, "/pay/7").await;
+    }
+    let site = Site::fresh().await;
+    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_waiting"), site.gateway("gw-2"));
+    waits_and_panics(&site, &gateway, &other, "/move/6/7").await;
+}
+
+/// The other gateway holds one of its keys.
+async fn waits_and_panics(site: &Site, gateway: &Gateway, other: &Gateway, path: &str) {
+    let tree = site.tree().await;
+    let held = site.origin.holds("/pay/7");
+    let holder = other.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let told = gateway.send(&Ask::post(path)).await;
+    assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
+    // Who waits in vain is told 423.
+    assert_eq!(told.outcome(), Some(Outcome::NotDispatched));
+    tree.locks_become("the holder's alone", |locks| locks.len() == 1).await;
+    held.let_go();
+    assert_eq!(holder.answer().await.status, 200);
+    serves_at_once(gateway, path).await;
+    tree.locks_become("none left", <[String]>::is_empty).await;
+    History::of(&site.origin.log()).assert_holds();
 }

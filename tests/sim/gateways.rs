@@ -7,6 +7,7 @@ mod chronicle;
 mod gateway;
 mod judge;
 mod refused;
+mod rhythm;
 mod storm;
 mod world;
 

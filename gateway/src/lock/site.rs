@@ -124,6 +124,7 @@ impl<L: Link> Site<L> {
             };
             contended = true;
             caller.behind()?;
+            failpoint::pass("while_waiting");
             let asks = caller.asks_the_way();
             let watched = self.live.link.watch(&before);
             // Beside the watch, and not behind it: who is sent on leaves a round trip earlier.

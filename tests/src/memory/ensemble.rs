@@ -141,6 +141,12 @@ impl Ensemble {
         self.server(|server, _| server.steal(path));
     }
 
+    /// From the next transaction on that makes a node below `path`, others come there and leave it in this rhythm: in the
+    /// first half of each period they have just gone, and taken it along.
+    pub fn comes_and_goes(&self, path: &str, period: Duration) {
+        self.server(|server, _| server.comes_and_goes(path, period));
+    }
+
     /// Pretends that so many children were made under `path`: sequence numbers go on from there.
     ///
     /// # Panics

@@ -22,6 +22,15 @@ pub(super) struct Server {
     /// Sessions ever made, by any ensemble of this life: no id is given twice.
     sessions_made: i64,
     told: Vec<(i64, Event)>,
+    rhythm: Option<Rhythm>,
+}
+
+/// Of others, who come to a parent and leave it.
+#[derive(Debug)]
+struct Rhythm {
+    parent: String,
+    period: Duration,
+    began: Option<Duration>,
 }
 
 /// How long a session lives if nothing is heard of it.
@@ -61,6 +70,7 @@ impl Server {
             zxid: 0,
             sessions_made: 0,
             told: Vec::new(),
+            rhythm: None,
         }
     }
 
@@ -141,6 +151,7 @@ impl Server {
                 single(self.write(|tree, zxid| tree.delete(path, zxid)).map(|()| Answer::Done))
             }
             Request::Commit { steps } => {
+                self.others_leave(steps, now);
                 self.write(|tree, zxid| commit(tree, steps, session, zxid)).map(Answer::Committed)
             }
             Request::Seen { path } => Ok(Answer::Seen(self.tree.seen(path))),
@@ -186,6 +197,25 @@ impl Server {
     pub(super) fn steal(&mut self, path: &str) {
         // Also when somebody was faster.
         self.write(|tree, zxid| tree.delete(path, zxid)).ok();
+    }
+
+    pub(super) fn comes_and_goes(&mut self, parent: &str, period: Duration) {
+        self.rhythm = Some(Rhythm { parent: parent.to_owned(), period, began: None });
+    }
+
+    /// Directly before these steps, where the rhythm of others has it so.
+    fn others_leave(&mut self, steps: &[OwnedStep], now: Duration) {
+        let Some(rhythm) = &mut self.rhythm else { return };
+        let below = |path: &str| path.strip_prefix(&rhythm.parent).is_some_and(|rest| rest.starts_with('/'));
+        let meets = |step: &OwnedStep| matches!(step, OwnedStep::Create { path, .. } if below(path));
+        if !steps.iter().any(meets) {
+            return;
+        }
+        let phase = (now - *rhythm.began.get_or_insert(now)).as_nanos() % rhythm.period.as_nanos();
+        if phase < rhythm.period.as_nanos() / 2 {
+            let parent = rhythm.parent.clone();
+            self.steal(&parent);
+        }
     }
 
     /// Whom the requests since the last call concern.

@@ -1,0 +1,58 @@
+//! Keys that come and go with every request for them alone: a set gets all of its nodes made for all that.
+
+use std::time::Duration;
+
+use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use tokio::time::{Instant, sleep};
+
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, Tenure, Waits, Want, is_lock, key};
+use crate::simulated;
+
+/// Of a message, one way.
+const LATENCY: Duration = Duration::from_millis(5);
+
+fn want(names: &[&str]) -> Want {
+    let keys = names.iter().map(|name| key(name)).collect();
+    Want { keys, mode: Mode::Exclusive, keeping: Keeping::Strict, wait: Duration::from_secs(5) }
+}
+
+/// There is a session only after a while.
+async fn granted(gateway: &Gateway, want: &Want) -> Tenure {
+    loop {
+        match gateway.door().acquire(want, Waits::Here).await {
+            Ok(tenure) => return tenure,
+            Err(Refused::Service(_)) => sleep(Duration::from_millis(10)).await,
+            Err(why) => panic!("{why}"),
+        }
+    }
+}
+
+/// Each try takes one round trip, and others leave one of the keys in the same rhythm: whoever met them once would meet
+/// them each time.
+#[test]
+fn a_set_falls_out_of_step_with_those_who_take_a_parent_away_before_each_of_its_tries() {
+    for seed in 0..8 {
+        simulated::run(async {
+            let ensemble = Ensemble::start(Settings { latency: LATENCY..LATENCY, ..Settings::default() });
+            let scale = Scale { clocks: Clocks::Right, sessions: 1 };
+            let gateway = Gateway::start(&ensemble, &ensemble.wire(), scale, &Dice::seeded(seed));
+            let tenure = granted(&gateway, &want(&["a"])).await;
+            let paths = ensemble.paths();
+            let node = paths.iter().find(|path| is_lock(path)).expect("held");
+            let (parent, _) = node.rsplit_once('/').expect("below its parent");
+            ensemble.comes_and_goes(parent, LATENCY * 2);
+            tenure.known();
+            drop(tenure);
+
+            let began = Instant::now();
+            let set = gateway.door().acquire(&want(&["a", "b"]), Waits::Here).await.expect("granted");
+            assert!(began.elapsed() > LATENCY * 2 * 4, "not exercised: after {:?}", began.elapsed());
+            assert_eq!(ensemble.paths().iter().filter(|path| is_lock(path)).count(), 2);
+            set.known();
+            drop(set);
+            assert!(gateway.stop().await);
+            let left: Vec<_> = ensemble.paths().into_iter().filter(|path| is_lock(path)).collect();
+            assert!(left.is_empty(), "{left:?}");
+        });
+    }
+}

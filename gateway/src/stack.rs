@@ -2,6 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
+use fencegate_lock::pass::Pass;
 use fencegate_policies::plan::Plan;
 use tokio_util::task::TaskTracker;
 use tower::ServiceBuilder;
@@ -9,7 +10,6 @@ use tower::ServiceBuilder;
 use crate::{
     buffered::Budget,
     network::Network,
-    peers::Pass,
     stage::{Arrived, Held, Hold, Keyed},
     step::{Rest, Serve, step},
     steps::{
@@ -125,7 +125,6 @@ mod tests {
         admin::metrics::{Metrics, WorkerMetrics},
         body::{Body, Reply},
         edition::Edition,
-        lock::keeper::keeper,
         network::Tcp,
         peer::Peer,
         refusal::Refusal,
@@ -133,6 +132,7 @@ mod tests {
         steps::forward::Forward,
         upstream::{fleet::Fleets, guards::Guards, pool::Pool},
     };
+    use fencegate_lock::tenures::keeper::keeper;
     use fencegate_process::{
         clock::{MachineClock, SharedClock},
         randomness::{Guid, SystemRandomness},

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
 use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
@@ -28,7 +29,6 @@ use crate::{
     front::Entrance,
     guard::{present::FENCING_OPERATION, register::Claim},
     listen::interim::Saying,
-    lock::tenure::{Dispatch, Tenure},
     peer::Peer,
     peers::{Forwarded, Told},
     refusal::Reason,

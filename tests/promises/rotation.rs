@@ -4,13 +4,13 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::{
-    admin::metrics::Metrics,
-    lock::{
+use fencegate::admin::metrics::Metrics;
+use fencegate_lock::{
+    session::{nameplate::Nameplate, supervise::Settings, zookeeper::Servers},
+    tenures::{
         keeper::{Keeper, Wish, keeper},
         slot::Waits,
     },
-    session::{nameplate::Nameplate, supervise::Settings, zookeeper::Servers},
 };
 use fencegate_policies::{
     file,

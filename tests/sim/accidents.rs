@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate::session::{
+use fencegate_lock::session::{
     link::{Connect, Fault, Kind, Link, State, Step},
     probe::speaks_for_us,
 };

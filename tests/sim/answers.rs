@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::session::link::{Connect, Link};
+use fencegate_lock::session::link::{Connect, Link};
 use in_memory::InMemory;
 use play::{Site, play};
 use proptest::{

@@ -8,13 +8,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate::{
-    admin::metrics::Metrics,
-    lock::{
-        keeper::{Keeper, Refused, Wish, keeper},
-        slot::Waits,
-        tenure::Tenure,
-    },
+use fencegate::admin::metrics::Metrics;
+use fencegate_lock::{
     session::{
         link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
         live::{Current, View},
@@ -22,6 +17,11 @@ use fencegate::{
         supervise::{Settings, supervise},
     },
     state::Memory,
+    tenures::{
+        keeper::{Keeper, Refused, Wish, keeper},
+        slot::Waits,
+        tenure::Tenure,
+    },
 };
 use fencegate_policies::{
     key::KeyTemplate,
@@ -160,7 +160,7 @@ fn settings(clock: SharedClock) -> Settings {
         member: Nameplate::of(&plan),
         init: true,
         complaints: Arc::default(),
-        sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
+        sequence_limit: fencegate_lock::recipe::rotate::SEQUENCE_LIMIT,
         memory: Arc::<Memory>::default(),
         clock,
         randomness: Arc::new(Dice::seeded(7)),

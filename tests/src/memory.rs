@@ -1,6 +1,6 @@
 //! A ZooKeeper in memory: in simulated time, repeatable, and with every accident on demand.
 //!
-//! It stands behind the gateway's own seam, [`fencegate::session::link`], and answers as a real server does: the
+//! It stands behind the gateway's own seam, [`fencegate_lock::session::link`], and answers as a real server does: the
 //! tests in `sim/` ask both the same questions. Start with [`Ensemble::start`] inside a `LocalSet`, make an
 //! [`Ensemble::wire`], give the [`Ensemble::client`] on it to the gateway, and hurt the [`Wire`].
 //!

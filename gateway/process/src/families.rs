@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use prometheus::{
-    Encoder, Registry, TextEncoder,
+    Encoder, IntGaugeVec, Opts, Registry, TextEncoder,
     core::Collector,
     proto::{MetricFamily, MetricType},
 };
@@ -25,6 +25,19 @@ pub struct Family {
     pub kind: &'static str,
     pub labels: Vec<String>,
     pub help: String,
+}
+
+/// Seconds; up to the longest wait and answer that a policy is likely to allow.
+pub const SHORT: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Seconds; holds last as long as what is done under them.
+pub const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+
+/// By who remembers them. Every gateway counts all that ZooKeeper remembers.
+pub fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
+    let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
+                installation: take the largest. It says nothing before it has looked through all of them.";
+    IntGaugeVec::new(Opts::new("operations_unknown", help), &["store"])
 }
 
 const PREFIX: &str = "fencegate";

@@ -9,6 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use fencegate_lock::tenures::{
+    inquiry::{Resolution, Resolved},
+    survey::{Order, Select},
+};
 use fencegate_process::shown::Names;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -21,10 +25,6 @@ use super::{
     metrics::Reloaded,
     names,
     told::{self, Contention, HotKey, Locks, One, millis},
-};
-use crate::lock::{
-    inquiry::{Resolution, Resolved},
-    survey::{Order, Select},
 };
 
 type Told<T> = Result<Json<T>, Fault>;

@@ -5,6 +5,7 @@ use axum::{
     body::Bytes,
     extract::{Path, State},
 };
+use fencegate_lock::tenures::inquiry::{Broken, Standing, Untold};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,7 +16,6 @@ use super::{
     fault::{Fault, Word},
     names,
 };
-use crate::lock::inquiry::{Broken, Standing, Untold};
 
 /// What an operator has to say to break a lock.
 #[derive(Debug, Deserialize)]

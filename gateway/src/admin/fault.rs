@@ -5,10 +5,10 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use fencegate_lock::tenures::inquiry::Untold;
 use serde_json::json;
 
 use super::door::Did;
-use crate::lock::inquiry::Untold;
 
 /// An answer that is none. Told as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]

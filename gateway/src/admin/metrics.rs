@@ -3,7 +3,6 @@
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
 mod guard;
-mod session;
 mod waits;
 mod worker;
 
@@ -12,8 +11,9 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
+use fencegate_lock::metrics::SessionMetrics;
 use fencegate_policies::plan::{Forward, Gateway, Level};
-use fencegate_process::families::Families;
+use fencegate_process::families::{Families, LONG, SHORT};
 pub use fencegate_process::gathered::Gathered;
 pub use fencegate_process::{families::Family, spread::Spread};
 use prometheus::{
@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 use self::waits::Waits;
 pub use self::{
     guard::GuardMetrics,
-    session::SessionMetrics,
     waits::Waiting,
     worker::{Acquired, Forwarding, Holding, RouteMetrics, WorkerMetrics},
 };
@@ -95,11 +94,6 @@ impl Reloaded {
         }
     }
 }
-
-/// Seconds; up to the longest wait and answer that a policy is likely to allow.
-const SHORT: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-/// Seconds; holds last as long as what is done under them.
-const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 /// Why an exchange with an upstream had no answer.
 const UPSTREAM_ERRORS: [&str; 7] = ["connect", "full", "timeout", "proof", "protocol", "unsent", "broken"];

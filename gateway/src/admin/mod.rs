@@ -28,12 +28,13 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
+use fencegate_lock::{session::live::View, tenures::keeper::Keeper};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 pub use self::page::Csrf;
 use self::{effective::InForce, hot::Hot, metrics::Metrics, trends::Trends};
-use crate::{lock::keeper::Keeper, serve::reload::Asking, session::live::View};
+use crate::serve::reload::Asking;
 
 /// What the admin listener shows.
 #[derive(Clone)]

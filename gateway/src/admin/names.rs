@@ -1,10 +1,10 @@
 //! Which key an operator means, who sees keys as the policy lets its log call them.
 
+use fencegate_lock::tenures::{keeper::Keeper, survey::Select};
 use fencegate_policies::{key::ResourceKey, plan::KeysShown};
 use fencegate_process::shown::{Names, hashed, is_number};
 
 use super::fault::{Fault, Word};
-use crate::lock::{keeper::Keeper, survey::Select};
 
 /// The key that an operator means: by its own name, which whoever knows it may say, or by its number.
 ///

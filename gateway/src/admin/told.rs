@@ -4,7 +4,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::shown::Names;
 use serde::{Deserialize, Serialize};
 
-use crate::lock::{
+use fencegate_lock::tenures::{
     inquiry::Standing,
     survey::{self, Keeping, Survey, Why},
 };

@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use fencegate_lock::session::era::Meta;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{Level, Protocol, Upstream},
@@ -26,7 +27,6 @@ use crate::{
     guard::announce::{ANNOUNCEMENT, Announcement},
     listen::identity::not_after,
     network::{Network, Tcp},
-    session::era::Meta,
     upstream::{pool::offered, speak::HTTP2, tls::Secured},
 };
 

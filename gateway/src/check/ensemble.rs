@@ -2,6 +2,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use fencegate_lock::{
+    session::{
+        era::{self, Meta, Unreadable},
+        link::{Connect, Fault, Link},
+        nameplate::{Member, gateway_of},
+        paths::Paths,
+        zookeeper::{Servers, Session, Writer},
+    },
+    state::Memory,
+};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{Acl, Gateway, ZooKeeper},
@@ -14,16 +24,6 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::findings::Findings;
-use crate::{
-    session::{
-        era::{self, Meta, Unreadable},
-        link::{Connect, Fault, Link},
-        nameplate::{Member, gateway_of},
-        paths::Paths,
-        zookeeper::{Servers, Session, Writer},
-    },
-    state::Memory,
-};
 
 /// For a session, and once more for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use fencegate_lock::state::{self, Record};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Admin, Limits, ServedTls},
@@ -17,7 +18,6 @@ use crate::{
     admin::bearer::Bearer,
     buffered::{Allowance, allowance},
     listen::certificates::examine,
-    state::{self, Record},
 };
 
 /// A certificate that ends sooner is worth a word: somebody has to find the time to renew it.

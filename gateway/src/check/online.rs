@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use fencegate_lock::state::Memory;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Gateway, Guard, Level, Store, Verification},
@@ -18,10 +19,7 @@ use super::{
     findings::{Fact, Findings},
     peers, services,
 };
-use crate::{
-    state::Memory,
-    ticket::{Pace, Ticketing, Verifier},
-};
+use crate::ticket::{Pace, Ticketing, Verifier};
 
 /// What was found out.
 pub(super) struct Found {

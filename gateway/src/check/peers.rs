@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_lock::session::nameplate::Member;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
@@ -31,7 +32,6 @@ use crate::{
     network::{Network, Tcp},
     pem,
     serve::process::host_name,
-    session::nameplate::Member,
     upstream::tls::Secured,
 };
 

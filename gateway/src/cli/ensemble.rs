@@ -5,7 +5,7 @@ use std::io;
 use fencegate_policies::plan;
 use tokio::task::LocalSet;
 
-use crate::session::{
+use fencegate_lock::session::{
     link::{Connect, Fault, Link},
     paths::Paths,
     zookeeper::{Servers, Session},

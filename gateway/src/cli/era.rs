@@ -3,6 +3,14 @@
 use std::path::Path;
 
 use clap::Subcommand;
+use fencegate_lock::{
+    session::{
+        bump::{self, Asked, NotBumped},
+        era::{self, Beginning, Init, Meta, NoFloor, Unreadable},
+        link::Fault,
+    },
+    state::{self, Memory, Record, Unusable},
+};
 use fencegate_policies::{plan, token::LARGEST_JUMP};
 use fencegate_process::{
     again::{self, Of},
@@ -15,14 +23,6 @@ use super::{
     config::Config,
     ensemble::{self, Away},
     log::Format,
-};
-use crate::{
-    session::{
-        bump::{self, Asked, NotBumped},
-        era::{self, Beginning, Init, Meta, NoFloor, Unreadable},
-        link::Fault,
-    },
-    state::{self, Memory, Record, Unusable},
 };
 
 #[derive(Debug, Subcommand)]

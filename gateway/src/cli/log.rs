@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt, prelude::*};
 
-use crate::session::granted;
+use fencegate_lock::session::granted;
 
 /// How something is written: the lines of the log, or what a verb prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

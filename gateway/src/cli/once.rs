@@ -1,6 +1,10 @@
 //! `fencegate once`: operations without a known outcome, straight from ZooKeeper, and an operator's word on them.
 
 use clap::{Args, Subcommand};
+use fencegate_lock::{
+    once::open::{self, Open},
+    session::era::{self, Unreadable},
+};
 use fencegate_policies::{key::listed, plan};
 use fencegate_process::again::{self, Of};
 use serde_json::{Value, json};
@@ -11,10 +15,6 @@ use super::{
     guard::Outcome,
     log::Format,
     when::since,
-};
-use crate::{
-    once::open::{self, Open},
-    session::era::{self, Unreadable},
 };
 
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
 };
 
+use fencegate_lock::session::paths::Paths;
 use fencegate_policies::plan::{
     Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Upstream,
 };
@@ -32,7 +33,6 @@ use crate::{
     edition::Edition,
     peer::Peer,
     refusal::{Outcome, Refusal},
-    session::paths::Paths,
     share::Shares,
     stack::{self, Parts},
     stage::{Arrived, Keyed, Notes},

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use fencegate_lock::session::{evidence::Evidence, proof::Proof};
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
 use fencegate_process::{clock::Boot, failpoint};
 
@@ -14,7 +15,6 @@ use super::{
     refused::Refused,
     register::{Claim, DispatchId, Ended},
 };
-use crate::session::{evidence::Evidence, proof::Proof};
 
 /// A dispatch that was let in. Whoever has it says how it ended; dropped without that word, its execution is in doubt.
 pub struct Running {

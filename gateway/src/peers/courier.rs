@@ -5,6 +5,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
+use fencegate_lock::reach::Way;
 use fencegate_policies::{key::ResourceKey, plan::Plan};
 use fencegate_process::clock::SharedClock;
 use hyper::{
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::{
-    Ours, Told, Way,
+    Ours, Told,
     link::{Dialling, Idle, Lend},
 };
 use crate::{

@@ -2,6 +2,10 @@
 
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
+use fencegate_lock::{
+    pass::{Nonce, Pass},
+    reach::Way,
+};
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use hyper::{
     Request, Response, StatusCode, Version,
@@ -9,7 +13,6 @@ use hyper::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Nonce, Pass, Way};
 use crate::{
     body::{Body, Trailers, ending::Ending},
     network::Network,

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use fencegate_lock::{pass::Pass, reach::Reach};
 use fencegate_policies::plan::{
     self, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol, ServedTls,
     TlsVersion,
@@ -14,7 +15,6 @@ use fencegate_policies::plan::{
 use fencegate_process::randomness::Randomness;
 use tracing::{info, warn};
 
-use super::{Pass, Reach};
 use crate::{
     listen::{
         certificates::{BadCertificate, Certificates},

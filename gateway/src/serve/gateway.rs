@@ -2,6 +2,18 @@
 
 use std::{convert::Infallible, io, path::PathBuf, rc::Rc, sync::Arc, thread};
 
+use fencegate_lock::{
+    recipe::rotate::SEQUENCE_LIMIT,
+    session::{
+        complaints::Complaints, metered::Metered, nameplate::Nameplate, supervise::Settings,
+        zookeeper::Servers,
+    },
+    state::Memory,
+    tenures::{
+        desk::Desk,
+        keeper::{Keeper, keeper},
+    },
+};
 use fencegate_policies::plan::Gateway;
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -26,21 +38,11 @@ use crate::{
     edition::Edition,
     front::Role,
     listen::certificates::Certificates,
-    lock::{
-        desk::Desk,
-        keeper::{Keeper, keeper},
-        rotate::SEQUENCE_LIMIT,
-    },
     network::{Network, Tcp},
     peers::Ours,
-    session::{
-        complaints::Complaints, metered::Metered, nameplate::Nameplate, supervise::Settings,
-        zookeeper::Servers,
-    },
     share::Shares,
     stack,
     stage::Arrived,
-    state::Memory,
     step::Serve,
     steps::{fence::Fencing, hop::HopName, route::Routing},
     ticket::Ticketing,

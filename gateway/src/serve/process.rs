@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use fencegate_lock::state::NotOpened;
 use fencegate_policies::plan::{self, Protocols};
 use socket2::Socket;
 use tokio::{
@@ -26,7 +27,6 @@ use crate::{
     listen::certificates::{BadCertificate, Certificates},
     network::{Tcp, reserved, shared_socket},
     peers::{self, BadPeerTls},
-    state::NotOpened,
     ticket::BadFile,
     upstream::tls::BadTls,
 };

@@ -3,6 +3,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
 use fencegate_policies::{difference::Difference, file, plan::Gateway};
 use fencegate_process::{said::causes, shown};
 use serde::{Deserialize, Serialize};
@@ -16,9 +17,7 @@ use crate::{
     },
     edition::Edition,
     listen::certificates::Certificates,
-    lock::keeper::Keeper,
     network::Tcp,
-    session::nameplate::Nameplate,
     upstream::{guards::Guards, health, tls::BadTls},
     written::Written,
 };

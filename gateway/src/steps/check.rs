@@ -3,6 +3,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use fencegate_lock::{session::evidence::Evidence, tenures::tenure::Dispatch};
 use fencegate_policies::{
     key::ResourceKey,
     operation::OperationId,
@@ -33,10 +34,8 @@ use crate::{
         operation::{Entry, Kept, Resolution},
         refused::Refused,
     },
-    lock::tenure::Dispatch,
     network::Network,
     refusal::{Outcome, Reason, Refusal},
-    session::evidence::Evidence,
     stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
     step::Serve,
     upstream::{fleet::Fleet, pool::Pool},

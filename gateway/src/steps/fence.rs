@@ -6,6 +6,14 @@ mod given_up;
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use fencegate_lock::{
+    once::{Admitted, Came},
+    reach::Way,
+    tenures::{
+        keeper::{Keeper, Refused, Wish},
+        slot::Waits,
+    },
+};
 use fencegate_policies::{
     plan::{self, Caching, Enforce, Fence, Level},
     prefer,
@@ -25,13 +33,8 @@ use crate::{
     body::Reply,
     buffered::Budget,
     edition::Edition,
-    lock::{
-        keeper::{Keeper, Refused, Wish},
-        slot::Waits,
-    },
     network::Network,
-    once::{Admitted, Came},
-    peers::{Courier, Way},
+    peers::Courier,
     refusal::{Outcome, Reason, Refusal},
     share::{Client as Who, Share, Shares},
     stage::{Client, Detached, Fenced, Held, Hold, Keyed, Notes},

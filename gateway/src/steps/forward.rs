@@ -9,6 +9,7 @@ mod switch;
 
 use std::{future::poll_fn, rc::Rc, sync::Arc, task::Poll, time::Duration};
 
+use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::listed,
     pick,
@@ -41,7 +42,6 @@ use super::upgrade::{self, Asked};
 use crate::{
     admin::metrics::WorkerMetrics,
     body::{Body, Reply},
-    lock::tenure::Dispatch,
     network::Network,
     refusal::{Reason, Refusal},
     stage::{Held, Notes, Planned, Right},

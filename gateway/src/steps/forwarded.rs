@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fencegate_lock::pass::{Nonce, Pass};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri,
     header::{HOST, HeaderName, HeaderValue},
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::{
     body::{Body, Reply},
-    peers::{Forwarded, Nonce, Pass},
+    peers::Forwarded,
     refusal::{Reason, Refusal},
     stage::{Arrived, Clean},
     step::Serve,

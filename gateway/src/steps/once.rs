@@ -1,5 +1,6 @@
 //! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
 
+use fencegate_lock::once::{Admitted, Came, Refused, Wanted, room::Owner};
 use fencegate_policies::plan::{Enforce, Fence, OnceStore};
 use fencegate_process::failpoint;
 use hyper::StatusCode;
@@ -8,7 +9,6 @@ use tracing::info;
 use super::fence::Fencing;
 use crate::{
     network::Network,
-    once::{Admitted, Came, Refused, Wanted, room::Owner},
     refusal::{Reason, Refusal},
     stage::{Client, Fenced, Hold, Keyed},
     steps::name,
@@ -72,7 +72,7 @@ impl<N: Network> Fencing<N> {
 
 /// The upstream has answered in full. `refused`: it said of itself that the token was stale and nothing was done.
 pub(super) async fn answered(admitted: Admitted, status: StatusCode, refused: bool) {
-    let came = if refused { Some(Came::Nothing) } else { admitted.told_by(status) };
+    let came = if refused { Some(Came::Nothing) } else { admitted.told_by(status.as_u16()) };
     // Without a word, its outcome is unknown.
     if let Some(came) = came {
         admitted.came(came).await;

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use fencegate_lock::state::Memory;
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, Mode, Signing},
@@ -13,7 +14,6 @@ use fencegate_policies::{
 use hyper::header::HeaderValue;
 
 use super::{Claims, Signer, Ticket, file::BadFile, jwks, keys::Pair, now};
-use crate::state::Memory;
 
 /// Signs for all workers.
 pub struct Ticketing {

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use fencegate_lock::state::Memory;
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{clock::Boot, said};
 use tracing::{error, warn};
@@ -20,7 +21,7 @@ use super::{
     address::Address,
     processes::{Asked, Heard, Met, NotAlone, Processes},
 };
-use crate::{guard::announce::Announcement, state::Memory};
+use crate::guard::announce::Announcement;
 
 /// Shared by all workers.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencegate::session::link::{Fault, Seen};
+use fencegate_lock::session::link::{Fault, Seen};
 
 /// A line before all of its transactions are ranked.
 #[derive(Debug, Clone, Default)]

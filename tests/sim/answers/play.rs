@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::session::link::{Connect, Failed, Fault, Kind, Link, State, Step};
+use fencegate_lock::session::link::{Connect, Failed, Fault, Kind, Link, State, Step};
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
 use super::{

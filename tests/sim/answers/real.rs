@@ -2,7 +2,7 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate::session::zookeeper::Servers;
+use fencegate_lock::session::zookeeper::Servers;
 use fencegate_policies::plan;
 use fencegate_tests::zookeeper;
 use tokio::{

@@ -1,6 +1,6 @@
 //! What is asked: random operations on few paths, so that they meet.
 
-use fencegate::session::link::Kind;
+use fencegate_lock::session::link::Kind;
 use proptest::{collection::vec, prelude::*};
 
 /// Sessions of one script.

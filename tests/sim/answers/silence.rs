@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate::session::link::{Connect, Kind, Link, State};
+use fencegate_lock::session::link::{Connect, Kind, Link, State};
 use tokio::time::Instant;
 
 use super::play::{Site, becomes};

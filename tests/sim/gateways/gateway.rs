@@ -1,16 +1,17 @@
-//! A gateway's lock side on the ensemble in memory: all that these tests know of `fencegate::lock` is in this file.
+//! A gateway's lock side on the ensemble in memory: all that these tests know of `fencegate_lock::tenures` is in this file.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::{
-    admin::metrics::Metrics,
-    lock::keeper::{Keeper, Wish, keeper},
-    peers::{Pass, Reach},
+use fencegate::admin::metrics::Metrics;
+use fencegate_lock::{
+    pass::Pass,
+    reach::Reach,
     session::{nameplate::Nameplate, supervise::Settings},
+    tenures::keeper::{Keeper, Wish, keeper},
 };
-pub(super) use fencegate::{
-    lock::{keeper::Refused, slot::Waits, tenure::Tenure},
-    peers::Way,
+pub(super) use fencegate_lock::{
+    reach::Way,
+    tenures::{keeper::Refused, slot::Waits, tenure::Tenure},
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
@@ -115,14 +116,14 @@ impl Gateway {
         let pass = Pass::new(&Dice::seeded(dice.next()));
         let reach = Reach { address: "gw:1".to_owned(), pass: pass.clone() };
         let member = Nameplate::reached_at(&plan, Some(reach));
-        let run = |(number, desk): (usize, fencegate::lock::desk::Desk)| {
+        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::Desk)| {
             let settings = Settings {
                 policy: plan.zookeeper.clone(),
                 gateway: "gw".to_owned(),
                 member: member.clone(),
                 init: true,
                 complaints: Arc::default(),
-                sequence_limit: fencegate::lock::rotate::SEQUENCE_LIMIT,
+                sequence_limit: fencegate_lock::recipe::rotate::SEQUENCE_LIMIT,
                 memory: Arc::clone(&memory),
                 census: Arc::clone(&census),
                 clock: clock.clone(),

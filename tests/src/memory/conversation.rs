@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::session::link::{Failed, Fault, State};
+use fencegate_lock::session::link::{Failed, Fault, State};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},

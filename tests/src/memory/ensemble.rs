@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::session::link::Seen;
+use fencegate_lock::session::link::Seen;
 use tokio::{
     task::spawn_local,
     time::{Instant, sleep_until},

@@ -1,6 +1,6 @@
 //! Refuses what cannot be a path, in the client, as its library does.
 
-use fencegate::session::link::{Fault, Kind};
+use fencegate_lock::session::link::{Fault, Kind};
 
 use super::request::{OwnedStep, Request};
 

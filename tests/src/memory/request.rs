@@ -1,6 +1,6 @@
 //! What a client asks and what a server answers.
 
-use fencegate::session::link::{Created, Failed, Kind, Seen, Step};
+use fencegate_lock::session::link::{Created, Failed, Kind, Seen, Step};
 
 /// One request. Paths have been checked by the client, as its library does.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencegate::session::link::{Failed, Fault};
+use fencegate_lock::session::link::{Failed, Fault};
 
 use super::{
     request::{Answer, Outcome, OwnedStep, Request},

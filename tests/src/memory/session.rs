@@ -2,7 +2,7 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate::session::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
+use fencegate_lock::session::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
 use tokio::time::{sleep_until, timeout};
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate::session::link::{Created, Fault, Kind, Seen};
+use fencegate_lock::session::link::{Created, Fault, Kind, Seen};
 
 /// All nodes, by path. A write is all or nothing; what it changed is told once, for the watches.
 #[derive(Debug)]

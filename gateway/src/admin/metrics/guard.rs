@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use fencegate_process::families::Families;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use fencegate_process::families::{Families, SHORT, unknown_operations};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
 
-use super::SHORT;
 use crate::{guard::store::Taken, refusal::Reason};
 
 /// The series of a guard.
@@ -26,13 +25,6 @@ pub struct GuardMetrics {
     journal_most: IntGauge,
     operations: IntCounterVec,
     unknown: IntGauge,
-}
-
-/// By who remembers them. Every gateway counts all that ZooKeeper remembers.
-pub(super) fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
-    let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
-                installation: take the largest. It says nothing before it has looked through all of them.";
-    IntGaugeVec::new(Opts::new("operations_unknown", help), &["store"])
 }
 
 impl GuardMetrics {

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_lock::tenures::keeper::Refused;
 use fencegate_policies::plan::{Mode, Plan, Route, RouteId};
 use fencegate_process::counted::Counted;
 use hyper::StatusCode;
@@ -16,7 +17,7 @@ use super::{
     Metrics,
     waits::{Waiting, Waits},
 };
-use crate::{listen::metrics::ClientMetrics, lock::keeper::Refused, refusal::Reason};
+use crate::{listen::metrics::ClientMetrics, refusal::Reason};
 
 /// Label of requests that no route took.
 const UNROUTED: &str = "none";

@@ -10,6 +10,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Redirect, Response},
 };
+use fencegate_lock::once::open::Open;
 use fencegate_process::{
     randomness::{Guid, Randomness},
     shown::Names,
@@ -17,16 +18,13 @@ use fencegate_process::{
 use serde::Deserialize;
 
 use super::{InDoubt, Page, Told, VERSION, since, wrong_form};
-use crate::{
-    admin::{
-        Seen,
-        api::Outcome,
-        breaking::Breaking,
-        door::Did,
-        fault::{Fault, Word},
-        told::encoded,
-    },
-    once::open::Open,
+use crate::admin::{
+    Seen,
+    api::Outcome,
+    breaking::Breaking,
+    door::Did,
+    fault::{Fault, Word},
+    told::encoded,
 };
 
 /// Stands in every form of this process, and nowhere else.

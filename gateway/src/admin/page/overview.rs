@@ -3,6 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
+use fencegate_lock::tenures::{
+    inquiry::{Registered, Session},
+    survey::{self, Order, Select, Survey, Why},
+};
 use fencegate_policies::plan::{Gateway, OnceStore};
 use fencegate_process::shown::Names;
 use futures_util::future::join_all;
@@ -15,10 +19,6 @@ use crate::{
         effective::Effective,
         metrics::Gathered,
         told::{self, encoded},
-    },
-    lock::{
-        inquiry::{Registered, Session},
-        survey::{self, Order, Select, Survey, Why},
     },
     refusal::Reason,
 };

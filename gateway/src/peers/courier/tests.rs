@@ -1,6 +1,10 @@
 use std::{net::SocketAddr, sync::Mutex};
 
 use bytes::Bytes;
+use fencegate_lock::{
+    pass::{Nonce, Pass},
+    reach::Reach,
+};
 use fencegate_policies::{file::load, plan::UpstreamId};
 use fencegate_process::{clock::MachineClock, randomness::SystemRandomness};
 use tokio::{
@@ -15,7 +19,6 @@ use super::*;
 use crate::{
     admin::metrics::Metrics,
     network::Tcp,
-    peers::{Nonce, Pass, Reach},
     stage::{Notes, Presence, presence},
 };
 

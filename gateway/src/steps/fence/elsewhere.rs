@@ -6,6 +6,7 @@
 
 use std::{pin::pin, time::Duration};
 
+use fencegate_lock::{reach::Way, tenures::slot::Waits};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{Enforce, Fence, Forward, Hold, Mode},
@@ -15,9 +16,8 @@ use tokio::time::Instant;
 use super::{Fencing, Got};
 use crate::{
     body::Reply,
-    lock::slot::Waits,
     network::Network,
-    peers::{Carried, Courier, Way},
+    peers::{Carried, Courier},
     refusal::{Outcome, Reason, Refusal},
     stage::{self, Client, Fenced, Keyed, presence},
     steps::upgrade::Wanted,

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use fencegate_lock::session::evidence::Evidence;
 use fencegate_policies::plan::Level;
 use fencegate_process::{clock::Boot, said::Brief};
 use tokio::time::{Instant, sleep_until};
@@ -17,7 +18,6 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::{
-    session::evidence::Evidence,
     stage::{Hold, Notes},
     upstream::gate::Gate,
 };
@@ -72,10 +72,8 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::{
-        session::proof::Proof,
-        upstream::gate::{Gated, Why},
-    };
+    use crate::upstream::gate::{Gated, Why};
+    use fencegate_lock::session::proof::Proof;
     use fencegate_process::clock::ManualClock;
 
     const LIMIT: Duration = Duration::from_secs(9);

@@ -1,5 +1,6 @@
 //! What every dispatch says of itself. Written last of all, so that nothing can strip it.
 
+use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::{ResourceKey, listed},
     plan::{Level, Mode, TokenFields, Upstream},
@@ -12,7 +13,6 @@ use hyper::{
 
 use crate::{
     guard::present::{self, FENCING_HOPS},
-    lock::tenure::Dispatch,
     refusal::{Reason, Refusal},
     stage::Right,
 };

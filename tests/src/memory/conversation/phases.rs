@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate::session::link::Fault;
+use fencegate_lock::session::link::Fault;
 use tokio::time::Instant;
 use tracing::debug;
 

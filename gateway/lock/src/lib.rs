@@ -1,0 +1,21 @@
+//! Locks of keys in ZooKeeper: granted with a fencing token, and never believed without the proof that their session
+//! lives.
+//!
+//! In reading order:
+//!
+//! - [`session`]: one ZooKeeper session, kept alive by one thread, with its proof
+//! - [`recipe`]: lock nodes, how they are made, ordered, waited for and removed
+//! - [`tenures`]: what one process holds and who waits for it here; [`tenures::keeper`] gives it out
+//! - [`once`]: operations that are written down before they are sent, so that they happen at most once
+//! - [`state`]: how far tokens have come, remembered beyond the life of the process
+//! - [`reach`] and [`pass`]: how the processes of one installation find and know each other
+//! - [`metrics`]: what is counted of all this
+
+pub mod metrics;
+pub mod once;
+pub mod pass;
+pub mod reach;
+pub mod recipe;
+pub mod session;
+pub mod state;
+pub mod tenures;

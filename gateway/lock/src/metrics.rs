@@ -1,0 +1,319 @@
+//! What is counted of the ZooKeeper sessions.
+
+use std::time::Duration;
+
+use fencegate_process::{
+    families::Families,
+    families::{SHORT, unknown_operations},
+};
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts,
+};
+
+use crate::{recipe::registry::MOST_BYTES, session::link::State, tenures::ended::Cause};
+
+/// The series of one ZooKeeper session.
+#[derive(Clone)]
+pub struct SessionMetrics {
+    /// Which of the gateway's sessions.
+    label: String,
+    state: IntGaugeVec,
+    expirations: IntCounter,
+    reconnects: IntCounter,
+    timeout: Gauge,
+    proof: GaugeVec,
+    ephemerals: IntGaugeVec,
+    bytes: IntGaugeVec,
+    highest: IntGauge,
+    heartbeat: Histogram,
+    seconds: HistogramVec,
+    errors: IntCounterVec,
+    pause: Histogram,
+    pauses: IntCounterVec,
+    granted: Histogram,
+    dispatches: Histogram,
+    tenures: IntCounterVec,
+    lost: IntCounterVec,
+    mismatch: IntGauge,
+    unknown: IntGaugeVec,
+    rolled_back: IntGaugeVec,
+    state_failures: IntCounter,
+}
+
+/// Dispatches under one tenure.
+const MANY: &[f64] = &[1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0];
+
+impl SessionMetrics {
+    pub fn register(families: &Families) -> Self {
+        let histogram = |name, help, buckets: &[f64]| {
+            families.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
+        };
+        let gauges =
+            |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
+        let counters = |name, help, labels: &[&str]| {
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let limit = families.register(IntGauge::new(
+            "zk_ephemeral_bytes_limit",
+            "Bytes of paths that one session may have; then keys are refused.",
+        ));
+        limit.set(MOST_BYTES.try_into().unwrap_or(i64::MAX));
+        let metrics = Self {
+            label: "0".into(),
+            state: gauges(
+                "zk_session_state",
+                "1 for the state that the session is in.",
+                &["session", "state"],
+            ),
+            expirations: families
+                .register(IntCounter::new("zk_session_expirations_total", "Sessions that ended unasked.")),
+            reconnects: families.register(IntCounter::new(
+                "zk_reconnects_total",
+                "Connections to ZooKeeper that came back while their session lived.",
+            )),
+            timeout: families
+                .register(Gauge::new("zk_session_timeout_seconds", "Negotiated session timeout.")),
+            proof: families.register(GaugeVec::new(
+                Opts::new(
+                    "zk_proof_remaining_seconds",
+                    "How long a session was proven for at its last heartbeat.",
+                ),
+                &["session"],
+            )),
+            ephemerals: gauges("zk_ephemerals", "Lock nodes that a session has or may have.", &["session"]),
+            bytes: gauges(
+                "zk_ephemeral_bytes",
+                "Bytes of the paths of a session's lock nodes.",
+                &["session"],
+            ),
+            rolled_back: gauges(
+                "zk_rolled_back",
+                "1 while a session is refused because ZooKeeper was wiped or restored to an older state.",
+                &["session"],
+            ),
+            state_failures: families.register(IntCounter::new(
+                "state_write_failures_total",
+                "Writes to `state_dir` that failed: a restart would know less than this process.",
+            )),
+            mismatch: families.register(IntGauge::new(
+                "config_mismatch",
+                "Gateways of this installation that lock other keys.",
+            )),
+            unknown: families.register(unknown_operations()),
+            highest: families.register(IntGauge::new(
+                "zk_sequence_max",
+                "Highest number of a lock node so far; above 2^30 its parent is replaced.",
+            )),
+            heartbeat: histogram("zk_heartbeat_seconds", "From sending a heartbeat to its answer.", SHORT),
+            seconds: families.register(HistogramVec::new(
+                HistogramOpts::new("zk_request_seconds", "From sending an operation to its answer.")
+                    .buckets(SHORT.to_vec()),
+                &["op"],
+            )),
+            errors: counters(
+                "zk_errors_total",
+                "Operations that failed: refused by the server, without an answer, or without a session.",
+                &["op", "error"],
+            ),
+            pause: histogram(
+                "process_pause_seconds",
+                "How long the process stood still, where that was more than half a tick.",
+                SHORT,
+            ),
+            pauses: counters(
+                "process_pauses_total",
+                "The same, counted once under each length that they passed.",
+                &["over"],
+            ),
+            granted: histogram(
+                "zk_lock_wait_seconds",
+                "From asking ZooKeeper for a lock to its grant.",
+                SHORT,
+            ),
+            dispatches: histogram(
+                "tenure_dispatches",
+                "How many dispatches a cached tenure was used for.",
+                MANY,
+            ),
+            tenures: counters("tenures_ended_total", "Tenures that were given up, by why.", &["cause"]),
+            lost: counters(
+                "tenures_lost_total",
+                "Tenures whose lock went before they were given up.",
+                &["cause"],
+            ),
+        };
+        metrics.begin();
+        metrics
+    }
+
+    /// A series that is there before it counts is one that an alert can compare with.
+    fn begin(&self) {
+        for cause in Cause::ALL {
+            self.ends(cause).with_label_values(&[cause.word()]);
+        }
+        for op in OPERATIONS {
+            self.seconds.with_label_values(&[op]);
+            for error in ERRORS {
+                self.errors.with_label_values(&[op, error]);
+            }
+        }
+        for (over, _) in THRESHOLDS {
+            self.pauses.with_label_values(&[over]);
+        }
+    }
+
+    pub fn numbered(&self, number: usize) -> Self {
+        Self { label: number.to_string(), ..self.clone() }
+    }
+
+    pub fn established(&self, timeout: Duration) {
+        self.timeout.set(timeout.as_secs_f64());
+    }
+
+    pub fn state(&self, state: State) {
+        self.in_state(match state {
+            State::Connected => "connected",
+            State::Disconnected => "disconnected",
+            State::Over => "none",
+        });
+    }
+
+    pub fn away(&self) {
+        self.in_state("none");
+    }
+
+    pub fn ended(&self) {
+        self.expirations.inc();
+        self.proof.with_label_values(&[&self.label]).set(0.0);
+        self.nodes(0, 0);
+        self.in_state("none");
+    }
+
+    /// The connection is back.
+    pub fn reconnected(&self) {
+        self.reconnects.inc();
+    }
+
+    /// What was seen could not be written down.
+    pub fn state_failed(&self) {
+        self.state_failures.inc();
+    }
+
+    /// Whether a session is refused because ZooKeeper went back.
+    pub fn rolled_back(&self, refused: bool) {
+        self.rolled_back.with_label_values(&[&self.label]).set(i64::from(refused));
+    }
+
+    /// So many gateways of the installation lock other keys.
+    pub fn unlike(&self, gateways: usize) {
+        self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
+    }
+
+    /// So many operations in ZooKeeper have an outcome that nobody knows. There is no series before this is said: a
+    /// number that is too small would tell people that somebody has decided.
+    pub fn operations_unknown(&self, operations: usize) {
+        let unknown = self.unknown.with_label_values(&["zookeeper"]);
+        unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
+    }
+
+    /// `timeout`: of the session.
+    pub fn paused(&self, late: Duration, timeout: Duration) {
+        self.pause.observe(late.as_secs_f64());
+        for (over, parts) in THRESHOLDS {
+            if late * parts >= timeout {
+                self.pauses.with_label_values(&[over]).inc();
+            }
+        }
+    }
+
+    pub fn beat(&self, took: Duration) {
+        self.heartbeat.observe(took.as_secs_f64());
+    }
+
+    /// An operation has ended; `error`: a word of ours.
+    pub fn answered(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
+        self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
+        if let Some(error) = error {
+            self.errors.with_label_values(&[op, error]).inc();
+        }
+    }
+
+    /// `waited`: for ZooKeeper and for those before us.
+    pub fn lock_granted(&self, waited: Duration) {
+        self.granted.observe(waited.as_secs_f64());
+    }
+
+    /// Of a lock node of ours.
+    pub fn sequence(&self, number: u32) {
+        // All sessions live on one thread: nobody sets it in between.
+        self.highest.set(self.highest.get().max(number.into()));
+    }
+
+    pub fn tenure_ended(&self, cause: Cause) {
+        self.ends(cause).with_label_values(&[cause.word()]).inc();
+    }
+
+    /// Of a cached tenure, at its end.
+    pub fn tenure_used(&self, dispatches: u32) {
+        self.dispatches.observe(dispatches.into());
+    }
+
+    fn ends(&self, cause: Cause) -> &IntCounterVec {
+        if cause.is_loss() { &self.lost } else { &self.tenures }
+    }
+
+    pub fn proof(&self, remaining: Duration) {
+        self.proof.with_label_values(&[&self.label]).set(remaining.as_secs_f64());
+    }
+
+    pub fn nodes(&self, nodes: usize, bytes: usize) {
+        let gauge = |gauges: &IntGaugeVec, value: usize| {
+            gauges.with_label_values(&[&self.label]).set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        gauge(&self.ephemerals, nodes);
+        gauge(&self.bytes, bytes);
+    }
+
+    fn in_state(&self, current: &str) {
+        for state in ["connected", "disconnected", "none"] {
+            self.state.with_label_values(&[self.label.as_str(), state]).set(i64::from(state == current));
+        }
+    }
+}
+
+/// Names of lengths of a pause, and the part of the session timeout that each is.
+const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
+
+/// What of a failure is counted.
+const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];
+
+/// Of a session, as [`crate::session::metered`] calls them.
+const OPERATIONS: [&str; 11] = [
+    "connect",
+    "create",
+    "delete",
+    "list",
+    "stat",
+    "read",
+    "watch",
+    "watch-list",
+    "sync",
+    "commit",
+    "ephemerals",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_operations_are_unknown_is_not_said_before_somebody_has_counted_them() {
+        let families = Families::new();
+        let metrics = SessionMetrics::register(&families);
+        let text = || String::from_utf8(families.text()).expect("metrics are text");
+        assert!(!text().contains("operations_unknown{"));
+        metrics.operations_unknown(2);
+        assert!(text().contains("operations_unknown{store=\"zookeeper\"} 2\n"), "{}", text());
+    }
+}

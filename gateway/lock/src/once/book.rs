@@ -1,0 +1,334 @@
+//! Writes an operation down before it is sent, and what came of it afterwards; on the session's thread.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+
+use fencegate_policies::operation::OperationId;
+use fencegate_process::{failpoint, randomness::Guid};
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use super::{
+    Admission, Came, Refused, Wanted,
+    census::Census,
+    record::{Record, State, writes_to_admit},
+};
+use crate::{
+    recipe::site::{AGAIN, PAUSE},
+    session::{
+        link::{Failed, Fault, Kind, Link, Step},
+        live::{Current, Live},
+    },
+};
+
+/// Operations that are remembered at most, in one of 256 nodes.
+const MOST: i32 = 100_000 / 256;
+
+/// How often the writing begins anew because the node came and went.
+const ROUNDS: usize = 16;
+
+/// How many operations stand in each of the 256 nodes, as far as was seen.
+#[derive(Debug, Default)]
+pub struct Shelves(RefCell<HashMap<u8, i32>>);
+
+/// Why an operation was not admitted.
+enum Stop {
+    Refused(Refused),
+    /// The session ended on the way: it may be written down, for nothing.
+    Unsettled,
+}
+
+impl From<Refused> for Stop {
+    fn from(why: Refused) -> Self {
+        Self::Refused(why)
+    }
+}
+
+/// Runs one operation from before its admission until it is written down what came of it.
+pub async fn serve<L: Link>(current: Rc<Current<L>>, shelves: Rc<Shelves>, admission: Admission) {
+    let Admission { wanted, answer, came, written } = admission;
+    let Some(live) = current.live() else {
+        return drop(answer.send(Err(Refused::Service("there is no session".into()))));
+    };
+    let attempt = Guid::new(&*live.randomness);
+    let census = live.census.clone();
+    let _mark = census.mark(attempt);
+    let page = Page { id: wanted.operation.id, record: Record::new(&wanted, attempt) };
+    let admitted = page.admit(&live, &shelves, &wanted).await;
+    // Not kept while the upstream works: a session that somebody has cannot be closed.
+    drop(live);
+    match admitted {
+        Ok(version) => {
+            let came = match answer.send(Ok(())) {
+                Ok(()) => came.await.ok(),
+                // The caller went away meanwhile: nothing was sent.
+                Err(_) => Some(Came::Nothing),
+            };
+            match came {
+                Some(came) => page.settle(&current, Some(version), came.into()).await,
+                None => {
+                    census.leave(attempt, page.id);
+                    warn!(reference = page.id.reference(), token = %wanted.token, "once.unknown");
+                }
+            }
+        }
+        Err(Stop::Refused(why)) => drop(answer.send(Err(why))),
+        Err(Stop::Unsettled) => {
+            drop(answer.send(Err(Refused::Service("the session ended".into()))));
+            page.settle(&current, None, Came::Nothing.into()).await;
+        }
+    }
+    // Fails when the caller has stopped waiting for it.
+    written.send(()).ok();
+}
+
+/// The node of one attempt at one operation.
+struct Page {
+    id: OperationId,
+    record: Record,
+}
+
+impl Page {
+    /// The version of the node once it is ours: then it may be sent.
+    async fn admit<L: Link>(&self, live: &Live<L>, shelves: &Shelves, wanted: &Wanted) -> Result<i32, Stop> {
+        self.has_no_former(live, wanted).await?;
+        let path = live.paths.operation(&self.id);
+        let mut instead_of = None;
+        for _ in 0..ROUNDS {
+            let room = match instead_of {
+                None => self.room(live, shelves, wanted).await?,
+                Some(_) => Ok(()),
+            };
+            if room.is_ok() {
+                match self.write(live, shelves, wanted, instead_of).await {
+                    Ok(version) => {
+                        if instead_of.is_none() {
+                            live.census.let_in(&self.id, &wanted.owner);
+                        }
+                        return Ok(version);
+                    }
+                    Err(Failed { fault: Fault::Over, .. }) => return Err(Stop::Unsettled),
+                    Err(Failed { step: Some(step), fault: Fault::NoNode | Fault::BadVersion })
+                        if step < wanted.nodes.len() =>
+                    {
+                        return Err(Refused::Lost.into());
+                    }
+                    Err(Failed { fault: Fault::NoNode, .. }) if instead_of.is_none() => {
+                        make_shelf(live, &self.id).await?;
+                        continue;
+                    }
+                    // Somebody was here before us, or our answer was lost.
+                    Err(Failed {
+                        fault: Fault::NodeExists | Fault::NoNode | Fault::BadVersion | Fault::Ambiguous(_),
+                        ..
+                    }) => {}
+                    Err(Failed { fault, .. }) => return Err(Refused::Service(fault.to_string()).into()),
+                }
+            }
+            instead_of = match look(live, &path).await? {
+                None => {
+                    room?;
+                    None
+                }
+                Some((record, version)) if record.attempt == self.record.attempt => return Ok(version),
+                Some((record, version)) if record.may_run() => Some(version),
+                Some((record, _)) => return Err(self.told_of(&record, &live.census).into()),
+            };
+        }
+        Err(Refused::Service("the record of the operation came and went".into()).into())
+    }
+
+    /// A build that named operations by their upstream may have written this one down, also while we run. What it knows
+    /// counts, until nobody has been seen for `keep` who writes under such names; see [`Census::may_know_former`].
+    async fn has_no_former<L: Link>(&self, live: &Live<L>, wanted: &Wanted) -> Result<(), Stop> {
+        let keep = Duration::from_secs(wanted.operation.keep);
+        let may_know = || live.census.may_know_former(keep, live.clock.now());
+        let Some(former) = wanted.operation.former.filter(|_| may_know()) else {
+            return Ok(());
+        };
+        match look(live, &live.paths.operation(&former)).await? {
+            Some((before, _)) if !before.may_run() => {
+                let named = Self { id: former, record: self.record.clone() };
+                Err(named.told_of(&before, &live.census).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Is there room for one more of its owner, and of anybody?
+    async fn room<L: Link>(
+        &self,
+        live: &Live<L>,
+        shelves: &Shelves,
+        wanted: &Wanted,
+    ) -> Result<Result<(), Refused>, Stop> {
+        let share = live.census.has_room(&wanted.owner, wanted.memory);
+        if share.is_err() {
+            return Ok(share);
+        }
+        Ok(if shelves.have_room(live, &self.id).await? { Ok(()) } else { Err(Refused::Full) })
+    }
+
+    /// All or nothing: the lock is held, and the operation is new.
+    async fn write<L: Link>(
+        &self,
+        live: &Live<L>,
+        shelves: &Shelves,
+        wanted: &Wanted,
+        instead_of: Option<i32>,
+    ) -> Result<i32, Failed> {
+        let (path, shelf, data) =
+            (live.paths.operation(&self.id), live.paths.operation_shard(&self.id), self.record.bytes());
+        let held = wanted.nodes.iter().map(|path| Step::Check { path, version: ANY });
+        let mut steps: Vec<_> = held.collect();
+        let version = match instead_of {
+            None => {
+                steps.push(Step::Create { path: &path, data: &data, kind: Kind::Persistent });
+                0
+            }
+            Some(version) => {
+                let writes = writes_to_admit(version);
+                steps.push(Step::Check { path: &path, version });
+                steps.extend((0..writes).map(|_| Step::Set { path: &path, data: &data }));
+                version + i32::try_from(writes).expect("two at most")
+            }
+        };
+        let written = live.link.commit(&steps);
+        let seen = live.link.seen(&shelf);
+        failpoint::pass("after_operation_sent");
+        let (written, seen) = tokio::join!(written, seen);
+        if let Ok(Some(seen)) = seen {
+            shelves.saw(&self.id, seen.children);
+        }
+        written.map(|_| version)
+    }
+
+    /// What a repeat is told of the operation that was before it.
+    fn told_of(&self, before: &Record, census: &Census) -> Refused {
+        match before.state {
+            _ if before.fingerprint != self.record.fingerprint || before.keys != self.record.keys => {
+                Refused::Mismatch
+            }
+            State::Admitted if census.runs(&before.attempt) => Refused::InProgress,
+            State::Admitted => Refused::Unknown { reference: self.id.reference() },
+            State::Done { status, .. } => Refused::Done { status },
+            State::Aborted { .. } | State::Outlived => Refused::Done { status: None },
+        }
+    }
+
+    /// Writes down what came of the attempt, under whichever session there is, for as long as it takes. `version`:
+    /// that of the node, where it is known; else it is looked for first.
+    async fn settle<L: Link>(&self, current: &Current<L>, mut version: Option<i32>, state: State) {
+        let data = self.record.now(state).bytes();
+        loop {
+            let live = session(current).await;
+            let path = live.paths.operation(&self.id);
+            let expected = match version.take() {
+                Some(version) => version,
+                // A word that was late could hit another life of the operation; so look whose it is.
+                None => match look(&live, &path).await {
+                    Ok(Some((record, version)))
+                        if record.attempt == self.record.attempt && record.state == State::Admitted =>
+                    {
+                        version
+                    }
+                    Ok(_) => return,
+                    Err(Stop::Unsettled) => {
+                        sleep(AGAIN).await;
+                        continue;
+                    }
+                    Err(Stop::Refused(why)) => {
+                        warn!(%why, reference = self.id.reference(), "once.not_written");
+                        sleep(PAUSE).await;
+                        continue;
+                    }
+                },
+            };
+            let steps =
+                [Step::Check { path: &path, version: expected }, Step::Set { path: &path, data: &data }];
+            let written = live.link.commit(&steps).await;
+            drop(live);
+            match written {
+                Ok(_) => return,
+                Err(Failed { fault: Fault::NoNode | Fault::BadVersion, .. }) => {
+                    return warn!(reference = self.id.reference(), "once.settled_by_somebody_else");
+                }
+                Err(Failed { fault: Fault::Ambiguous(_) | Fault::Over, .. }) => sleep(AGAIN).await,
+                Err(failed) => {
+                    warn!(%failed, reference = self.id.reference(), "once.not_written");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Whatever its version; only that the node is there.
+const ANY: i32 = -1;
+
+impl Shelves {
+    fn saw(&self, id: &OperationId, children: i32) {
+        self.0.borrow_mut().insert(id.bytes()[0], children);
+    }
+
+    /// Is there room for one more? What was seen last may be old; only that there was room is believed unseen.
+    async fn have_room<L: Link>(&self, live: &Live<L>, id: &OperationId) -> Result<bool, Stop> {
+        let last = self.0.borrow().get(&id.bytes()[0]).copied().unwrap_or_default();
+        if last < MOST {
+            return Ok(true);
+        }
+        match live.link.seen(&live.paths.operation_shard(id)).await {
+            Ok(seen) => {
+                let children = seen.map_or(0, |seen| seen.children);
+                self.saw(id, children);
+                Ok(children < MOST)
+            }
+            Err(fault) => Err(Refused::Service(fault.to_string()).into()),
+        }
+    }
+}
+
+/// The record at `path` as the leader has it.
+async fn look<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Record, i32)>, Stop> {
+    loop {
+        let (synced, read) = (live.link.sync(path), live.link.data(path));
+        return match tokio::join!(synced, read) {
+            (Err(Fault::Over), _) | (_, Err(Fault::Over)) => Err(Stop::Unsettled),
+            // It was given up, and may answer so for ever.
+            (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) if live.over.is_cancelled() => {
+                Err(Stop::Unsettled)
+            }
+            (Err(Fault::Ambiguous(why)), _) | (_, Err(Fault::Ambiguous(why))) => {
+                debug!(why, path, "looking again");
+                sleep(AGAIN).await;
+                continue;
+            }
+            (_, Err(Fault::NoNode)) => Ok(None),
+            (Err(fault), _) | (_, Err(fault)) => Err(Refused::Service(fault.to_string()).into()),
+            (Ok(()), Ok((data, seen))) => match Record::parse(&data) {
+                Ok(record) => Ok(Some((record, seen.version))),
+                Err(why) => Err(Refused::Foreign(why).into()),
+            },
+        };
+    }
+}
+
+/// The nodes that an operation's node belongs in.
+async fn make_shelf<L: Link>(live: &Live<L>, id: &OperationId) -> Result<(), Stop> {
+    for path in [live.paths.operations(), live.paths.operation_shard(id)] {
+        match live.link.create(&path, b"", Kind::Persistent).await {
+            Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
+            Err(Fault::Over) => return Err(Stop::Unsettled),
+            Err(fault) => return Err(Refused::Service(fault.to_string()).into()),
+        }
+    }
+    Ok(())
+}
+
+async fn session<L>(current: &Current<L>) -> Rc<Live<L>> {
+    loop {
+        match current.live() {
+            Some(live) => return live,
+            None => current.changed().await,
+        }
+    }
+}

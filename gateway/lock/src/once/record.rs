@@ -1,0 +1,201 @@
+//! What is written down of an operation, and how its versions say what may be done to it.
+//!
+//! A node is deleted by its version alone, and versions begin anew in a node that is made anew: a delete that was late
+//! could hit another life of the operation. So the version says in which state a node is, in every life of it:
+//!
+//! | version | state | next |
+//! |---|---|---|
+//! | 3 n | admitted | done, aborted |
+//! | 3 n + 1 | done, aborted | outlived; an aborted one may also be admitted again (two steps in one transaction) |
+//! | 3 n + 2 | outlived | deleted, admitted again |
+//!
+//! Deletes are for versions 3 n + 2 only, so whatever they hit was outlived.
+
+use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::{clock::wall_clock, randomness::Guid};
+use serde::{Deserialize, Serialize};
+
+use super::{Came, Wanted, room::Owner};
+
+/// The newest written form that this build understands.
+pub const FORMAT: u32 = 1;
+
+/// The data of an operation's node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub format: u32,
+    /// Who wrote it: tells one's own word from another's when an answer was lost.
+    pub attempt: String,
+    pub fingerprint: String,
+    pub keys: Vec<ResourceKey>,
+    pub token: Token,
+    pub method: String,
+    /// Path and query, cut to [`LONGEST_TARGET`].
+    pub target: String,
+    /// The `Idempotency-Key` that it came with, to ask the upstream with.
+    pub name: Option<String>,
+    /// Whose share of what is remembered it takes. A build that named operations by their upstream wrote none.
+    #[serde(default)]
+    pub owner: Option<Owner>,
+    /// Seconds of the wall clock.
+    pub admitted: u64,
+    /// Seconds that it is remembered after its end.
+    pub keep: u64,
+    pub state: State,
+}
+
+/// How far an operation is known to have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum State {
+    /// May have been sent. Unless it is running now, nobody knows what came of it.
+    Admitted,
+    /// `at`: seconds of the wall clock of who says so. `status`: `None` by the word of an operator.
+    Done { at: u64, status: Option<u16> },
+    /// Nothing was sent: a repeat may run.
+    Aborted { at: u64 },
+    /// About to be deleted; it counts as not there.
+    Outlived,
+}
+
+const LONGEST_TARGET: usize = 512;
+
+impl Record {
+    pub fn new(wanted: &Wanted, attempt: Guid) -> Self {
+        let Wanted { operation, keys, token, method, target, name, owner, .. } = wanted;
+        Self {
+            format: FORMAT,
+            attempt: attempt.to_string(),
+            fingerprint: operation.fingerprint.to_string(),
+            keys: keys.clone(),
+            token: *token,
+            method: method.clone(),
+            target: target.chars().take(LONGEST_TARGET).collect(),
+            name: name.clone(),
+            owner: Some(owner.clone()),
+            admitted: wall_clock(),
+            keep: operation.keep,
+            state: State::Admitted,
+        }
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain fields serialise")
+    }
+
+    /// # Errors
+    /// Something else stands there, or what a newer build wrote.
+    pub fn parse(data: &[u8]) -> Result<Self, String> {
+        let record: Self = serde_json::from_slice(data).map_err(|error| error.to_string())?;
+        if record.format > FORMAT {
+            return Err(format!("format {}, this build reads up to {FORMAT}", record.format));
+        }
+        Ok(record)
+    }
+
+    #[must_use]
+    pub fn now(&self, state: State) -> Self {
+        Self { state, ..self.clone() }
+    }
+
+    /// Nobody will be told of it again. One with an unknown outcome never is. `modified`: when the node was changed last,
+    /// in milliseconds of the clock of ZooKeeper's leader of then. `now`: milliseconds, too.
+    pub fn is_outlived(&self, modified: u64, now: u64) -> bool {
+        match self.state {
+            State::Admitted => false,
+            State::Done { .. } => self.kept_until(modified) < now,
+            State::Aborted { .. } | State::Outlived => true,
+        }
+    }
+
+    /// The last moment at which a finished one is told of. It ended at the later of two times: the one that ZooKeeper's
+    /// leader wrote, and the one that the gateway did. So a clock that was behind by itself ends nothing early.
+    pub fn kept_until(&self, modified: u64) -> u64 {
+        let said = match self.state {
+            State::Done { at, .. } | State::Aborted { at } => at.saturating_mul(1000),
+            State::Admitted | State::Outlived => 0,
+        };
+        modified.max(said).saturating_add(self.keep.saturating_mul(1000))
+    }
+
+    /// A repeat may run in its place.
+    pub fn may_run(&self) -> bool {
+        matches!(self.state, State::Aborted { .. } | State::Outlived)
+    }
+}
+
+impl From<Came> for State {
+    fn from(came: Came) -> Self {
+        let at = wall_clock();
+        match came {
+            Came::Done(status) => Self::Done { at, status: Some(status) },
+            Came::Nothing => Self::Aborted { at },
+        }
+    }
+}
+
+/// How often a node of this version is written in one transaction, to be admitted again.
+pub fn writes_to_admit(version: i32) -> usize {
+    3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
+}
+
+/// May a node of this version be marked as outlived?
+pub fn is_finished(version: i32) -> bool {
+    version.rem_euclid(3) == 1
+}
+
+/// May a node of this version be deleted?
+pub fn is_deletable(version: i32) -> bool {
+    version.rem_euclid(3) == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_admitted_again_has_a_version_of_the_admitted() {
+        for version in [1, 2, 4, 5, 1000] {
+            let next = version + i32::try_from(writes_to_admit(version)).expect("small");
+            assert!(next % 3 == 0 && !is_finished(next) && !is_deletable(next), "{version} {next}");
+        }
+    }
+
+    fn admitted() -> Record {
+        Record {
+            format: FORMAT,
+            attempt: String::new(),
+            fingerprint: String::new(),
+            keys: Vec::new(),
+            token: Token::new(1, 0, 1).expect("a token"),
+            method: "POST".into(),
+            target: "/".into(),
+            name: None,
+            owner: None,
+            admitted: 0,
+            keep: 10,
+            state: State::Admitted,
+        }
+    }
+
+    #[test]
+    fn an_operation_without_a_known_outcome_is_never_outlived() {
+        let record = admitted();
+        assert!(!record.is_outlived(0, u64::MAX));
+        let done = record.now(State::Done { at: 7, status: Some(200) });
+        assert!(!done.is_outlived(7_000, 17_000) && done.is_outlived(7_000, 17_001));
+        assert_eq!(Record::parse(&done.bytes()), Ok(done));
+        let newer = Record { format: FORMAT + 1, ..record };
+        assert!(Record::parse(&newer.bytes()).is_err());
+    }
+
+    #[test]
+    fn one_clock_that_was_behind_when_an_operation_ended_ends_its_time_no_earlier() {
+        let (right, behind) = (1_000_000, 10);
+        for (leader, gateway) in [(right, right), (behind, right), (right, behind)] {
+            let done = admitted().now(State::Done { at: gateway, status: Some(200) });
+            assert_eq!(done.kept_until(leader * 1000), (right + done.keep) * 1000, "{leader} {gateway}");
+            assert!(!done.is_outlived(leader * 1000, right * 1000), "{leader} {gateway}");
+        }
+    }
+}

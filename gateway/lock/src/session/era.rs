@@ -1,0 +1,260 @@
+//! The installation's identity, `{root}/meta`: made once, on purpose, and never silently.
+//!
+//! A wiped ensemble counts its transactions from one again, and so would the tokens. A gateway that finds no `meta`
+//! therefore refuses to grant instead of making one.
+
+use fencegate_process::{
+    again,
+    randomness::{Guid, Randomness},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    link::{Failed, Fault, Kind, Link, Step},
+    paths::Paths,
+};
+use crate::recipe::grant;
+
+/// What `{root}/meta` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Of the written form.
+    pub format: u32,
+    /// Names the installation; a guard serves one only.
+    pub uuid: String,
+    pub era: u64,
+    /// Added to a node's czxid: tokens of a later era are larger than all before.
+    pub base: u64,
+    /// Nobody grants before the next era.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspect: Option<Mark>,
+}
+
+/// A gateway has seen more than this state of ZooKeeper has given out: it went back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The largest epoch that is known.
+    pub highest: u64,
+    /// The latest era that is known.
+    pub era: u64,
+    /// The gateway that knew it.
+    pub by: String,
+}
+
+/// The newest written form that this build understands: with a mark, which a build that does not know it would ignore.
+pub const FORMAT: u32 = 2;
+
+/// Of a `meta` without a mark.
+pub const UNMARKED: u32 = 1;
+
+/// No base beyond it: czxids have to fit above.
+pub const HIGHEST_BASE: u64 = 1 << 62;
+
+/// `meta` as read, with the version that a session binds itself to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Era {
+    pub meta: Meta,
+    pub version: i32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("{path} does not exist; make it once with `{}`", again::command(again::Of::Gateway, "era init"))]
+    Missing { path: String },
+    #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
+    Newer { path: String, found: u32 },
+    #[error("{path} holds something else: {why}")]
+    Foreign { path: String, why: String },
+    #[error("read {path}")]
+    Fault { path: String, source: Fault },
+}
+
+/// Why no epoch above all others could be told.
+#[derive(Debug, thiserror::Error)]
+pub enum NoFloor {
+    #[error("make a node below {root}: {source}")]
+    Make { root: String, source: Failed },
+    #[error("read the node just made at {path}")]
+    Read { path: String, source: Fault },
+    #[error("the node just made is gone, or its transaction gives no token")]
+    NoEpoch,
+}
+
+/// Reads `meta`.
+pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, Unreadable> {
+    let path = paths.meta();
+    let (data, seen) = match link.data(&path).await {
+        Ok(read) => read,
+        Err(Fault::NoNode) => return Err(Unreadable::Missing { path }),
+        Err(source) => return Err(Unreadable::Fault { path, source }),
+    };
+    let meta: Meta = match serde_json::from_slice(&data) {
+        Ok(meta) => meta,
+        Err(error) => return Err(Unreadable::Foreign { path, why: error.to_string() }),
+    };
+    if meta.format > FORMAT {
+        return Err(Unreadable::Newer { path, found: meta.format });
+    }
+    if let Err(why) = meta.is_possible() {
+        return Err(Unreadable::Foreign { path, why });
+    }
+    Ok(Era { meta, version: seen.version })
+}
+
+impl Meta {
+    /// A number that nobody can have written is a mistake, and must not become the base of all tokens.
+    fn is_possible(&self) -> Result<(), String> {
+        if self.base > HIGHEST_BASE {
+            return Err(format!("its base {} leaves no room for tokens", self.base));
+        }
+        match &self.suspect {
+            Some(mark) if i64::try_from(mark.highest).is_err() => {
+                Err(format!("no token can have the epoch {} that it is marked with", mark.highest))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where the tokens of a new installation begin.
+#[derive(Debug, Clone, Default)]
+pub struct Beginning {
+    /// That of an installation that was wiped, and is to go on; else a new one.
+    pub uuid: Option<String>,
+    pub era: u64,
+    pub base: u64,
+}
+
+/// Whether [`init`] made `meta` or found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Init {
+    Made,
+    Found,
+}
+
+/// Makes the root, its folders and `meta`, where missing. Never changes an existing `meta`. Safe to repeat, also by
+/// several at once. What it begins with is there from the first moment: a gateway may wait for it.
+///
+/// # Errors
+/// [`Fault::Ambiguous`] where an answer was lost: repeat.
+pub async fn init(
+    link: &impl Link,
+    paths: &Paths,
+    beginning: Beginning,
+    randomness: &dyn Randomness,
+) -> Result<Init, Fault> {
+    let root = paths.root();
+    let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
+    for end in ends {
+        present(link, &root[..end]).await?;
+    }
+    present(link, &paths.members()).await?;
+    present(link, &paths.locks()).await?;
+    let Beginning { uuid, era, base } = beginning;
+    let uuid = uuid.unwrap_or_else(|| Guid::new(randomness).to_string());
+    let meta = Meta { format: UNMARKED, uuid, era, base, suspect: None };
+    let data = serde_json::to_vec(&meta).expect("plain fields serialise");
+    match link.create(&paths.meta(), &data, Kind::Persistent).await {
+        Ok(_) => Ok(Init::Made),
+        Err(Fault::NodeExists) => Ok(Init::Found),
+        Err(fault) => Err(fault),
+    }
+}
+
+async fn present(link: &impl Link, path: &str) -> Result<(), Fault> {
+    match link.create(path, b"", Kind::Persistent).await {
+        Ok(_) | Err(Fault::NodeExists) => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// An epoch not below that of any token granted so far: that of a node made now, in the era that was read, and removed
+/// again. A transaction's number is above those of all before it, and so of every lock node that could be held yet.
+pub async fn floor(
+    link: &impl Link,
+    paths: &Paths,
+    era: &Era,
+    randomness: &dyn Randomness,
+) -> Result<u64, NoFloor> {
+    let (meta, path) = (paths.meta(), paths.floor(Guid::new(randomness)));
+    let steps = [
+        Step::Check { path: &meta, version: era.version },
+        Step::Create { path: &path, data: b"", kind: Kind::Ephemeral },
+    ];
+    let made = link.commit(&steps).await;
+    made.map_err(|source| NoFloor::Make { root: paths.root().to_owned(), source })?;
+    let seen = link.seen(&path).await;
+    // Should this fail, the node goes with the session.
+    drop(link.delete(&path).await);
+    let seen = seen.map_err(|source| NoFloor::Read { path, source })?.ok_or(NoFloor::NoEpoch)?;
+    grant::epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
+}
+
+/// Marks this state of ZooKeeper as one that went back behind what `mark` says: every session ends at its next heartbeat, and
+/// no gateway begins another one before the next era.
+pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, mark: Mark) -> Result<(), Failed> {
+    let meta = paths.meta();
+    let before = era.meta.suspect.as_ref();
+    let mark = Mark {
+        highest: before.map_or(0, |before| before.highest).max(mark.highest),
+        era: before.map_or(0, |before| before.era).max(mark.era),
+        by: mark.by,
+    };
+    let marked = Meta { format: FORMAT, suspect: Some(mark), ..era.meta.clone() };
+    let data = serde_json::to_vec(&marked).expect("plain fields serialise");
+    let steps = [Step::Check { path: &meta, version: era.version }, Step::Set { path: &meta, data: &data }];
+    link.commit(&steps).await.map(drop)
+}
+
+/// Whether `meta` is still what was read: a follower or an observer may be behind.
+pub async fn is_still(link: &impl Link, paths: &Paths, era: &Era) -> Result<bool, Failed> {
+    let meta = paths.meta();
+    match link.commit(&[Step::Check { path: &meta, version: era.version }]).await {
+        Ok(_) => Ok(true),
+        Err(Failed { step: Some(0), fault: Fault::BadVersion | Fault::NoNode }) => Ok(false),
+        Err(failed) => Err(failed),
+    }
+}
+
+/// E of a node that is there. `None`: it is gone, or its transaction gives no token.
+pub async fn epoch_of(link: &impl Link, path: &str, base: u64) -> Result<Option<u64>, Fault> {
+    let seen = link.seen(path).await?;
+    Ok(seen.and_then(|seen| grant::epoch(base, seen.czxid).ok()))
+}
+
+/// Registers a session: its member node, and only in the era it has read.
+///
+/// # Errors
+/// Step 0 refused means that `meta` has changed or gone.
+pub async fn register(
+    link: &impl Link,
+    paths: &Paths,
+    era: &Era,
+    member: &str,
+    data: &[u8],
+) -> Result<(), Failed> {
+    let meta = paths.meta();
+    link.commit(&[
+        Step::Check { path: &meta, version: era.version },
+        Step::Create { path: member, data, kind: Kind::Ephemeral },
+    ])
+    .await
+    .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(base: u64, highest: Option<u64>) -> Meta {
+        let suspect = highest.map(|highest| Mark { highest, era: 1, by: "gw-1".into() });
+        Meta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
+    }
+
+    #[test]
+    fn numbers_that_no_token_can_have_are_not_believed() {
+        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).is_possible(), Ok(()));
+        assert!(meta(HIGHEST_BASE + 1, None).is_possible().is_err());
+        assert!(meta(0, Some(1 << 63)).is_possible().is_err());
+    }
+}

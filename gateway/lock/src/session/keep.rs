@@ -1,0 +1,203 @@
+//! Keeps one session proven, until it is over.
+
+use std::{convert::Infallible, time::Duration};
+
+use fencegate_process::{again, said::Brief};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    era::Era,
+    heartbeat::{Beats, Rhythm},
+    link::{Failed, Fault, Link, State, Step},
+    live::{Live, View},
+    others,
+    probe::speaks_for_us,
+    supervise::Settings,
+};
+use crate::{once::sweep, recipe::janitor, state::Alarm};
+
+/// What the beats of one session need.
+pub(super) struct Registration {
+    pub(super) member: String,
+    pub(super) era: Era,
+    pub(super) beats: Beats,
+    /// The connection over which the session was made.
+    pub(super) connection: u64,
+    pub(super) alarm: Alarm,
+}
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("asked to stop")]
+    Stopped,
+    #[error("the session expired")]
+    Expired,
+    #[error("the member node is gone")]
+    MemberGone,
+    #[error("the installation's meta node changed or went")]
+    MetaChanged,
+    #[error("the connection came back with another session id")]
+    Swapped,
+    #[error("the connection came back, and it is not known for how long the server keeps the session now")]
+    Unheard,
+    #[error(
+        "FG0501: the connection came back to a server that keeps the session for {granted:?} only, which leaves less than \
+         two heartbeats before the safety margin; give all servers one `maxSessionTimeout` and `tickTime`"
+    )]
+    Cut { granted: Duration },
+    #[error(
+        "connected, as it is said, and nothing was acknowledged for twice the session timeout and longer"
+    )]
+    Silent,
+    #[error(
+        "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
+        again::command(again::Of::Gateway, "era show"),
+        again::command(again::Of::Gateway, "era bump")
+    )]
+    RolledBack,
+}
+
+/// Until the session is over or `stop`.
+pub(super) async fn keep<L: Link>(
+    live: &Live<L>,
+    mut registration: Registration,
+    settings: &Settings,
+    view: &watch::Sender<View>,
+    stop: &CancellationToken,
+) -> Ended {
+    let every = live.rhythm.get().timeout;
+    let janitor = janitor::sweep_every(live, every);
+    let mut alarm = registration.alarm.clone();
+    tokio::select! {
+        ended = beat(live, &mut registration, settings) => ended,
+        ended = report(live, settings, view) => ended,
+        ended = silence(live) => ended,
+        never = pauses(live, settings) => match never {},
+        never = janitor => match never {},
+        never = sweep::sweep_every(live) => match never {},
+        never = others::watch(live, settings, every) => match never {},
+        // This session found it out, or another one of the process: then the next session looks for itself.
+        () = alarm.raised() => Ended::RolledBack,
+        // Whoever found a node of another owner.
+        () = live.over.cancelled() => Ended::Swapped,
+        () = stop.cancelled() => Ended::Stopped,
+    }
+}
+
+/// Passes on what the client library says of the connection. Never evidence for the proof: only its end is believed.
+async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Sender<View>) -> Ended {
+    loop {
+        let state = live.link.state();
+        settings.metrics.state(state);
+        if state == State::Over {
+            return Ended::Expired;
+        }
+        // At once, and not with the next beat: what was proven for the longer time is not any more.
+        if let Err(ended) = follow_grant(live, settings) {
+            return ended;
+        }
+        let connected = state == State::Connected;
+        debug!(connected, "session.state");
+        view.send_replace(View::Live { connected, proof: live.proof.clone() });
+        live.link.state_changed().await;
+        if live.link.state() == State::Connected {
+            settings.metrics.reconnected();
+        }
+    }
+}
+
+/// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
+async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> Ended {
+    let meta = live.paths.meta();
+    // The connection that is known to speak for our session.
+    let Registration { member, era, beats, connection: ours, .. } = registration;
+    let mut next = Instant::now();
+    loop {
+        sleep_until(next).await;
+        let connection = live.link.reconnects();
+        if connection != *ours {
+            match speaks_for_us(&live.link, member).await {
+                Some(true) if live.link.granted().is_none() => return Ended::Unheard,
+                Some(true) => *ours = connection,
+                Some(false) => return Ended::Swapped,
+                None => {}
+            }
+        }
+        if let Err(ended) = follow_grant(live, settings) {
+            return ended;
+        }
+        beats.sending(live.clock.now(), live.rhythm.get());
+        // From now, not from the last one: after a pause there is nothing to catch up.
+        next = Instant::now() + beats.period();
+        let (sent, says) = (live.clock.now(), settings.member.data());
+        let steps =
+            [Step::Check { path: &meta, version: era.version }, Step::Set { path: member, data: &says }];
+        let answer = live.link.commit(&steps).await;
+        settings.metrics.beat(live.clock.now().since(sent));
+        match answer {
+            Ok(_) => {
+                // Only over a connection that was known to be ours before and still is: the write may have waited and
+                // gone out over another one.
+                if let (Some(deadline), true) = (beats.acknowledged(), live.link.reconnects() == *ours) {
+                    live.proof.extend(deadline);
+                    live.beaten.notify_waiters();
+                }
+            }
+            Err(Failed { fault: Fault::Over, .. }) => return Ended::Expired,
+            Err(Failed { step: Some(0), .. }) => return Ended::MetaChanged,
+            Err(Failed { step: Some(_), fault: Fault::NoNode }) => return Ended::MemberGone,
+            Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
+        }
+        settings.metrics.proof(live.proof.deadline().since(live.clock.now()));
+        settings.metrics.nodes(live.registry.nodes(), live.registry.bytes());
+    }
+}
+
+/// A server that grants less than the session was made with ends it sooner; all that was proven is cut by as much.
+fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Ended> {
+    let before = live.rhythm.get();
+    let Some(granted) = live.link.granted().filter(|granted| *granted < before.timeout) else {
+        return Ok(());
+    };
+    let rhythm = Rhythm::of(&settings.policy, granted);
+    live.proof.shorten(before.proves().saturating_sub(rhythm.proves()));
+    live.rhythm.set(rhythm);
+    if !rhythm.is_sound(&settings.policy) {
+        return Err(Ended::Cut { granted });
+    }
+    warn!(code = "FG0501", before = %Brief(before.timeout), granted = %Brief(granted), "a server keeps the session for less than the one before");
+    settings.metrics.established(granted);
+    Ok(())
+}
+
+/// Returns when the client library says that it is connected, and nothing has been acknowledged for so long that it cannot
+/// be: its task may be gone, and then no word of an end ever comes.
+async fn silence<L: Link>(live: &Live<L>) -> Ended {
+    loop {
+        let timeout = live.rhythm.get().timeout;
+        sleep(timeout / 2).await;
+        let silent = live.clock.now().since(live.proof.deadline()) > timeout * 2;
+        if silent && live.link.state() == State::Connected {
+            return Ended::Silent;
+        }
+    }
+}
+
+/// Tells when the process stood still. ZooKeeper is asked nothing here: how long it takes to answer is not our pause.
+async fn pauses<L: Link>(live: &Live<L>, settings: &Settings) -> Infallible {
+    loop {
+        let (asleep, rest) = (live.clock.now(), live.rhythm.get().period);
+        sleep(rest).await;
+        let late = live.clock.now().since(asleep).saturating_sub(rest);
+        if late > settings.policy.tick / 2 {
+            warn!(late = %Brief(late), "process.paused");
+            settings.metrics.paused(late, live.rhythm.get().timeout);
+        }
+    }
+}

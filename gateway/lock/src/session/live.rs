@@ -1,0 +1,137 @@
+//! The session of the moment, as those see it who act under it, and as the rest of the gateway sees it.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
+
+use fencegate_process::{clock::SharedClock, randomness::Randomness};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::{heartbeat::Rhythm, link::Link, paths::Paths, proof::Proof};
+use crate::{
+    metrics::SessionMetrics,
+    once::census::Census,
+    reach::Reach,
+    recipe::{
+        grant::{self, NotGranted},
+        registry::Registry,
+    },
+    state::Memory,
+};
+
+/// A registered session, shared by all that act under it on its thread.
+pub struct Live<L> {
+    pub link: L,
+    pub paths: Paths,
+    /// Name of our member node.
+    pub member: String,
+    /// Where other gateways reach this process.
+    pub reach: Option<Reach>,
+    pub proof: Arc<Proof>,
+    /// Added to a czxid to make the epoch of a token.
+    pub base: u64,
+    pub memory: Arc<Memory>,
+    /// What is known of the operations, by all sessions of the process.
+    pub census: Arc<Census>,
+    pub registry: Registry,
+    /// No new grant under this session: it is over, or about to be given up.
+    pub over: CancellationToken,
+    pub clock: SharedClock,
+    pub randomness: Arc<dyn Randomness>,
+    pub sequence_limit: u32,
+    pub metrics: SessionMetrics,
+    /// The arithmetic of its timeout, which a reconnect may shorten.
+    pub(super) rhythm: Cell<Rhythm>,
+    pub(super) beaten: Notify,
+    /// A node of this session was not above what had been seen before.
+    pub(super) went_back: Cell<bool>,
+}
+
+impl<L: Link> Live<L> {
+    /// What a lock node says by which others find us; nothing where they cannot reach us.
+    pub fn signature(&self) -> &[u8] {
+        if self.reach.is_some() { self.member.as_bytes() } else { b"" }
+    }
+
+    /// Returns when the proof holds. Does not return for a session that is over: select on [`Live::over`] beside it.
+    pub async fn proven(&self) {
+        while !self.proof.holds(self.clock.now()) {
+            self.beaten.notified().await;
+        }
+    }
+
+    /// E of a node of ours. `before`: the highest epoch that was known when its create was sent; the node may have
+    /// waited since, so what is known now says nothing.
+    ///
+    /// # Errors
+    /// The czxid gives no token, or ZooKeeper went back; then no byte leaves under this session any more, and it is
+    /// given up.
+    pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, NotGranted> {
+        let epoch = grant::epoch(self.base, czxid)?;
+        match self.memory.saw(epoch, before) {
+            Ok(()) => Ok(epoch),
+            Err(why) => {
+                self.proof.revoke();
+                self.went_back.set(true);
+                error!(code = "FG0503", %why, "lock.rolled_back");
+                self.memory.alarm();
+                Err(NotGranted::Lost)
+            }
+        }
+    }
+}
+
+/// What the rest of the gateway sees of the session.
+#[derive(Debug, Clone)]
+pub enum View {
+    /// No session; why.
+    Away(Arc<str>),
+    /// No session: nobody has made the installation yet; and how to.
+    Unmade(Arc<str>),
+    /// No session is made: ZooKeeper went back, and how that shows.
+    RolledBack(Arc<str>),
+    Live {
+        connected: bool,
+        proof: Arc<Proof>,
+    },
+}
+
+impl View {
+    /// Could a lock be granted now?
+    pub fn is_ready(&self, clock: &SharedClock) -> bool {
+        matches!(self, View::Live { connected: true, proof } if proof.holds(clock.now()))
+    }
+}
+
+/// The session of the moment, on its own thread.
+pub struct Current<L> {
+    live: RefCell<Option<Rc<Live<L>>>>,
+    made: Notify,
+}
+
+impl<L> Default for Current<L> {
+    fn default() -> Self {
+        Self { live: RefCell::new(None), made: Notify::new() }
+    }
+}
+
+impl<L> Current<L> {
+    pub fn live(&self) -> Option<Rc<Live<L>>> {
+        self.live.borrow().clone()
+    }
+
+    /// Returns when there is another session than before.
+    pub async fn changed(&self) {
+        self.made.notified().await;
+    }
+
+    pub(super) fn set(&self, live: Option<Rc<Live<L>>>) -> Option<Rc<Live<L>>> {
+        let before = self.live.replace(live);
+        self.made.notify_waiters();
+        before
+    }
+}

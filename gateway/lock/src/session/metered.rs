@@ -1,0 +1,144 @@
+//! Times every operation of a session, and counts what went wrong.
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use super::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
+use crate::metrics::SessionMetrics;
+
+/// A session, or what makes sessions, whose operations are counted.
+pub struct Metered<T> {
+    inner: T,
+    metrics: SessionMetrics,
+}
+
+impl<T> Metered<T> {
+    pub fn new(inner: T, metrics: &SessionMetrics) -> Self {
+        Self { inner, metrics: metrics.clone() }
+    }
+
+    /// `sent` is on its way already: operations are sent when they are called.
+    fn timed<R, E: Told>(
+        &self,
+        op: &'static str,
+        sent: impl Future<Output = Result<R, E>>,
+    ) -> impl Future<Output = Result<R, E>> {
+        let began = Instant::now();
+        async move {
+            let answer = sent.await;
+            self.metrics.answered(op, began.elapsed(), answer.as_ref().err().and_then(Told::word));
+            answer
+        }
+    }
+}
+
+/// What of a failure is counted.
+trait Told {
+    /// `None`: an answer like any other.
+    fn word(&self) -> Option<&'static str>;
+}
+
+impl Told for Fault {
+    fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::NoNode | Self::NodeExists | Self::NotEmpty | Self::BadVersion => None,
+            Self::Refused(_) => Some("refused"),
+            Self::Ambiguous(_) => Some("ambiguous"),
+            Self::Over => Some("over"),
+        }
+    }
+}
+
+impl Told for Failed {
+    fn word(&self) -> Option<&'static str> {
+        self.fault.word()
+    }
+}
+
+impl<C: Connect> Connect for Metered<C> {
+    type Link = Metered<C::Link>;
+
+    async fn connect(&self) -> Result<Self::Link, Fault> {
+        let link = self.timed("connect", self.inner.connect()).await?;
+        Ok(Metered::new(link, &self.metrics))
+    }
+}
+
+impl<L: Link> Link for Metered<L> {
+    type Watch = L::Watch;
+
+    fn id(&self) -> i64 {
+        self.inner.id()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.inner.timeout()
+    }
+
+    fn granted(&self) -> Option<Duration> {
+        self.inner.granted()
+    }
+
+    fn state(&self) -> State {
+        self.inner.state()
+    }
+
+    fn reconnects(&self) -> u64 {
+        self.inner.reconnects()
+    }
+
+    fn state_changed(&self) -> impl Future<Output = ()> {
+        self.inner.state_changed()
+    }
+
+    fn create<'a>(
+        &'a self,
+        path: &'a str,
+        data: &[u8],
+        kind: Kind,
+    ) -> impl Future<Output = Result<Created, Fault>> {
+        self.timed("create", self.inner.create(path, data, kind))
+    }
+
+    fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
+        self.timed("delete", self.inner.delete(path))
+    }
+
+    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
+        self.timed("list", self.inner.children(path))
+    }
+
+    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>> {
+        self.timed("stat", self.inner.seen(path))
+    }
+
+    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>> {
+        self.timed("read", self.inner.data(path))
+    }
+
+    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>> {
+        self.timed("watch", self.inner.watch(path))
+    }
+
+    fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>> {
+        self.timed("watch-list", self.inner.watch_children(path))
+    }
+
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
+        self.timed("sync", self.inner.sync(path))
+    }
+
+    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>> {
+        self.timed("commit", self.inner.commit(steps))
+    }
+
+    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
+        self.timed("ephemerals", self.inner.ephemerals(path))
+    }
+
+    fn close(self) -> impl Future<Output = ()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,94 @@
+//! What a gateway's member node says of it. Written with every heartbeat, so that it changes with the plan.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fencegate_policies::plan::Gateway;
+use serde::{Deserialize, Serialize};
+
+use super::{era::FORMAT, others::Others};
+use crate::reach::Reach;
+
+/// Data of a member node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub format: u32,
+    pub version: String,
+    /// Fingerprint of what decides keys and lock paths, 16 hex digits.
+    pub plan: String,
+    /// Where other gateways reach it. Builds before this field do not say it, and do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Reach>,
+}
+
+/// The gateway that a member node is of: behind its name stands the session, see [`super::paths::Paths::member`].
+pub fn gateway_of(node: &str) -> &str {
+    node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
+}
+
+/// The data as it is to be written, shared by all sessions of a process.
+#[derive(Debug, Clone)]
+pub struct Nameplate {
+    data: Arc<Mutex<Arc<[u8]>>>,
+    /// The same as long as the process lives.
+    reach: Option<Reach>,
+    /// What the nameplates of the other gateways say.
+    others: Arc<Others>,
+}
+
+impl Nameplate {
+    pub fn of(gateway: &Gateway) -> Self {
+        Self::reached_at(gateway, None)
+    }
+
+    /// Of a gateway that listens to others.
+    pub fn reached_at(gateway: &Gateway, reach: Option<Reach>) -> Self {
+        let data = data(gateway, reach.as_ref());
+        Self { data: Arc::new(Mutex::new(data)), reach, others: Arc::default() }
+    }
+
+    /// Another plan is in force.
+    pub fn says(&self, gateway: &Gateway) {
+        *self.data.lock().unwrap_or_else(PoisonError::into_inner) = data(gateway, self.reach.as_ref());
+        self.others.look_again();
+    }
+
+    /// Where other gateways reach this process.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.as_ref()
+    }
+
+    pub(super) fn others(&self) -> &Others {
+        &self.others
+    }
+
+    pub fn data(&self) -> Arc<[u8]> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn data(gateway: &Gateway, reach: Option<&Reach>) -> Arc<[u8]> {
+    let member = Member {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        plan: format!("{:016x}", gateway.fingerprint),
+        peer: reach.cloned(),
+    };
+    serde_json::to_vec(&member).expect("plain fields serialise").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_builds_write_is_read_and_what_they_do_not_know_does_not_disturb_them() {
+        let older = r#"{"format":1,"version":"0.4.0","plan":"00"}"#;
+        assert_eq!(serde_json::from_str::<Member>(older).expect("read").peer, None);
+        let pass = "5a".repeat(32);
+        let newer = format!(
+            r#"{{"format":1,"version":"9","plan":"00","peer":{{"address":"gw:9910","pass":"{pass}","more":1}},"more":2}}"#
+        );
+        let peer = serde_json::from_str::<Member>(&newer).expect("read").peer.expect("it is reached");
+        assert_eq!((peer.address.as_str(), peer.pass.as_str()), ("gw:9910", &*pass));
+    }
+}

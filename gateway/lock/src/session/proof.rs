@@ -1,0 +1,109 @@
+//! Evidence, with a deadline, that one ZooKeeper session is alive; checked where bytes leave for an upstream.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use fencegate_process::clock::Boot;
+use fencegate_process::sync::AtomicU64;
+
+/// The proof of one session. A new session gets a new proof, so whoever holds this one can never be told "alive" by
+/// the heartbeat of a later session; one load decides.
+#[derive(Debug)]
+pub struct Proof {
+    session: i64,
+    /// Nanoseconds of [`Boot`]; [`REVOKED`] once the session is over.
+    deadline: AtomicU64,
+}
+
+/// Below every instant: a revoked proof holds at no time.
+const REVOKED: u64 = 0;
+
+impl Proof {
+    pub fn until(session: i64, deadline: Boot) -> Self {
+        // An instant of zero would read as revoked, and nothing can be proven at boot anyway.
+        Self { session, deadline: AtomicU64::new(deadline.as_nanos().max(1)) }
+    }
+
+    /// The session that this proof is about.
+    pub fn session(&self) -> i64 {
+        self.session
+    }
+
+    /// May we act as holder at `now`? At the deadline itself: no.
+    pub fn holds(&self, now: Boot) -> bool {
+        now.as_nanos() < self.deadline.load(Ordering::Acquire)
+    }
+
+    pub fn deadline(&self) -> Boot {
+        Boot::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Moves the deadline forward, never back, and never after [`Proof::revoke`].
+    pub fn extend(&self, to: Boot) {
+        let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
+        // An `Err` says that there was nothing to move.
+        self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward).ok();
+    }
+
+    /// Less was proven than was thought: moves the deadline back by as much.
+    pub(crate) fn shorten(&self, by: Duration) {
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let back = |current: u64| (current != REVOKED).then(|| current.saturating_sub(by).max(1));
+        self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, back).ok();
+    }
+
+    /// The session is over. For ever.
+    pub(crate) fn revoke(&self) {
+        self.deadline.store(REVOKED, Ordering::Release);
+    }
+
+    pub fn is_revoked(&self) -> bool {
+        self.deadline.load(Ordering::Acquire) == REVOKED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Boot {
+        Boot::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_proof_ends_at_its_deadline_exactly() {
+        let proof = Proof::until(1, at(100));
+        assert!(proof.holds(at(99)));
+        assert!(!proof.holds(at(100)));
+    }
+
+    #[test]
+    fn a_deadline_never_moves_back() {
+        let proof = Proof::until(1, at(100));
+        proof.extend(at(200));
+        proof.extend(at(150));
+        assert_eq!(proof.deadline(), at(200));
+    }
+
+    #[test]
+    fn a_proof_that_was_too_long_is_cut_and_goes_on() {
+        let proof = Proof::until(1, at(100));
+        proof.shorten(Duration::from_nanos(30));
+        assert_eq!(proof.deadline(), at(70));
+        proof.extend(at(90));
+        assert_eq!(proof.deadline(), at(90));
+        proof.shorten(Duration::MAX);
+        assert!(!proof.holds(at(1)) && !proof.is_revoked());
+        proof.revoke();
+        proof.shorten(Duration::ZERO);
+        assert!(proof.is_revoked());
+    }
+
+    #[test]
+    fn nothing_revives_a_revoked_proof() {
+        let proof = Proof::until(1, at(100));
+        proof.revoke();
+        proof.extend(at(500));
+        assert!(proof.is_revoked());
+        assert!(!proof.holds(at(0)) && !proof.holds(at(1)));
+    }
+}

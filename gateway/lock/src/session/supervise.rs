@@ -1,0 +1,334 @@
+//! Makes a session, registers it, has it kept, and begins anew when it is over.
+
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_policies::plan;
+use fencegate_process::{clock::SharedClock, randomness::Randomness, said::Brief};
+use tokio::{
+    sync::{Notify, watch},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{
+    complaints::Complaints,
+    era::{self, Beginning, Era, Init, Mark, Unreadable},
+    heartbeat::{Beats, Rhythm},
+    keep::{Ended, Registration, keep},
+    link::{Connect, Failed, Fault, Link},
+    live::{Current, Live, View},
+    nameplate::Nameplate,
+    paths::Paths,
+    proof::Proof,
+};
+use crate::{
+    metrics::SessionMetrics,
+    once::census::Census,
+    recipe::registry::Registry,
+    state::{Memory, WentBack},
+};
+
+/// What a session is made with.
+pub struct Settings {
+    pub policy: plan::ZooKeeper,
+    /// The gateway's name: part of its member node's name.
+    pub gateway: String,
+    /// Data of the member node.
+    pub member: Nameplate,
+    /// Make `meta` if there is none, before the first session of the process; never again: an ensemble that loses
+    /// `meta` while we run was wiped, and would count its tokens from the beginning.
+    pub init: bool,
+    /// Numbers above it are not served: see [`crate::recipe::rotate`].
+    pub sequence_limit: u32,
+    /// What is known of the installation, by all sessions of the process.
+    pub memory: Arc<Memory>,
+    /// What is known of the operations, by all sessions of the process.
+    pub census: Arc<Census>,
+    pub clock: SharedClock,
+    pub randomness: Arc<dyn Randomness>,
+    pub metrics: SessionMetrics,
+    /// What all sessions of the process have said of why there is none.
+    pub complaints: Arc<Complaints>,
+}
+
+/// Why there is no session yet.
+#[derive(Debug, thiserror::Error)]
+enum NotEstablished {
+    #[error("connect to ZooKeeper: {0}")]
+    Connect(Fault),
+    #[error("make the installation's nodes: {0}")]
+    Init(Fault),
+    #[error(transparent)]
+    Era(#[from] Unreadable),
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
+    #[error("{path} changed each time that it was read, or the server is behind")]
+    Behind { path: String },
+    #[error("look whether that is what the ensemble says: {0}")]
+    Confirm(Fault),
+    #[error("register: {0}")]
+    Register(#[from] Failed),
+    #[error("read the registration just made: {0}")]
+    Registration(Fault),
+    #[error("the registration just made is gone, or its transaction gives no token")]
+    NoEpoch,
+    #[error(
+        "FG0501: ZooKeeper granted a session timeout of {negotiated:?} for the {asked:?} asked for, which leaves less \
+         than two heartbeats before the safety margin of {margin:?}; raise maxSessionTimeout or lower the margin"
+    )]
+    Timeout { asked: Duration, negotiated: Duration, margin: Duration },
+}
+
+/// Keeps a session until `stop`, then closes it if nothing uses it any more.
+pub async fn supervise<C: Connect>(
+    connect: C,
+    settings: Rc<Settings>,
+    current: Rc<Current<C::Link>>,
+    view: watch::Sender<View>,
+    stop: CancellationToken,
+) {
+    let mut pause = PAUSE.start;
+    while !stop.is_cancelled() {
+        let established = tokio::select! {
+            established = establish(&connect, &settings) => established,
+            () = stop.cancelled() => return,
+        };
+        match established {
+            Ok((live, registration)) => {
+                let era = registration.era.clone();
+                pause = PAUSE.start;
+                let live = Rc::new(live);
+                current.set(Some(live.clone()));
+                let ended = keep(&live, registration, &settings, &view, &stop).await;
+                if matches!(ended, Ended::Stopped) {
+                    drop(live);
+                    return farewell(&current).await;
+                }
+                give_up(&live, &current, &view, &settings, &ended);
+                // Only on its own evidence: another session may speak to servers of another ensemble.
+                if live.went_back.get() {
+                    tokio::select! {
+                        () = mark(&live.link, &live.paths, &era, &settings) => {}
+                        () = stop.cancelled() => return,
+                    }
+                }
+            }
+            Err(why) => {
+                refuse(&why, &view, &settings);
+                tokio::select! { () = sleep(pause) => (), () = stop.cancelled() => return }
+                pause = (pause * 2).min(PAUSE.end);
+            }
+        }
+    }
+}
+
+/// Between two attempts to make a session.
+const PAUSE: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
+
+/// First the proof, so that no byte leaves under this session any more; then the word to all others.
+fn give_up<L: Link>(
+    live: &Live<L>,
+    current: &Current<L>,
+    view: &watch::Sender<View>,
+    settings: &Settings,
+    ended: &Ended,
+) {
+    live.proof.revoke();
+    live.over.cancel();
+    current.set(None);
+    settings.metrics.ended();
+    error!(session = format_args!("{:#x}", live.link.id()), reason = %ended, "session.ended");
+    view.send_replace(match ended {
+        Ended::RolledBack => View::RolledBack(ended.to_string().into()),
+        _ => View::Away(ended.to_string().into()),
+    });
+}
+
+/// Tells all others why there is no session.
+fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings) {
+    settings.metrics.away();
+    let told = Arc::from(why.to_string());
+    if let NotEstablished::WentBack(_) = why {
+        error!(code = "FG0503", error = %why, "session.rolled_back");
+        // Once: the others look for themselves, and go on where they find nothing.
+        if !matches!(*view.borrow(), View::RolledBack(_)) {
+            settings.memory.alarm();
+        }
+        view.send_replace(View::RolledBack(told));
+        settings.metrics.rolled_back(true);
+        return;
+    }
+    if settings.complaints.is_news(&told) {
+        let code = matches!(why, NotEstablished::Era(Unreadable::Missing { .. })).then_some("FG0506");
+        warn!(code, error = %why, "no ZooKeeper session");
+    }
+    view.send_replace(match why {
+        NotEstablished::Era(Unreadable::Missing { .. }) => View::Unmade(told),
+        _ => View::Away(told),
+    });
+}
+
+/// Tells the other gateways, through `meta`: those that were not there cannot see it by themselves.
+async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
+    let uuid = &era.meta.uuid;
+    // What was seen of another installation says nothing of this one, and would stop every gateway of it.
+    let highest = settings.memory.highest_of(uuid);
+    if highest == 0 {
+        return;
+    }
+    let mark = Mark { highest, era: settings.memory.era_of(uuid), by: settings.gateway.clone() };
+    let marked = era::suspect(link, paths, era, mark);
+    match timeout(link.timeout(), marked).await {
+        Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
+        // Somebody else was faster, or the next session tries again.
+        Ok(Err(failed)) => warn!(error = %failed, "installation not marked"),
+        Err(_elapsed) => warn!("installation not marked in time"),
+    }
+}
+
+async fn establish<C: Connect>(
+    connect: &C,
+    settings: &Settings,
+) -> Result<(Live<C::Link>, Registration), NotEstablished> {
+    let alarm = settings.memory.listen();
+    // Before the session exists: it cannot be older than this.
+    let connecting = settings.clock.now();
+    let link = connect.connect().await.map_err(NotEstablished::Connect)?;
+    let connection = link.reconnects();
+    let rhythm = rhythm(settings, &link)?;
+    let paths = Paths::below(&settings.policy.root);
+    if settings.init && settings.memory.known().is_none() {
+        let init = era::init(&link, &paths, Beginning::default(), &*settings.randomness)
+            .await
+            .map_err(NotEstablished::Init)?;
+        if init == Init::Made {
+            info!(path = %paths.meta(), "installation made");
+        }
+    }
+    let era = fitting(&link, &paths, settings).await?;
+    let member = paths.member(&settings.gateway, link.id());
+    register(&link, &paths, &era, &member, settings).await?;
+    settings.memory.serves(&era.meta);
+    settings.metrics.rolled_back(false);
+    info!(
+        session = format_args!("{:#x}", link.id()),
+        timeout = %Brief(rhythm.timeout),
+        heartbeat = %Brief(rhythm.period),
+        margin = %Brief(rhythm.margin),
+        era = era.meta.era,
+        "session.established"
+    );
+    settings.metrics.established(rhythm.timeout);
+    settings.complaints.forget();
+    // It holds from the first beat that moves it: a session that took long to make has not much of its time left, and
+    // what was granted under that would be given up at once.
+    let proof = Arc::new(Proof::until(link.id(), connecting));
+    let live = Live {
+        link,
+        member: Paths::member_name(&settings.gateway, proof.session()),
+        paths,
+        reach: settings.member.reach().cloned(),
+        proof,
+        base: era.meta.base,
+        memory: settings.memory.clone(),
+        census: settings.census.clone(),
+        registry: Registry::default(),
+        over: CancellationToken::new(),
+        clock: settings.clock.clone(),
+        randomness: settings.randomness.clone(),
+        sequence_limit: settings.sequence_limit,
+        metrics: settings.metrics.clone(),
+        rhythm: Cell::new(rhythm),
+        beaten: Notify::new(),
+        went_back: Cell::new(false),
+    };
+    Ok((live, Registration { member, era, beats: Beats::new(rhythm, connecting), connection, alarm }))
+}
+
+/// What `meta` says, if its tokens would be above all that were seen.
+async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result<Era, NotEstablished> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let era = match era::read(link, paths).await {
+            Err(Unreadable::Missing { path }) => {
+                let gone = settings.memory.missed(&path).map(NotEstablished::from);
+                return Err(gone.unwrap_or_else(|| Unreadable::Missing { path }.into()));
+            }
+            read => read?,
+        };
+        let Err(went_back) = settings.memory.fits(&era.meta) else { return Ok(era) };
+        // A server that is behind still shows what was before an era, and that is nobody's alarm.
+        if era::is_still(link, paths, &era).await.map_err(|failed| NotEstablished::Confirm(failed.fault))? {
+            if is_news(&went_back, &era) {
+                mark(link, paths, &era, settings).await;
+            }
+            return Err(went_back.into());
+        }
+        if looks == LOOKS {
+            return Err(NotEstablished::Behind { path: paths.meta() });
+        }
+        link.sync(&paths.meta()).await.map_err(NotEstablished::Confirm)?;
+    }
+}
+
+/// How often `meta` is read of a server that is behind.
+const LOOKS: usize = 3;
+
+/// Whether others have to be told: those without memory cannot see it, and whoever bumps the era is to know of the
+/// highest that anybody has seen. Another installation is left unmarked, as it may be a sound one.
+fn is_news(went_back: &WentBack, era: &Era) -> bool {
+    match (went_back, &era.meta.suspect) {
+        (WentBack::OlderEra { .. }, _) => true,
+        (WentBack::Suspect { highest }, Some(marked)) => *highest > marked.highest,
+        _ => false,
+    }
+}
+
+/// Makes the member node. Its own epoch tells whether ZooKeeper went back, before anything is granted.
+async fn register(
+    link: &impl Link,
+    paths: &Paths,
+    era: &Era,
+    member: &str,
+    settings: &Settings,
+) -> Result<(), NotEstablished> {
+    settings.member.others().is_ours(member);
+    let before = settings.memory.compared_with(&era.meta.uuid).map_or(0, |known| known.highest);
+    era::register(link, paths, era, member, &settings.member.data()).await?;
+    let epoch = era::epoch_of(link, member, era.meta.base).await.map_err(NotEstablished::Registration)?;
+    let epoch = epoch.ok_or(NotEstablished::NoEpoch)?;
+    // Another session of this process may have been faster, with another ensemble.
+    settings.memory.fits(&era.meta)?;
+    let seen = settings.memory.saw(epoch, before);
+    if let Err(went_back) = seen {
+        mark(link, paths, era, settings).await;
+        return Err(went_back.into());
+    }
+    Ok(())
+}
+
+fn rhythm(settings: &Settings, link: &impl Link) -> Result<Rhythm, NotEstablished> {
+    let (asked, negotiated) = (settings.policy.session_timeout, link.timeout());
+    let rhythm = Rhythm::of(&settings.policy, negotiated);
+    if negotiated != asked {
+        warn!(code = "FG0501", asked = %Brief(asked), negotiated = %Brief(negotiated), "negotiated session timeout differs");
+    }
+    if !rhythm.is_sound(&settings.policy) {
+        return Err(NotEstablished::Timeout { asked, negotiated, margin: rhythm.margin });
+    }
+    Ok(rhythm)
+}
+
+/// Closes the session, so that its nodes go at once and not by its timeout.
+async fn farewell<L: Link>(current: &Current<L>) {
+    let Some(live) = current.set(None) else { return };
+    live.proof.revoke();
+    live.over.cancel();
+    match Rc::try_unwrap(live) {
+        Ok(live) => live.link.close().await,
+        // Somebody still holds a lock under it: closing would hand its key on while the upstream works.
+        Err(_) => warn!("session left to its timeout: something still runs under it"),
+    }
+}

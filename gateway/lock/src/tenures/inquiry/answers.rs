@@ -1,0 +1,211 @@
+//! Answers what operators ask, on the thread of the session, which waits for none of it.
+
+use std::{future::Future, rc::Rc};
+
+use fencegate_policies::key::ResourceKey;
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+
+use super::{Broken, MOST, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold};
+use crate::{
+    once::open::{self, Open},
+    recipe::{
+        grant,
+        layout::{self, Contender, Place},
+    },
+    session::{
+        link::{Failed, Fault, Link},
+        live::{Current, Live},
+        nameplate::Member,
+    },
+};
+
+/// Nobody who waits for it: the operator has gone, and nothing has to be done about that.
+fn tell<T>(answer: Told<T>, told: Result<T, Untold>) {
+    answer.send(told).ok();
+}
+
+/// What is read is read for as long as somebody waits for it.
+async fn read<T>(mut answer: Told<T>, reading: impl Future<Output = Result<T, Untold>>) {
+    tokio::select! {
+        told = reading => tell(answer, told),
+        () = answer.closed() => {}
+    }
+}
+
+/// Turns of whoever reads very many nodes: one at a time for each session, so that pages that refresh do not pile up.
+#[derive(Debug, Clone)]
+pub struct Turns(Rc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Rc::new(Semaphore::new(1)))
+    }
+}
+
+/// Answers one question. Whoever asked may have gone: what has not begun is not begun for nobody, and what changes
+/// something asks once more directly before it does, because all that it reads first can take very long.
+pub async fn answer<L: Link>(current: Rc<Current<L>>, turns: Turns, question: Question) {
+    let Some(live) = current.live() else { return refuse(question) };
+    match question {
+        Question::Line { key, answer } => read(answer, line(&live, &key)).await,
+        Question::Members { answer } => read(answer, members(&live)).await,
+        Question::Operations { answer } => {
+            let in_turn = async {
+                let _turn = turns.0.acquire().await.expect("nobody closes it");
+                operations(&live).await
+            };
+            read(answer, in_turn).await;
+        }
+        Question::Break { key, holder, answer } => {
+            let told = remove_holder(&live, &key, &holder, || !answer.is_closed()).await;
+            tell(answer, told);
+        }
+        Question::Resolve { resolution, answer } => {
+            let told = resolve(&live, &resolution, || !answer.is_closed()).await;
+            tell(answer, told);
+        }
+    }
+}
+
+fn refuse(question: Question) {
+    match question {
+        Question::Line { answer, .. } => tell(answer, Err(Untold::Away)),
+        Question::Break { answer, .. } => tell(answer, Err(Untold::Away)),
+        Question::Members { answer } => tell(answer, Err(Untold::Away)),
+        Question::Operations { answer } => tell(answer, Err(Untold::Away)),
+        Question::Resolve { answer, .. } => tell(answer, Err(Untold::Away)),
+    }
+}
+
+async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Untold> {
+    match live.link.children(path).await {
+        Ok(children) => Ok(children),
+        Err(Fault::NoNode) => Ok(Vec::new()),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<Standing>, Untold> {
+    let parent = live.paths.lock(key);
+    let mut nodes = children(live, &parent).await?;
+    nodes.retain(|name| Contender::parse(name).is_some());
+    nodes.sort_by_key(|name| Contender::parse(name).map(|one| one.sequence));
+    nodes.truncate(MOST);
+    let members = children(live, &live.paths.members()).await?;
+    let paths: Vec<String> = nodes.iter().map(|name| format!("{parent}/{name}")).collect();
+    let seen = join_all(paths.iter().map(|path| live.link.seen(path))).await;
+    let mut line = Vec::new();
+    for (name, seen) in nodes.iter().zip(seen) {
+        let (Some(seen), Some(contender)) = (seen?, Contender::parse(name)) else { continue };
+        let place = layout::place(&nodes, name);
+        let session = format!("{:016x}", seen.owner);
+        line.push(Standing {
+            node: name.clone(),
+            mode: contender.mode,
+            gateway: members.iter().find_map(|member| gateway(member, &session)).map(str::to_owned),
+            number: grant::epoch(live.base, seen.czxid).ok(),
+            holds: place == Place::First,
+            behind: match place {
+                Place::Behind(other) => Some(other.to_owned()),
+                Place::First | Place::Gone => None,
+            },
+            session,
+        });
+    }
+    Ok(line)
+}
+
+/// The name in front of the session in a member node's name.
+fn gateway<'a>(member: &'a str, session: &str) -> Option<&'a str> {
+    member.strip_suffix(session)?.strip_suffix('-')
+}
+
+/// The node that was meant, and no other: a list may be older than the last hand-over, and then it is gone already.
+async fn remove_holder<L: Link>(
+    live: &Live<L>,
+    key: &ResourceKey,
+    holder: &str,
+    still_meant: impl Fn() -> bool,
+) -> Result<Broken, Untold> {
+    let parent = live.paths.lock(key);
+    live.link.sync(&parent).await?;
+    let nodes = children(live, &parent).await?;
+    if layout::place(&nodes, holder) != Place::First {
+        return Ok(Broken::NotHolding);
+    }
+    // The operator has been told that no answer came: what happens from now on would surprise.
+    if !still_meant() {
+        return Err(Untold::Late(PATIENCE));
+    }
+    match live.link.delete(&format!("{parent}/{holder}")).await {
+        Ok(()) => Ok(Broken::Gone),
+        Err(Fault::NoNode) => Ok(Broken::NotHolding),
+        Err(Fault::Ambiguous(_) | Fault::Over) => Ok(Broken::Unknown),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+async fn members<L: Link>(live: &Live<L>) -> Result<Vec<Registered>, Untold> {
+    let parent = live.paths.members();
+    let mut names = children(live, &parent).await?;
+    names.sort_unstable();
+    names.truncate(MOST);
+    let paths: Vec<String> = names.iter().map(|name| format!("{parent}/{name}")).collect();
+    let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
+    let registered = names.iter().zip(read).filter_map(|(name, read)| {
+        let (data, _) = match read {
+            // Gone since the list, or a heartbeat's probe that is.
+            Err(Fault::NoNode) => return None,
+            Err(_) => (Vec::new(), ()),
+            Ok((data, _)) => (data, ()),
+        };
+        let (gateway, session) = name.rsplit_once('-')?;
+        let (gateway, session) = (gateway.to_owned(), session.to_owned());
+        let Some(Member { version, plan, peer, .. }) = serde_json::from_slice(&data).ok() else {
+            return Some(Registered { gateway, session, version: None, plan: None, peer: None });
+        };
+        // Not the pass that stands beside it.
+        let peer = peer.map(|reach| reach.address);
+        Some(Registered { gateway, session, version: Some(version), plan: Some(plan), peer })
+    });
+    Ok(registered.filter(|one| one.session.len() == SESSION_DIGITS).collect())
+}
+
+const SESSION_DIGITS: usize = 16;
+
+async fn operations<L: Link>(live: &Live<L>) -> Result<Vec<Open>, Untold> {
+    let found = open::all(&live.link, &live.paths, live.base).await;
+    let mut found = found.map_err(|trouble| Untold::Fault(trouble.to_string()))?;
+    found.truncate(MOST);
+    Ok(found)
+}
+
+async fn resolve<L: Link>(
+    live: &Live<L>,
+    resolution: &Resolution,
+    still_meant: impl Fn() -> bool,
+) -> Result<Resolved, Untold> {
+    let Resolution { reference, done, force } = resolution;
+    let found = match open::one(&live.link, &live.paths, live.base, reference).await {
+        Ok(found) => found,
+        Err(trouble @ (open::Trouble::NotFound(_) | open::Trouble::Several(_))) => {
+            return Ok(Resolved::NotFound(trouble.to_string()));
+        }
+        Err(trouble) => return Err(Untold::Fault(trouble.to_string())),
+    };
+    if found.may_run && !force {
+        return Ok(Resolved::MayRun(open::Trouble::MayRun(reference.clone()).to_string()));
+    }
+    if !still_meant() {
+        return Err(Untold::Late(PATIENCE));
+    }
+    match found.resolve(&live.link, *done).await {
+        Ok(()) => Ok(Resolved::Written),
+        Err(open::Trouble::Write { source: Failed { fault, .. }, .. }) => Err(match fault {
+            Fault::Ambiguous(_) | Fault::Over => Untold::Unknown,
+            refused => Untold::Fault(refused.to_string()),
+        }),
+        Err(trouble) => Err(Untold::Fault(trouble.to_string())),
+    }
+}

@@ -1,0 +1,350 @@
+//! Gives out tenures: the workers' handle on everything that holds locks.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Caching, Hold, Mode},
+};
+use fencegate_process::clock::SharedClock;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::{
+    deadline::Deadline,
+    desk::{Desk, Work},
+    order::{Granted, Order},
+    queue::Patience,
+    queues::{Full, Place, Queues},
+    roll::{Asking, Roll},
+    slot::{Entered, Table, Waits, Wants},
+    tenure::Tenure,
+};
+use crate::recipe::grant::NotGranted;
+use crate::{
+    once::{self, Admission, Admitted, Unsent, Wanted},
+    reach::Way,
+    session::live::View,
+};
+
+/// Asks for locks from any thread. Cheap to clone.
+#[derive(Clone)]
+pub struct Keeper {
+    /// One per session; keys are spread over them.
+    pub(super) desks: Arc<[Line]>,
+    pub(super) table: Arc<Table>,
+    queues: Arc<Queues>,
+    /// Requests with a node of their own.
+    pub(super) roll: Arc<Roll>,
+    pub(super) clock: SharedClock,
+}
+
+/// The way to one session.
+pub(super) struct Line {
+    pub(super) work: mpsc::UnboundedSender<Work>,
+    pub(super) view: watch::Receiver<View>,
+}
+
+/// What a request wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// Sorted, without doubles, at least one.
+    pub keys: &'a [ResourceKey],
+    pub mode: Mode,
+    pub hold: Hold,
+    /// Zero: only if it is free now.
+    pub wait: Duration,
+    /// Requests of this gateway that may wait behind the holder.
+    pub queue: usize,
+    /// Where it waits: counts for a single key that is kept for others.
+    pub waits: Waits,
+    /// Who asks, for whoever looks.
+    pub route: &'a Arc<str>,
+}
+
+/// Why there is no tenure. Nothing was dispatched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("held by another and the wait is over")]
+    Locked,
+    #[error("too many requests wait for this key")]
+    QueueFull,
+    /// Another gateway keeps it, and can be asked instead.
+    #[error("gateway {} keeps the key", .0.gateway)]
+    Elsewhere(Way),
+    /// Another gateway has sent the request here, and the key is not kept here.
+    #[error("this gateway does not keep the key")]
+    NotHolder,
+    #[error("no more locks can be taken: {0}")]
+    KeyLimit(&'static str),
+    #[error("no lock service: {0}")]
+    Service(String),
+    #[error("{0}")]
+    NotInitialised(String),
+    #[error("{0}")]
+    RolledBack(String),
+}
+
+/// A keeper, and the desks of its `sessions`, to be run on the session's thread.
+pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
+    let table = Arc::new(Table::new(clock.clone()));
+    let (lines, desks): (Vec<_>, Vec<_>) = (0..sessions.max(1))
+        .map(|_| {
+            let (work, asked) = mpsc::unbounded_channel();
+            let (seen, view) = watch::channel(View::Away("connecting to ZooKeeper".into()));
+            (Line { work, view }, Desk::new(asked, seen, table.clone()))
+        })
+        .unzip();
+    let keeper = Keeper { desks: lines.into(), table, queues: Arc::default(), roll: Arc::default(), clock };
+    (keeper, desks)
+}
+
+impl Keeper {
+    /// Takes the lock of all keys of `wish`.
+    ///
+    /// While the connection to ZooKeeper is away for less than the proof lasts, requests wait for it to come back;
+    /// beyond that they are refused at once, and nothing piles up.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the place in the queue; a node that exists is removed by its own task.
+    pub async fn acquire(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        match (wish.hold, wish.keys) {
+            (Hold::Cached(rules), [key]) => self.cached(key, rules, wish).await,
+            // Nothing that another gateway could know of is kept for others.
+            _ if wish.waits == Waits::AtHolder => Err(Refused::NotHolder),
+            _ => self.strict(wish).await,
+        }
+    }
+
+    /// The tenure of a key that is held here, free, and proven: no wait and no other thread.
+    pub fn at_once(&self, wish: Wish<'_>) -> Option<Tenure> {
+        match (wish.hold, wish.keys) {
+            (Hold::Cached(_), [key]) => self.table.take_free(key, wish.mode, wish.route),
+            _ => None,
+        }
+    }
+
+    /// Nothing more is started under any cached tenure that is held or waited for now. A tenure that outlived a time in which its
+    /// resource had another key would be older than what was done under that.
+    pub fn close_all(&self) {
+        self.table.close_all();
+    }
+
+    /// An answer came from there.
+    pub fn confirm(&self, key: &ResourceKey, way: &Way) {
+        self.table.learn(key, way);
+    }
+
+    /// The way leads to nobody who keeps the key.
+    pub fn forget(&self, key: &ResourceKey, way: &Way) {
+        self.table.ways.forget(key, way);
+    }
+
+    /// There is no answer from there: nobody goes that way for a while.
+    pub fn shut(&self, way: &Way) {
+        self.table.shut(way);
+    }
+
+    async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        let Wish { mode, waits, route, .. } = wish;
+        if waits == Waits::Anywhere
+            && let Some(way) = self.table.way(key)
+        {
+            return Err(Refused::Elsewhere(way));
+        }
+        let line = self.line(key);
+        let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
+        let deadline = Deadline::after(wish.wait);
+        let wants = Wants { mode, rules, patience, waits, route };
+        let mut view = line.view.clone();
+        loop {
+            // Before anything is made for it: nobody works for a key while there is no session.
+            self.check(&view.borrow())?;
+            let (place, answer, attend) = match self.table.enter(key, wants) {
+                Entered::Started(tenure) => return Ok(tenure),
+                Entered::Full => return Err(Refused::QueueFull),
+                Entered::Busy => return Err(Refused::Locked),
+                Entered::NotHere => return Err(Refused::NotHolder),
+                // In this order: the place is given up last, and by then nobody waits for the answer.
+                Entered::Waiting { answer, place, attend } => (place, answer, attend),
+            };
+            if let Some(slot) = attend {
+                line.work.send(Work::Attend(slot)).map_err(|_| stopping())?;
+            }
+            let answered = deadline.answer(answer, || self.table.is_taken(key)).await;
+            drop(place);
+            match answered {
+                Some(Ok(Ok(tenure))) => return Ok(tenure),
+                // Whoever has sent it here finds out who holds next.
+                Some(Ok(Err(NotGranted::Lost))) if waits == Waits::AtHolder => {
+                    return Err(Refused::NotHolder);
+                }
+                Some(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Ok(Err(why))) => return Err(why.into()),
+                Some(Err(_closed)) => return Err(stopping()),
+                None => return Err(why_not(&view, self.table.is_taken(key))),
+            }
+        }
+    }
+
+    async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
+        let line = self.line(wish.keys.first().expect("a wish names at least one key"));
+        let enter = |key| self.queues.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
+        let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
+        let behind = Arc::<AtomicBool>::default();
+        let asking = Asking { asked: self.clock.now(), behind: behind.clone() };
+        let enrolled = self.roll.enrol(wish, asking);
+        let deadline = Deadline::after(wish.wait);
+        let mut view = line.view.clone();
+        self.check(&view.borrow())?;
+        loop {
+            let taken = || behind.load(Ordering::Relaxed);
+            match deadline.answer(order(line, wish, &behind, &places), taken).await {
+                Some(Ok(Granted { grant, over })) => {
+                    enrolled.granted(&grant, self.clock.now());
+                    return Ok(Tenure::of_node(grant, over, enrolled));
+                }
+                Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Err(why)) => return Err(why.into()),
+                None => return Err(why_not(&view, behind.load(Ordering::Relaxed))),
+            }
+        }
+    }
+
+    /// Writes down that an operation is to be sent, in one transaction with a check that its lock is held.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives the operation up: nothing was sent, and that is written down.
+    pub async fn admit(&self, wanted: Wanted) -> Result<Admitted, once::Refused> {
+        let stopping = || once::Refused::Service("the gateway is stopping".into());
+        let line = self.line(wanted.keys.first().expect("an operation has at least one key"));
+        let (admission, answered, admitted) = Admission::new(wanted);
+        line.work.send(Work::Once(Box::new(admission))).map_err(|_| stopping())?;
+        let admitted = Unsent::new(admitted);
+        answered.await.unwrap_or_else(|_| Err(stopping()))?;
+        Ok(admitted.handed_out())
+    }
+
+    /// Could a lock of any key be granted now?
+    pub fn is_ready(&self) -> bool {
+        self.desks.iter().all(|line| line.view.borrow().is_ready(&self.clock))
+    }
+
+    /// A session that is not ready, if there is one; else any.
+    pub fn view(&self) -> View {
+        let ready = |line: &&Line| !line.view.borrow().is_ready(&self.clock);
+        let line =
+            self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
+        line.view.borrow().clone()
+    }
+
+    /// Keys that somebody here wants or holds.
+    pub fn keys(&self) -> usize {
+        self.table.keys() + self.queues.keys()
+    }
+
+    pub(super) fn line(&self, key: &ResourceKey) -> &Line {
+        &self.desks[usize::from(key.shard()) % self.desks.len()]
+    }
+
+    /// Waits for a session in which a lock of this key could be asked for: who has slept through the end of one is
+    /// awake before the next one is there.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn session_for(&self, key: &ResourceKey, patience: Duration) {
+        let mut view = self.line(key).view.clone();
+        // If none comes in time, whoever asks is told so.
+        drop(timeout(patience, view.wait_for(|view| self.check(view).is_ok())).await);
+    }
+
+    fn check(&self, view: &View) -> Result<(), Refused> {
+        match view {
+            View::Away(why) => Err(Refused::Service(why.to_string())),
+            View::Unmade(why) => Err(Refused::NotInitialised(why.to_string())),
+            View::RolledBack(why) => Err(Refused::RolledBack(why.to_string())),
+            View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => Err(disconnected()),
+            View::Live { .. } => Ok(()),
+        }
+    }
+
+    /// A waiter whose session ended queues again under the next one, if that comes in time.
+    async fn next_session(&self, view: &mut watch::Receiver<View>, deadline: Instant) -> Result<(), Refused> {
+        let told = view.wait_for(|view| match view {
+            View::Live { proof, .. } => !proof.is_revoked(),
+            // Only an operator can change that.
+            View::RolledBack(_) => true,
+            View::Away(_) | View::Unmade(_) => false,
+        });
+        let told = timeout_at(deadline, told).await;
+        if matches!(&told, Ok(Ok(view)) if matches!(**view, View::Live { .. })) {
+            return Ok(());
+        }
+        drop(told);
+        Err(why_not(view, false))
+    }
+}
+
+async fn order(
+    line: &Line,
+    wish: Wish<'_>,
+    behind: &Arc<AtomicBool>,
+    places: &Arc<[Place]>,
+) -> Result<Granted, NotGranted> {
+    let (caller, answer) = oneshot::channel();
+    let gone = || NotGranted::Service("the gateway is stopping".into());
+    let order = Order {
+        keys: wish.keys.to_vec(),
+        mode: wish.mode,
+        waits: !wish.wait.is_zero(),
+        caller,
+        behind: behind.clone(),
+        places: places.clone(),
+    };
+    line.work.send(Work::Order(order)).map_err(|_| gone())?;
+    answer.await.unwrap_or_else(|_| Err(gone()))
+}
+
+impl From<NotGranted> for Refused {
+    fn from(why: NotGranted) -> Self {
+        match why {
+            NotGranted::Locked => Self::Locked,
+            NotGranted::Elsewhere(way) => Self::Elsewhere(way),
+            NotGranted::NotHolder => Self::NotHolder,
+            NotGranted::KeyLimit(which) => Self::KeyLimit(which),
+            NotGranted::Lost => Self::Service("the session ended".into()),
+            NotGranted::Service(why) => Self::Service(why),
+        }
+    }
+}
+
+/// The wait is over: because of another holder (`taken`), or because ZooKeeper did not answer?
+fn why_not(view: &watch::Receiver<View>, taken: bool) -> Refused {
+    match &*view.borrow() {
+        View::Away(why) => Refused::Service(why.to_string()),
+        View::Unmade(why) => Refused::NotInitialised(why.to_string()),
+        View::RolledBack(why) => Refused::RolledBack(why.to_string()),
+        View::Live { connected: false, .. } => disconnected(),
+        View::Live { .. } if taken => Refused::Locked,
+        View::Live { .. } => Refused::Service("ZooKeeper did not answer in time".into()),
+    }
+}
+
+fn disconnected() -> Refused {
+    Refused::Service("the connection to ZooKeeper is lost".into())
+}
+
+fn stopping() -> Refused {
+    Refused::Service("the gateway is stopping".into())
+}
+
+#[cfg(test)]
+mod tests;

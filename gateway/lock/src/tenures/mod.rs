@@ -1,0 +1,23 @@
+//! What one process holds, and who waits for it here.
+//!
+//! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, [`slot`]
+//! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`]. [`desk`] puts the work
+//! on the session's thread, also where it is [`caught`] in a panic; [`ended`] tells why a tenure is over. Kept by another
+//! gateway: [`ways`] remembers by which. For operators: [`survey`] shows what is held here, with [`roll`]; [`inquiry`]
+//! asks ZooKeeper.
+
+pub mod attend;
+pub mod caught;
+pub mod deadline;
+pub mod desk;
+pub mod ended;
+pub mod inquiry;
+pub mod keeper;
+pub mod order;
+pub mod queue;
+pub mod queues;
+pub mod roll;
+pub mod slot;
+pub mod survey;
+pub mod tenure;
+pub mod ways;

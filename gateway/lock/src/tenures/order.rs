@@ -1,0 +1,170 @@
+//! A lock for one request only: one key held `strict`, or a set of keys. Its nodes live as long as the request.
+
+use fencegate_process::shown;
+use std::{
+    cell::Cell,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode};
+use futures_util::future::join_all;
+use tokio::{sync::oneshot, time::sleep};
+use tracing::{debug, warn};
+
+use super::{
+    caught::{FAILED, caught},
+    ended::Cause,
+    queues::Place,
+};
+use crate::recipe::{
+    attempt::Attempt,
+    grant::{Caller, Grant, NotGranted, Stop},
+    set::SetAttempt,
+    site::PAUSE,
+};
+use crate::session::{evidence::Evidence, link::Link, live::Live};
+
+/// A request for the lock of one key or of several at once.
+pub struct Order {
+    /// Sorted, without doubles, at least one.
+    pub keys: Vec<ResourceKey>,
+    pub mode: Mode,
+    /// False: only if nobody holds it.
+    pub waits: bool,
+    pub caller: oneshot::Sender<Result<Granted, NotGranted>>,
+    /// Set when another holder is before us: then a wait that ends was for the lock, else for the lock service.
+    pub behind: Arc<AtomicBool>,
+    /// Kept until no node is left, however early the caller goes: what may wait is what may exist.
+    pub places: Arc<[Place]>,
+}
+
+/// The nodes are removed when `over` is sent or dropped. It says whether what came of everything sent is known.
+#[derive(Debug)]
+pub struct Granted {
+    pub grant: Grant,
+    pub over: oneshot::Sender<bool>,
+}
+
+/// Runs one order to its end; returns when no node of it is left, or the session is over.
+pub async fn serve<L: Link>(live: Rc<Live<L>>, order: Order) {
+    let Order { keys, mode, waits, caller, behind, places } = order;
+    let mut caller = Request { answer: caller, waits, behind };
+    let begun = match keys.as_slice() {
+        [key] => Attempt::begin(&live, key, mode).await.map(Nodes::One),
+        keys => SetAttempt::begin(&live, keys, mode).await.map(Nodes::Set),
+    };
+    let nodes = match begun {
+        Ok(nodes) => nodes,
+        Err(why) => return drop(caller.answer.send(Err(why))),
+    };
+    let asked = live.clock.now();
+    match caught(nodes.acquire(&mut caller)).await {
+        Some(Ok(grant)) => {
+            live.metrics.lock_granted(live.clock.now().since(asked));
+            let (over, ended) = oneshot::channel();
+            let evidence = grant.evidence.clone();
+            if caller.answer.send(Ok(Granted { grant, over })).is_ok() {
+                live.metrics.tenure_ended(nodes.hold(&live, &evidence, ended).await);
+            }
+        }
+        Some(Err(Stop::CallerGone)) => debug!("caller gone while waiting for its lock"),
+        Some(Err(Stop::NotGranted(why))) => drop(caller.answer.send(Err(why))),
+        None => drop(caller.answer.send(Err(NotGranted::Service(FAILED.into())))),
+    }
+    while caught(nodes.clear()).await.is_none() {
+        sleep(PAUSE).await;
+    }
+    drop(places);
+}
+
+enum Nodes<L: Link> {
+    One(Attempt<L>),
+    Set(SetAttempt<L>),
+}
+
+impl<L: Link> Nodes<L> {
+    async fn acquire(&self, caller: &mut Request) -> Result<Grant, Stop> {
+        match self {
+            Self::One(attempt) => attempt.acquire(caller).await,
+            Self::Set(attempt) => attempt.acquire(caller).await,
+        }
+    }
+
+    async fn clear(&self) {
+        match self {
+            Self::One(attempt) => attempt.clear().await,
+            Self::Set(attempt) => attempt.clear().await,
+        }
+    }
+
+    /// Until the holder has `ended`; why that was. Not cut short when the session ends, nor when we panic: while the
+    /// holder works, closing a session that might still live would hand the key on.
+    async fn hold(&self, live: &Live<L>, evidence: &Evidence, ended: oneshot::Receiver<bool>) -> Cause {
+        let taken = Cell::new(false);
+        let gone = |path: &str| {
+            warn!(path = shown::path(&live.paths.locks(), path), "lock node removed by somebody else");
+            taken.set(true);
+            evidence.revoke();
+        };
+        let watching = async {
+            loop {
+                match caught(self.watch_own(&gone)).await {
+                    Some(never) => match never {},
+                    None => sleep(PAUSE).await,
+                }
+            }
+        };
+        let known = tokio::select! {
+            known = ended => known.unwrap_or(false),
+            () = watching => unreachable!("it watches for as long as it is polled"),
+        };
+        match known {
+            _ if taken.get() => Cause::TakenAway,
+            _ if live.over.is_cancelled() => Cause::Session,
+            true => Cause::Request,
+            false => Cause::Retired,
+        }
+    }
+
+    /// Tells when a node of ours is gone without our doing. Most requests are over before the first watch is set.
+    async fn watch_own(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
+        sleep(LONG).await;
+        let sites = match self {
+            Self::One(attempt) => std::slice::from_ref(&attempt.site),
+            Self::Set(attempt) => attempt.sites(),
+        };
+        // The nodes of a set were made in one transaction by one session: all of them go, or a stranger took one.
+        join_all(sites.iter().map(|site| site.watch_own(gone))).await;
+        std::future::pending().await
+    }
+}
+
+/// A tenure that lasts longer watches its own node: anybody who may write to the parent can delete it.
+const LONG: Duration = Duration::from_millis(50);
+
+/// One request, waiting.
+struct Request {
+    answer: oneshot::Sender<Result<Granted, NotGranted>>,
+    waits: bool,
+    behind: Arc<AtomicBool>,
+}
+
+impl Caller for Request {
+    fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    async fn gone(&mut self) {
+        self.answer.closed().await;
+    }
+
+    fn behind(&mut self) -> Result<(), Stop> {
+        self.behind.store(true, Ordering::Relaxed);
+        if self.waits { Ok(()) } else { Err(NotGranted::Locked.into()) }
+    }
+}

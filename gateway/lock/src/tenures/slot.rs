@@ -1,0 +1,300 @@
+//! The queues of all keys, shared by all workers: where a warm key is handed over without a word to any other thread.
+
+mod behind;
+mod table;
+mod turns;
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Caching, Mode},
+};
+use fencegate_process::{
+    clock::{Boot, SharedClock},
+    sync::{AtomicBool, Mutex, MutexGuard},
+};
+use tokio::sync::{Notify, oneshot};
+
+pub use self::table::Table;
+use super::{
+    ended::Cause,
+    queue::{Arrival, Glimpse, Patience, Queue, Started},
+    tenure::Tenure,
+};
+use crate::recipe::grant::{Grant, NotGranted};
+
+/// How one waiting request is told.
+pub type Answer = Result<Tenure, NotGranted>;
+
+/// One key.
+pub struct Slot {
+    pub key: ResourceKey,
+    queue: Mutex<Entry>,
+    /// Tells the task that works for the key to look again.
+    look: Notify,
+    /// A holder elsewhere is before us.
+    behind: AtomicBool,
+    clock: SharedClock,
+}
+
+#[derive(Default)]
+struct Entry {
+    queue: Queue<Caller, Grant>,
+    /// Of the request that was started last, for whoever looks.
+    route: Option<Arc<str>>,
+    /// Taken out of the table: whoever still has the slot must ask the table again.
+    removed: bool,
+    /// Somebody came who may be sent on, and has not been told the way.
+    asks: bool,
+    /// When there was no way, the last time that somebody asked.
+    in_vain: Option<Boot>,
+    /// Our place in ZooKeeper's line is gone: somebody else may hold before we do again.
+    place_lost: bool,
+    /// How often everything that was held or asked for became too old to be used.
+    outdated: u64,
+}
+
+struct Caller {
+    answer: oneshot::Sender<Answer>,
+    route: Arc<str>,
+    rules: Caching,
+    patience: Patience,
+    waits: Waits,
+}
+
+/// Where a request may wait for a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Waits {
+    #[default]
+    Here,
+    /// Here, or at the gateway that keeps the key, which it may be sent on to.
+    Anywhere,
+    /// Only where the key is kept: another gateway has sent it here.
+    AtHolder,
+}
+
+/// How a request wants a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants<'a> {
+    pub mode: Mode,
+    pub rules: Caching,
+    pub patience: Patience,
+    pub waits: Waits,
+    pub route: &'a Arc<str>,
+}
+
+/// How the first of those who wait wants the key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) mode: Mode,
+    rules: Caching,
+    /// What is asked for now becomes too old when this has grown.
+    outdated: u64,
+}
+
+/// Whoever comes while a look for the way was in vain just now does not have it looked for again.
+const IN_VAIN: Duration = Duration::from_millis(100);
+
+/// What a request came to at once.
+pub enum Entered {
+    Started(Tenure),
+    /// Wait for the answer; `attend` when a task has to be started for the key.
+    Waiting {
+        answer: oneshot::Receiver<Answer>,
+        place: Place,
+        attend: Option<Arc<Slot>>,
+    },
+    Full,
+    Busy,
+    /// It may wait only where the key is kept, and that is not here.
+    NotHere,
+}
+
+impl Entry {
+    /// Somebody waits who may be sent on. Whether the way is to be looked for now, by a task that waits for the lock.
+    fn asks_now(&mut self, now: Boot) -> bool {
+        let recently = self.in_vain.is_some_and(|looked| now.since(looked) < IN_VAIN);
+        let asks = self.queue.credentials().is_none() && !recently;
+        self.asks |= asks;
+        asks
+    }
+
+    /// A request of this route was started. Mostly the one before was of the same, and then no count is touched that
+    /// workers share.
+    fn is_of(&mut self, route: &Arc<str>) {
+        if !self.route.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)) {
+            self.route = Some(route.clone());
+        }
+    }
+}
+
+/// Nothing between lock and unlock can leave a queue half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One key as it is at one moment.
+pub(super) struct Looked<'a> {
+    pub(super) held: Option<Glimpse<'a, Grant>>,
+    pub(super) route: Option<&'a Arc<str>>,
+    pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, Boot, &'a Arc<str>)>,
+    /// A holder elsewhere was before us when we last looked.
+    pub(super) elsewhere: bool,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    fn new(key: ResourceKey, clock: SharedClock) -> Self {
+        let queue = Mutex::new(Entry::default());
+        Self { key, queue, look: Notify::new(), behind: AtomicBool::new(false), clock }
+    }
+
+    fn entry(&self) -> MutexGuard<'_, Entry> {
+        unpoisoned(&self.queue)
+    }
+
+    fn enter(self: &Arc<Self>, wants: Wants<'_>) -> Entered {
+        let Wants { mode, rules, patience, waits, route } = wants;
+        let now = self.clock.now();
+        let (mut entry, mut answer) = (self.entry(), None);
+        debug_assert!(!entry.removed, "removed under the table's lock");
+        if waits == Waits::AtHolder && !self.keeps(&entry, now) {
+            return Entered::NotHere;
+        }
+        if matches!(patience, Patience::Behind(most) if entry.queue.waiting() >= most) {
+            // Those who have gone and were not taken out yet take nobody's place.
+            entry.queue.forget(|caller| caller.answer.is_closed());
+        }
+        let arrival = entry.queue.arrive(
+            mode,
+            patience,
+            now,
+            |grant| grant.evidence.holds(now),
+            || {
+                let (sender, receiver) = oneshot::channel();
+                answer = Some(receiver);
+                Caller { answer: sender, route: route.clone(), rules, patience, waits }
+            },
+        );
+        match (arrival, answer) {
+            (Arrival::Start(started), _) => {
+                entry.is_of(route);
+                Entered::Started(self.tenure(started))
+            }
+            (Arrival::Wait { attend }, Some(answer)) => {
+                // Nobody is sent on from here while it is held here; then the look would be for nothing.
+                let asks = waits == Waits::Anywhere && entry.asks_now(now);
+                if asks || entry.queue.is_urgent(now) {
+                    self.look.notify_one();
+                }
+                let attend = attend.then(|| self.clone());
+                Entered::Waiting { answer, place: Place { slot: self.clone() }, attend }
+            }
+            (Arrival::Full, _) => Entered::Full,
+            (Arrival::Busy | Arrival::Wait { .. }, _) => Entered::Busy,
+        }
+    }
+
+    /// May a request that another gateway has sent wait here? Under an open tenure that is ours alone, or while we get
+    /// one and nobody was before us: a lock node says whose it is before its gateway has been told that it holds.
+    fn keeps(&self, entry: &Entry, now: Boot) -> bool {
+        match entry.queue.glimpse() {
+            Some(held) => {
+                held.mode == Mode::Exclusive && !held.closed && held.credentials.evidence.holds(now)
+            }
+            None => {
+                let first = !entry.place_lost && !self.behind.load(Ordering::Relaxed);
+                entry.queue.is_attended() && first
+            }
+        }
+    }
+
+    fn tenure(self: &Arc<Self>, started: Started<Grant>) -> Tenure {
+        Tenure::of_slot(started.credentials, started.number, self.clone())
+    }
+
+    // ---- for whoever looks
+
+    /// Shows what is known at this moment; nothing can change meanwhile, so it has to be quick.
+    pub(super) fn look<R>(&self, look: impl FnOnce(Looked<'_>) -> R) -> R {
+        let entry = self.entry();
+        let waiting = entry.queue.in_line().map(|(mode, since, caller)| (mode, since, &caller.route));
+        look(Looked {
+            held: entry.queue.glimpse(),
+            route: entry.route.as_ref(),
+            waiting: &mut { waiting },
+            elsewhere: self.behind.load(Ordering::Relaxed),
+        })
+    }
+
+    // ---- for a request in flight
+
+    /// G for one more dispatch.
+    pub(super) fn next_number(&self) -> Option<u32> {
+        self.entry().queue.next_number()
+    }
+
+    /// A request is over; `known`: and so is everything that it started upstream.
+    pub(super) fn ended(self: &Arc<Self>, known: bool) {
+        let now = self.clock.now();
+        {
+            let mut entry = self.entry();
+            if !known {
+                entry.queue.close(Cause::Retired);
+            }
+            entry.queue.ended(now);
+        }
+        self.start_waiting();
+    }
+
+    /// Starts whoever may start, in order, and wakes the key's task if it has something to do.
+    pub(super) fn start_waiting(self: &Arc<Self>) {
+        let now = self.clock.now();
+        loop {
+            let mut entry = self.entry();
+            entry.queue.forget(|caller| caller.answer.is_closed());
+            let Some((caller, started)) = entry.queue.start_next(now, |grant| grant.evidence.holds(now))
+            else {
+                if entry.queue.is_urgent(now) {
+                    self.look.notify_one();
+                }
+                return;
+            };
+            entry.is_of(&caller.route);
+            // Not under the lock: a caller that has just gone gives its tenure back in here.
+            drop(entry);
+            caller.answer.send(Ok(self.tenure(started))).ok();
+        }
+    }
+}
+
+/// The place of one waiting request. Dropping it gives the place up; a tenure that was granted in the same moment is
+/// given back by the answer's own drop.
+pub struct Place {
+    slot: Arc<Slot>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let anybody = self.slot.entry().queue.forget(|caller| caller.answer.is_closed());
+        if !anybody {
+            self.slot.look.notify_one();
+        }
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
+
+#[cfg(test)]
+mod tests;

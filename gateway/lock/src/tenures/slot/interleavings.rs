@@ -1,0 +1,288 @@
+//! Requests, the task of their key, and the end of a session, in many interleavings.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64 as Plain, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate_policies::plan::{Caching, Mode};
+use fencegate_process::clock::Boot;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::*;
+use crate::{
+    reach::Way,
+    recipe::grant::NotGranted,
+    session::{evidence::Evidence, proof::Proof},
+};
+use shuttle::rand::Rng;
+
+/// Tries random schedules. An unoptimised build needs more stack than the scheduler gives.
+fn explore(history: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(2000), config).run(history);
+}
+
+/// A clock that stands still.
+#[derive(Debug)]
+struct Still;
+
+impl fencegate_process::clock::Clock for Still {
+    fn now(&self) -> Boot {
+        Boot::from_nanos(1000)
+    }
+}
+
+const RULES: Caching = Caching {
+    linger: Duration::ZERO,
+    max_local: 2,
+    max_hold: Duration::from_secs(1),
+    max_tenure: Duration::from_secs(600),
+};
+
+fn key() -> ResourceKey {
+    fencegate_policies::key::KeyTemplate::parse("one").expect("a template").expand(&()).expect("a key")
+}
+
+fn grant(epoch: u64) -> (Grant, Arc<Proof>) {
+    let proof = Arc::new(Proof::until(1, Boot::from_nanos(2000)));
+    let evidence = Arc::new(Evidence::of(proof.clone()));
+    (Grant { epoch, sequence: 0, evidence, nodes: [].into(), contended: false }, proof)
+}
+
+fn wants(waits: Waits, route: &Arc<str>) -> Wants<'_> {
+    let (mode, patience) = (Mode::Exclusive, Patience::Behind(100));
+    Wants { mode, rules: RULES, patience, waits, route }
+}
+
+/// Waits for its turn, works alone, ends; or is told, once, that it is for another gateway to serve. Whether it was
+/// served here.
+fn request(table: &Table, key: &ResourceKey, waits: Waits, at_work: &AtomicU32, last: &Plain) -> bool {
+    let tenure = match table.enter(key, wants(waits, &"pay".into())) {
+        Entered::Started(tenure) => tenure,
+        Entered::NotHere if waits == Waits::AtHolder => return false,
+        Entered::Waiting { mut answer, place, .. } => {
+            let tenure = loop {
+                match answer.try_recv() {
+                    Ok(Ok(tenure)) => break tenure,
+                    Ok(Err(NotGranted::Elsewhere(_))) if waits == Waits::Anywhere => return false,
+                    Ok(Err(NotGranted::NotHolder)) if waits == Waits::AtHolder => return false,
+                    Ok(Err(why)) => panic!("nobody is refused: {why}"),
+                    Err(TryRecvError::Empty) => shuttle::thread::yield_now(),
+                    Err(TryRecvError::Closed) => panic!("nobody is forgotten"),
+                }
+            };
+            drop(place);
+            tenure
+        }
+        Entered::Full | Entered::Busy | Entered::NotHere => panic!("there is room"),
+    };
+    let token = tenure.dispatch().expect("a dispatch").token;
+    assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+    // Epochs are small and dispatches few: one number orders both.
+    let order = token.number() * 1000 + u64::from(token.dispatch());
+    assert!(last.swap(order, Ordering::SeqCst) < order, "tokens grow");
+    shuttle::thread::yield_now();
+    at_work.fetch_sub(1, Ordering::SeqCst);
+    tenure.known();
+    true
+}
+
+/// The task of the key: grants, contention from elsewhere, the end of each tenure.
+fn attend(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
+    let mut epoch = 0;
+    while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
+        if let Some(wanted) = slot.wanted() {
+            epoch += 1;
+            slot.granted(grant(epoch).0, wanted);
+            slot.contended(false);
+        }
+        while !slot.take_if_due(|_| {}) {
+            slot.start_waiting();
+            shuttle::thread::yield_now();
+        }
+        shuttle::thread::yield_now();
+    }
+    assert!(table.leave(slot), "nothing is left");
+}
+
+#[test]
+fn requests_are_served_one_at_a_time_with_growing_tokens() {
+    explore(|| {
+        const REQUESTS: u32 = 3;
+        let table = Arc::new(Table::new(Arc::new(Still)));
+        let (at_work, served, last) =
+            (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
+        let threads: Vec<_> = (0..REQUESTS)
+            .map(|_| {
+                let (table, at_work, served, last) =
+                    (table.clone(), at_work.clone(), served.clone(), last.clone());
+                shuttle::thread::spawn(move || {
+                    assert!(request(&table, &key(), Waits::Here, &at_work, &last));
+                    served.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        // The slot exists as soon as somebody has entered; the real task gets it from that one.
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        attend(&table, &slot, &served, REQUESTS);
+        for thread in threads {
+            thread.join().expect("a request");
+        }
+    });
+}
+
+/// The same task, which now and then finds another gateway before it.
+fn attend_behind(table: &Table, slot: &Arc<Slot>, served: &AtomicU32, requests: u32) {
+    let pass = crate::pass::Pass::new(&fencegate_process::randomness::SystemRandomness);
+    let way = Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass };
+    let mut epoch = 0;
+    while served.load(Ordering::SeqCst) < requests || slot.wanted().is_some() {
+        let Some(wanted) = slot.wanted() else {
+            shuttle::thread::yield_now();
+            continue;
+        };
+        let behind = shuttle::rand::thread_rng().gen_bool(0.5);
+        let gone =
+            behind && (slot.is_behind().is_err() || (slot.asks_the_way() && slot.send_on(&way).is_err()));
+        if !gone && slot.wanted().is_some() {
+            epoch += 1;
+            slot.granted(grant(epoch).0, wanted);
+            while !slot.take_if_due(|_| {}) {
+                slot.start_waiting();
+                shuttle::thread::yield_now();
+            }
+        }
+    }
+    assert!(table.leave(slot), "nothing is left");
+}
+
+#[test]
+fn who_is_sent_on_is_not_served_here_and_nobody_is_forgotten() {
+    explore(|| {
+        const KINDS: [Waits; 4] = [Waits::Here, Waits::Anywhere, Waits::AtHolder, Waits::Anywhere];
+        let table = Arc::new(Table::new(Arc::new(Still)));
+        let (at_work, served, last) =
+            (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
+        let threads = KINDS.map(|waits| {
+            let (table, at_work, served, last) =
+                (table.clone(), at_work.clone(), served.clone(), last.clone());
+            shuttle::thread::spawn(move || {
+                let here = request(&table, &key(), waits, &at_work, &last);
+                assert!(here || waits != Waits::Here, "it waits here");
+                served.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        attend_behind(&table, &slot, &served, KINDS.len() as u32);
+        for thread in threads {
+            thread.join().expect("a request");
+        }
+    });
+}
+
+#[test]
+fn a_proof_that_was_revoked_never_holds_again_whatever_beats_come() {
+    explore(|| {
+        let (_, proof) = grant(1);
+        let (beating, revoking) = (proof.clone(), proof.clone());
+        let beats = shuttle::thread::spawn(move || {
+            for to in [3000, 2500, 4000] {
+                beating.extend(Boot::from_nanos(to));
+            }
+        });
+        let end = shuttle::thread::spawn(move || revoking.revoke());
+        let (mut held, mut lost) = (false, false);
+        for _ in 0..4 {
+            let holds = proof.holds(Boot::from_nanos(1500));
+            assert!(!(lost && holds), "lost, and back");
+            lost |= !holds;
+            held |= holds;
+        }
+        beats.join().expect("beats");
+        end.join().expect("end");
+        assert!(proof.is_revoked() && !proof.holds(Boot::from_nanos(1)), "held before: {held}");
+    });
+}
+
+/// Everything that was done under other names of the keys has a smaller token than what comes after: a node that waited
+/// meanwhile is too old.
+#[test]
+fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
+    explore(|| {
+        const REQUESTS: u32 = 2;
+        let table = Arc::new(Table::new(Arc::new(Still)));
+        // The transactions of ZooKeeper, and how far they had come at the last change.
+        let (epochs, floor) = (Arc::new(Plain::new(1)), Arc::<Plain>::default());
+        let served = Arc::<AtomicU32>::default();
+        let changes = {
+            let (table, epochs, floor) = (table.clone(), epochs.clone(), floor.clone());
+            shuttle::thread::spawn(move || {
+                for _ in 0..2 {
+                    let done = epochs.fetch_add(1, Ordering::SeqCst);
+                    table.close_all();
+                    floor.store(done, Ordering::SeqCst);
+                }
+            })
+        };
+        let requests = [(); REQUESTS as usize].map(|()| {
+            let (table, floor, served) = (table.clone(), floor.clone(), served.clone());
+            shuttle::thread::spawn(move || {
+                let opened = floor.load(Ordering::SeqCst);
+                let tenure = match table.enter(&key(), wants(Waits::Here, &"pay".into())) {
+                    Entered::Started(tenure) => tenure,
+                    Entered::Waiting { mut answer, place, .. } => loop {
+                        match answer.try_recv() {
+                            Ok(answer) => {
+                                drop(place);
+                                break answer.expect("nobody is refused");
+                            }
+                            Err(_) => shuttle::thread::yield_now(),
+                        }
+                    },
+                    _ => panic!("there is room"),
+                };
+                let token = tenure.dispatch().expect("a dispatch").token;
+                assert!(token.number() > opened, "{token} after {opened}");
+                tenure.known();
+                drop(tenure);
+                served.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        let slot = loop {
+            match table.slot(&key()) {
+                Some(slot) => break slot,
+                None => shuttle::thread::yield_now(),
+            }
+        };
+        while served.load(Ordering::SeqCst) < REQUESTS {
+            if let Some(wanted) = slot.wanted() {
+                let epoch = epochs.fetch_add(1, Ordering::SeqCst) + 1;
+                shuttle::thread::yield_now();
+                slot.granted(grant(epoch).0, wanted);
+                while !slot.take_if_due(|_| {}) {
+                    slot.start_waiting();
+                    shuttle::thread::yield_now();
+                }
+            }
+            shuttle::thread::yield_now();
+        }
+        for thread in requests.into_iter().chain([changes]) {
+            thread.join().expect("it ends");
+        }
+    });
+}

@@ -1,0 +1,124 @@
+//! All keys that anybody here wants or holds, in shards so that workers seldom meet.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_process::{clock::SharedClock, sync::Mutex};
+
+use super::{Entered, Slot, Waits, Wants, unpoisoned};
+use crate::{
+    reach::Way,
+    tenures::{tenure::Tenure, ways::Ways},
+};
+
+/// All keys that anybody here wants or holds.
+pub struct Table {
+    shards: [Mutex<HashMap<ResourceKey, Arc<Slot>>>; SHARDS],
+    /// Which other gateway keeps a key.
+    pub ways: Ways,
+    clock: SharedClock,
+}
+
+/// So that workers seldom meet at one lock.
+const SHARDS: usize = 64;
+
+impl Table {
+    pub fn new(clock: SharedClock) -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), ways: Ways::default(), clock }
+    }
+
+    /// A request wants `key`. Where the key is held here and free, this is all that it takes.
+    pub fn enter(&self, key: &ResourceKey, wants: Wants<'_>) -> Entered {
+        let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        if !shard.contains_key(key) {
+            if wants.waits == Waits::AtHolder {
+                return Entered::NotHere;
+            }
+            shard.insert(key.clone(), Arc::new(Slot::new(key.clone(), self.clock.clone())));
+        }
+        let slot = shard.get(key).expect("just made where missing");
+        slot.enter(wants)
+    }
+
+    /// The gateway that keeps the key, as far as is known, if that is another one.
+    pub fn way(&self, key: &ResourceKey) -> Option<Way> {
+        self.ways.find(key, self.clock.now())
+    }
+
+    pub(in crate::tenures) fn shut(&self, way: &Way) {
+        self.ways.shut(way, self.clock.now());
+    }
+
+    pub(in crate::tenures) fn is_shut(&self, way: &Way) -> bool {
+        self.ways.is_shut(way, self.clock.now())
+    }
+
+    pub(in crate::tenures) fn learn(&self, key: &ResourceKey, way: &Way) {
+        self.ways.learn(key, way, self.clock.now());
+    }
+
+    /// The tenure of a key that is held here and free; nothing is made and nobody waits.
+    pub fn take_free(&self, key: &ResourceKey, mode: Mode, route: &Arc<str>) -> Option<Tenure> {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let slot = shard.get(key)?;
+        let mut entry = slot.entry();
+        let started =
+            entry.queue.start_free(mode, self.clock.now(), |grant| grant.evidence.holds(self.clock.now()))?;
+        entry.is_of(route);
+        drop(entry);
+        Some(slot.tenure(started))
+    }
+
+    /// Every key that comes after `after`, in no order; each shard is held for as long as it takes to count its keys.
+    pub(in crate::tenures) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<Slot>> {
+        let mut slots = Vec::new();
+        for shard in &self.shards {
+            let shard = unpoisoned(shard);
+            slots.extend(shard.values().filter(|slot| after.is_none_or(|after| slot.key > *after)).cloned());
+        }
+        slots
+    }
+
+    pub(in crate::tenures) fn slot(&self, key: &ResourceKey) -> Option<Arc<Slot>> {
+        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]).get(key).cloned()
+    }
+
+    /// Somebody holds the key, here or elsewhere, as far as is known.
+    pub fn is_taken(&self, key: &ResourceKey) -> bool {
+        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        shard
+            .get(key)
+            .is_some_and(|slot| slot.behind.load(Ordering::Relaxed) || slot.entry().queue.in_flight() > 0)
+    }
+
+    /// Forgets the key if nobody wants it any more; then its task ends.
+    pub fn leave(&self, slot: &Arc<Slot>) -> bool {
+        // The table first, as everywhere: a request that finds the slot must not find it half gone.
+        let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
+        let mut entry = slot.entry();
+        let leaves = entry.queue.leave();
+        if leaves {
+            entry.removed = true;
+            shard.remove(&slot.key);
+        }
+        leaves
+    }
+
+    /// Nothing more is started under any tenure that is held now, or comes of a node that waits now: whoever comes next
+    /// gets a newer token.
+    pub fn close_all(&self) {
+        for shard in &self.shards {
+            for slot in unpoisoned(shard).values() {
+                slot.outdate();
+            }
+        }
+    }
+
+    /// Keys that somebody here wants or holds.
+    pub fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
+    }
+}

@@ -1,0 +1,231 @@
+//! What a slot says to those who wait while another gateway keeps the key.
+
+use fencegate_policies::key::KeyTemplate;
+use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
+use tokio::sync::oneshot::Receiver;
+
+use super::*;
+use crate::{
+    pass::Pass,
+    reach::Way,
+    recipe::grant::Stop,
+    session::{evidence::Evidence, proof::Proof},
+    tenures::queue::Due,
+};
+
+const FAR: Boot = Boot::from_nanos(1 << 50);
+
+struct Bench {
+    table: Table,
+    key: ResourceKey,
+    clock: Arc<ManualClock>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        clock.go(Duration::from_secs(1));
+        let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
+        Self { table: Table::new(clock.clone()), key, clock }
+    }
+
+    fn enter(&self, waits: Waits, patience: Patience) -> Entered {
+        let (mode, rules, route) = (Mode::Exclusive, Caching::default(), &"pay".into());
+        self.table.enter(&self.key, Wants { mode, rules, patience, waits, route })
+    }
+
+    fn waits(&self, waits: Waits) -> (Receiver<Answer>, Place) {
+        match self.enter(waits, Patience::Behind(9)) {
+            Entered::Waiting { answer, place, .. } => (answer, place),
+            _ => panic!("nothing is held here"),
+        }
+    }
+
+    fn slot(&self) -> Arc<Slot> {
+        self.table.slot(&self.key).expect("somebody wants it")
+    }
+
+    fn grant(&self) -> Arc<Proof> {
+        let proof = Arc::new(Proof::until(1, FAR));
+        let evidence = Arc::new(Evidence::of(proof.clone()));
+        let slot = self.slot();
+        let wanted = slot.wanted().expect("somebody waits");
+        slot.granted(Grant { epoch: 7, sequence: 0, evidence, nodes: [].into(), contended: false }, wanted);
+        proof
+    }
+}
+
+fn way() -> Way {
+    Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass: Pass::new(&SystemRandomness) }
+}
+
+fn told((answer, _): &mut (Receiver<Answer>, Place)) -> Option<NotGranted> {
+    answer.try_recv().ok().map(|answer| answer.expect_err("not granted"))
+}
+
+#[test]
+fn behind_another_holder_everybody_leaves_who_need_not_wait_here() {
+    let bench = Bench::new();
+    let mut anywhere = bench.waits(Waits::Anywhere);
+    let mut sent_here = bench.waits(Waits::AtHolder);
+    let mut here = bench.waits(Waits::Here);
+    let (slot, way) = (bench.slot(), way());
+    assert!(slot.is_behind().is_ok());
+    assert_eq!(told(&mut sent_here), Some(NotGranted::NotHolder));
+    assert_eq!(told(&mut anywhere), None, "until the way is known");
+    assert!(slot.asks_the_way() && !slot.asks_the_way(), "said once");
+    assert!(slot.send_on(&way).is_ok(), "somebody is left");
+    assert_eq!(told(&mut anywhere), Some(NotGranted::Elsewhere(way)));
+    assert_eq!(told(&mut here), None);
+}
+
+#[test]
+fn when_all_are_sent_on_nobody_is_left_to_wait_for() {
+    let bench = Bench::new();
+    let _one = bench.waits(Waits::Anywhere);
+    let slot = bench.slot();
+    assert!(slot.is_behind().is_ok() && slot.asks_the_way());
+    assert!(matches!(slot.send_on(&way()), Err(Stop::CallerGone)));
+    assert!(bench.table.leave(&slot), "the key is forgotten");
+}
+
+#[test]
+fn who_does_not_wait_is_refused_when_there_is_no_way() {
+    let bench = Bench::new();
+    let Entered::Waiting { answer, place, .. } = bench.enter(Waits::Anywhere, Patience::None) else {
+        panic!("the first one waits for the answer of ZooKeeper");
+    };
+    let mut trying = (answer, place);
+    assert!(bench.slot().is_behind().is_ok());
+    assert_eq!(told(&mut trying), None, "it may be sent on");
+    assert!(bench.slot().no_way().is_err());
+    assert_eq!(told(&mut trying), Some(NotGranted::Locked));
+}
+
+#[test]
+fn who_comes_while_another_one_waits_here_is_asked_for_but_not_for_ever_in_vain() {
+    let bench = Bench::new();
+    let _here = bench.waits(Waits::Here);
+    let slot = bench.slot();
+    assert!(slot.is_behind().is_ok() && !slot.asks_the_way());
+    let _first = bench.waits(Waits::Anywhere);
+    assert!(slot.asks_the_way());
+    assert!(slot.no_way().is_ok());
+    let _second = bench.waits(Waits::Anywhere);
+    assert!(!slot.asks_the_way(), "just now there was none");
+    bench.clock.go(IN_VAIN);
+    let _third = bench.waits(Waits::Anywhere);
+    assert!(slot.asks_the_way());
+}
+
+#[test]
+fn what_another_gateway_sends_here_waits_only_where_the_key_is_kept() {
+    let bench = Bench::new();
+    let at_holder = || bench.enter(Waits::AtHolder, Patience::Behind(9));
+    assert!(matches!(at_holder(), Entered::NotHere), "nobody here wants it");
+    assert!(bench.table.slot(&bench.key).is_none(), "and it is not asked for");
+    let (_waiting, _place) = bench.waits(Waits::Here);
+    let early = at_holder();
+    assert!(matches!(early, Entered::Waiting { .. }), "we get it, and nobody was before us");
+    let proof = bench.grant();
+    assert!(matches!(at_holder(), Entered::Waiting { .. }), "held, and at work");
+    bench.slot().close(Cause::Retired);
+    assert!(matches!(at_holder(), Entered::NotHere), "nothing is started under it any more");
+    proof.revoke();
+}
+
+#[test]
+fn who_was_sent_here_is_told_at_once_when_our_place_is_lost_and_nobody_else_is() {
+    let bench = Bench::new();
+    let mut here = bench.waits(Waits::Here);
+    let mut early = bench.waits(Waits::AtHolder);
+    let slot = bench.slot();
+    slot.place_lost();
+    assert_eq!((told(&mut early), told(&mut here)), (Some(NotGranted::NotHolder), None));
+    let at_holder = || bench.enter(Waits::AtHolder, Patience::Behind(9));
+    assert!(matches!(at_holder(), Entered::NotHere), "somebody else may hold before us");
+    let proof = bench.grant();
+    let mut guest = bench.waits(Waits::AtHolder);
+    slot.close(Cause::Session);
+    slot.place_lost();
+    assert_eq!(told(&mut guest), Some(NotGranted::NotHolder), "though a request is at work");
+    proof.revoke();
+}
+
+#[test]
+fn who_waits_because_of_a_contender_elsewhere_goes_on_when_that_one_has_gone() {
+    let bench = Bench::new();
+    let (mut first, _place) = bench.waits(Waits::Here);
+    let proof = bench.grant();
+    let slot = bench.slot();
+    slot.contended(true);
+    bench.clock.go(Caching::default().max_hold);
+    first.try_recv().expect("an answer").expect("granted").known();
+    let (mut next, _place) = bench.waits(Waits::Here);
+    slot.start_waiting();
+    assert!(next.try_recv().is_err(), "its time is up");
+    slot.uncontended();
+    next.try_recv().expect("an answer").expect("granted").known();
+    proof.revoke();
+}
+
+#[test]
+fn who_was_before_us_once_is_not_taken_for_the_holder_when_we_queue_anew() {
+    let bench = Bench::new();
+    let _first = bench.waits(Waits::Here);
+    let slot = bench.slot();
+    assert!(slot.is_behind().is_ok());
+    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::NotHere));
+    slot.queues_anew();
+    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::Waiting { .. }));
+}
+
+#[test]
+fn a_tenure_that_is_not_proven_keeps_nothing() {
+    let bench = Bench::new();
+    let (_waiting, _place) = bench.waits(Waits::Here);
+    let proof = bench.grant();
+    proof.revoke();
+    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::NotHere));
+}
+
+/// Its node may be older than what was done under the other name of the key meanwhile.
+#[test]
+fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted() {
+    let bench = Bench::new();
+    let (mut first, _place) = bench.waits(Waits::Here);
+    let slot = bench.slot();
+    let wanted = slot.wanted().expect("somebody waits");
+    bench.table.close_all();
+    let proof = Arc::new(Proof::until(1, FAR));
+    let evidence = Arc::new(Evidence::of(proof));
+    let grant = |epoch| {
+        let evidence = evidence.clone();
+        Grant { epoch, sequence: 0, evidence, nodes: [].into(), contended: false }
+    };
+    slot.granted(grant(90), wanted);
+    assert!(first.try_recv().is_err(), "granted what it had asked for before");
+    assert_eq!(slot.due(), Due::End);
+    assert!(slot.take_if_due(|ended| assert_eq!((ended.cause, ended.dispatches), (Cause::Reloaded, 0))));
+    let wanted = slot.wanted().expect("it waits on");
+    slot.granted(grant(110), wanted);
+    let tenure = first.try_recv().expect("an answer").expect("granted");
+    assert_eq!(tenure.dispatch().expect("a dispatch").token.number(), 110);
+    tenure.known();
+}
+
+/// The same as with a node per request: `most` wait behind the one that holds, or is about to.
+#[test]
+fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
+    let bench = Bench::new();
+    let enter = |most| bench.enter(Waits::Here, Patience::Behind(most));
+    let Entered::Waiting { mut answer, place, .. } = enter(0) else { panic!("it is about to hold") };
+    assert!(matches!(enter(0), Entered::Full));
+    let proof = bench.grant();
+    let tenure = answer.try_recv().expect("an answer").expect("granted");
+    drop(place);
+    assert!(matches!(enter(0), Entered::Full), "nobody waits behind it");
+    let Entered::Waiting { .. } = enter(1) else { panic!("one may") };
+    tenure.known();
+    proof.revoke();
+}

@@ -1,0 +1,113 @@
+//! What the task that works for a key tells its slot, and is told: whose turn it is, and when that is over.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use fencegate_process::clock::Boot;
+
+use super::{Slot, Waits, Wanted};
+use crate::{
+    recipe::grant::Grant,
+    tenures::{
+        ended::{Cause, Ended},
+        queue::Due,
+    },
+};
+
+impl Slot {
+    /// Somebody may have changed something.
+    pub(in crate::tenures) async fn changed(&self) {
+        self.look.notified().await;
+    }
+
+    /// How the first of those who wait wants the key; `None` when nobody waits.
+    pub(in crate::tenures) fn wanted(&self) -> Option<Wanted> {
+        let mut entry = self.entry();
+        entry.queue.forget(|caller| caller.answer.is_closed());
+        let outdated = entry.outdated;
+        let (mode, caller) = entry.queue.wanted()?;
+        Some(Wanted { mode, rules: caller.rules, outdated })
+    }
+
+    pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: Wanted) {
+        let Wanted { mode, rules, outdated } = wanted;
+        self.behind.store(false, Ordering::Relaxed);
+        let mut entry = self.entry();
+        entry.place_lost = false;
+        // Where requests may be sent on from here, those of other gateways may come.
+        let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != Waits::Here);
+        entry.queue.granted(grant, mode, rules, reached, self.clock.now());
+        if entry.outdated != outdated {
+            // Its node was made before: what was done since under another key may have a larger token.
+            entry.queue.close(Cause::Reloaded);
+        }
+        drop(entry);
+        self.start_waiting();
+    }
+
+    /// `looks`: whoever contends may be there only to learn who holds.
+    pub(in crate::tenures) fn contended(&self, looks: bool) {
+        let mut entry = self.entry();
+        entry.queue.contended(self.clock.now());
+        if !looks {
+            entry.queue.waited_for();
+        }
+    }
+
+    /// Who waits here because somebody waited elsewhere goes on at once.
+    pub(in crate::tenures) fn uncontended(self: &Arc<Self>) {
+        self.entry().queue.uncontended();
+        self.start_waiting();
+    }
+
+    /// Nothing is started under the tenure any more, nor under one whose node is there already and waits.
+    pub(super) fn outdate(&self) {
+        let mut entry = self.entry();
+        entry.queue.close(Cause::Reloaded);
+        entry.outdated += 1;
+        drop(entry);
+        self.look.notify_one();
+    }
+
+    /// Nothing is started under the tenure any more.
+    pub(in crate::tenures) fn close(&self, cause: Cause) {
+        self.entry().queue.close(cause);
+    }
+
+    /// The lock node was taken away by somebody else.
+    pub(in crate::tenures) fn taken_away(&self) {
+        let mut entry = self.entry();
+        entry.queue.close(Cause::TakenAway);
+        if let Some(grant) = entry.queue.credentials() {
+            grant.evidence.revoke();
+        }
+    }
+
+    pub(in crate::tenures) fn due(&self) -> Due {
+        self.entry().queue.due(self.clock.now())
+    }
+
+    /// Gives the tenure up if it is due, in one step: nothing can be started in between. Whether nothing is held.
+    pub(in crate::tenures) fn take_if_due(&self, told: impl FnOnce(Ended)) -> bool {
+        let now = self.clock.now();
+        let mut entry = self.entry();
+        let ends = entry.queue.due(now) == Due::End;
+        if ends && let Some(ended) = entry.queue.take(now) {
+            told(ended);
+        }
+        ends
+    }
+
+    /// `None` while something is in flight or nothing is held.
+    pub(crate) fn idle_since(&self) -> Option<Boot> {
+        self.entry().queue.idle_since()
+    }
+
+    /// Ends an idle tenure to make room for others; whether it was idle.
+    pub(crate) fn evict(&self) -> bool {
+        let evicted = self.entry().queue.evict();
+        if evicted {
+            self.look.notify_one();
+        }
+        evicted
+    }
+}

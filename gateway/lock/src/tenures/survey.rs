@@ -1,0 +1,280 @@
+//! What this gateway holds and waits for at one moment, for whoever looks. Requests do not wait for it: each key is
+//! shown under its own lock, and a shard of the table is held only while its keys are counted.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
+
+use super::{
+    keeper::Keeper,
+    queue::Glimpse,
+    roll::Request,
+    slot::{Looked, Slot},
+};
+use crate::recipe::grant::Grant;
+
+/// One key that somebody here holds or wants.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    pub key: ResourceKey,
+    /// One, or several that share the key.
+    pub held: Vec<Held>,
+    /// Those who wait, in their order; of very many only the first.
+    pub line: Vec<Waiter>,
+    pub waiting: usize,
+    pub why: Option<Why>,
+}
+
+/// A tenure of ours.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// Of the request that was started last.
+    pub route: Option<Arc<str>>,
+    pub mode: Mode,
+    /// Of the last dispatch.
+    pub token: Option<Token>,
+    pub keeping: Keeping,
+    pub since: Duration,
+    pub in_flight: u32,
+    /// Somebody waits who cannot hold beside it.
+    pub contended: bool,
+    /// Its session is proven, and nobody took the node away: it may write.
+    pub proven: bool,
+    /// Nothing is started under it any more.
+    pub ending: bool,
+    /// Paths of the lock nodes.
+    pub nodes: Arc<[String]>,
+}
+
+/// How long the lock node is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// For the next requests, too.
+    Cached,
+    /// For one request.
+    Strict,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone)]
+pub struct Waiter {
+    pub route: Arc<str>,
+    pub mode: Mode,
+    pub since: Duration,
+}
+
+/// Why somebody waits, as far as this gateway knows by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Requests of this gateway are at work under the key.
+    HeldHere,
+    /// The lock is ours and nothing runs; it is being handed over, or its session is not proven.
+    HandingOver,
+    /// Somebody elsewhere was before us.
+    HeldElsewhere,
+    /// ZooKeeper has not answered yet.
+    Asking,
+}
+
+/// Waiters of one key that are shown.
+const LINE: usize = 20;
+
+/// Some of the locks of a gateway.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    pub locks: Vec<Lock>,
+    /// There are more behind the last one.
+    pub more: bool,
+    /// Of all keys, not only those shown.
+    pub held: usize,
+    pub waiting: usize,
+    /// Keys that somebody waits for.
+    pub wanted: usize,
+}
+
+/// Which locks are wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Select<'a> {
+    /// Only keys behind this one.
+    pub after: Option<&'a ResourceKey>,
+    /// Only those that somebody waits for.
+    pub wanted: bool,
+    pub limit: usize,
+    pub order: Order,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    #[default]
+    Key,
+    /// First those that somebody waits for, then those with work under them; the longest of each first.
+    Interest,
+}
+
+impl Keeper {
+    /// The first of the locks that are asked for.
+    pub fn survey(&self, select: Select<'_>) -> Survey {
+        let by_key = Select { limit: usize::MAX, ..select };
+        match select.order {
+            Order::Key => self.walk(select),
+            Order::Interest => self.walk(by_key).most_interesting(select.limit),
+        }
+    }
+
+    fn walk(&self, select: Select<'_>) -> Survey {
+        let now = self.clock.now();
+        let mut survey = Survey { locks: Vec::new(), more: false, held: 0, waiting: 0, wanted: 0 };
+        let mut strict = by_key(&self.roll.all());
+        let mut slots = self.table.slots(None);
+        slots.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        let mut slots = slots.into_iter().peekable();
+        loop {
+            let first = match (slots.peek(), strict.first_key_value()) {
+                (Some(slot), Some((key, _))) => slot.key.clone().min(key.clone()),
+                (Some(slot), None) => slot.key.clone(),
+                (None, Some((key, _))) => key.clone(),
+                (None, None) => return survey,
+            };
+            let slot = slots.next_if(|slot| slot.key == first);
+            let requests = strict.remove(&first).unwrap_or_default();
+            survey.count(&first, slot.as_deref(), &requests, select, now);
+        }
+    }
+
+    /// One key; `None` when nobody here holds or wants it.
+    pub fn look_at(&self, key: &ResourceKey) -> Option<Lock> {
+        let requests: Vec<_> =
+            self.roll.all().into_iter().filter(|request| request.keys.contains(key)).collect();
+        let slot = self.table.slot(key);
+        (slot.is_some() || !requests.is_empty())
+            .then(|| Lock::of(key.clone(), slot.as_deref(), &requests, self.clock.now()))
+    }
+}
+
+fn by_key(requests: &[Arc<Request>]) -> BTreeMap<ResourceKey, Vec<Arc<Request>>> {
+    let mut keys: BTreeMap<ResourceKey, Vec<Arc<Request>>> = BTreeMap::new();
+    for request in requests {
+        for key in &request.keys {
+            keys.entry(key.clone()).or_default().push(request.clone());
+        }
+    }
+    keys
+}
+
+impl Survey {
+    fn most_interesting(mut self, limit: usize) -> Self {
+        let interest = |lock: &Lock| {
+            let held = lock.held.iter().map(|held| (held.in_flight > 0, held.since)).max();
+            std::cmp::Reverse((lock.line.first().map(|first| first.since), held))
+        };
+        self.locks.sort_by_key(interest);
+        self.more = self.locks.len() > limit;
+        self.locks.truncate(limit);
+        self
+    }
+
+    fn count(
+        &mut self,
+        key: &ResourceKey,
+        slot: Option<&Slot>,
+        requests: &[Arc<Request>],
+        select: Select<'_>,
+        now: Boot,
+    ) {
+        let lock = Lock::of(key.clone(), slot, requests, now);
+        self.held += usize::from(!lock.held.is_empty());
+        self.waiting += lock.waiting;
+        self.wanted += usize::from(lock.waiting > 0);
+        let shown =
+            select.after.is_none_or(|after| lock.key > *after) && (!select.wanted || lock.waiting > 0);
+        if shown && self.locks.len() < select.limit {
+            self.locks.push(lock);
+        } else {
+            self.more |= shown;
+        }
+    }
+}
+
+impl Lock {
+    fn of(key: ResourceKey, slot: Option<&Slot>, requests: &[Arc<Request>], now: Boot) -> Self {
+        let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None };
+        let mut elsewhere = false;
+        if let Some(slot) = slot {
+            slot.look(|looked| lock.cached(looked, now, &mut elsewhere));
+        }
+        for request in requests {
+            lock.strict(request, now, &mut elsewhere);
+        }
+        lock.line.sort_by_key(|waiter| std::cmp::Reverse(waiter.since));
+        lock.line.truncate(LINE);
+        lock.why = (lock.waiting > 0).then(|| {
+            if lock.held.iter().any(|held| held.in_flight > 0) {
+                Why::HeldHere
+            } else if !lock.held.is_empty() {
+                Why::HandingOver
+            } else if elsewhere {
+                Why::HeldElsewhere
+            } else {
+                Why::Asking
+            }
+        });
+        lock
+    }
+
+    fn cached(&mut self, looked: Looked<'_>, now: Boot, elsewhere: &mut bool) {
+        self.waiting += looked.waiting.len();
+        self.line.extend(looked.waiting.take(LINE).map(|(mode, since, route)| Waiter {
+            route: route.clone(),
+            mode,
+            since: now.since(since),
+        }));
+        *elsewhere |= looked.elsewhere;
+        if let Some(Glimpse { credentials, mode, granted, in_flight, dispatched, contended, closed }) =
+            looked.held
+        {
+            self.held.push(Held {
+                route: looked.route.cloned(),
+                token: token(credentials, dispatched),
+                keeping: Keeping::Cached,
+                since: now.since(granted),
+                proven: credentials.evidence.holds(now),
+                nodes: credentials.nodes.clone(),
+                ending: closed,
+                mode,
+                in_flight,
+                contended,
+            });
+        }
+    }
+
+    fn strict(&mut self, request: &Request, now: Boot, elsewhere: &mut bool) {
+        let Some((grant, since)) = request.granted.get() else {
+            self.waiting += 1;
+            *elsewhere |= request.asking.behind.load(Ordering::Relaxed);
+            let since = now.since(request.asking.asked);
+            return self.line.push(Waiter { route: request.route.clone(), mode: request.mode, since });
+        };
+        self.held.push(Held {
+            route: Some(request.route.clone()),
+            mode: request.mode,
+            token: token(grant, request.dispatched()),
+            keeping: Keeping::Strict,
+            since: now.since(*since),
+            in_flight: 1,
+            contended: false,
+            proven: grant.evidence.holds(now),
+            ending: false,
+            nodes: grant.nodes.clone(),
+        });
+    }
+}
+
+/// A tenure that has not dispatched anything is known by the token of its first dispatch.
+fn token(grant: &Grant, dispatched: u32) -> Option<Token> {
+    Token::new(grant.epoch, grant.sequence, dispatched.max(1)).ok()
+}

@@ -1,0 +1,199 @@
+//! Remembers which gateway keeps a key, so that the next request is sent on there without a word to ZooKeeper.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::key::ResourceKey;
+use fencegate_process::clock::Boot;
+
+use crate::reach::Way;
+
+/// The ways of all keys, in shards so that workers seldom meet.
+#[derive(Debug, Default)]
+pub struct Ways {
+    shards: [Mutex<HashMap<ResourceKey, Known>>; SHARDS],
+    /// Where no answer came from, and since when; the oldest first.
+    shut: Mutex<VecDeque<(Way, Boot)>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    way: Way,
+    /// When ZooKeeper named it, or an answer last came from there.
+    good: Boot,
+}
+
+const SHARDS: usize = 16;
+
+/// Keys per shard. What does not fit is looked up in ZooKeeper each time.
+const MOST: usize = 1024;
+
+/// Longer than a tenure lingers unless configured otherwise: a key that is kept elsewhere is asked for there more often.
+///
+/// Counted from answers, not from questions: a gateway that is frozen takes requests and answers none, and whoever asks
+/// it again and again must meet in ZooKeeper who has followed it.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// How many ways are known to be shut. There are fewer gateways; each start of one makes another way.
+const MOST_SHUT: usize = 64;
+
+/// About as long as the session of a gateway that has died. Who cannot be reached and lives loses nothing but guests.
+const SHUT_FOR: Duration = Duration::from_secs(5);
+
+impl Ways {
+    pub fn find(&self, key: &ResourceKey, now: Boot) -> Option<Way> {
+        let mut shard = self.shard(key);
+        let known = shard.get(key)?;
+        if now.since(known.good) >= GOOD_FOR {
+            shard.remove(key);
+            return None;
+        }
+        Some(known.way.clone())
+    }
+
+    /// ZooKeeper names it, or an answer came from there.
+    pub fn learn(&self, key: &ResourceKey, way: &Way, now: Boot) {
+        let mut shard = self.shard(key);
+        if shard.len() >= MOST && !shard.contains_key(key) {
+            shard.retain(|_, known| now.since(known.good) < GOOD_FOR);
+        }
+        if shard.len() < MOST || shard.contains_key(key) {
+            shard.insert(key.clone(), Known { way: way.clone(), good: now });
+        }
+    }
+
+    /// It leads nowhere. What was learnt since stays.
+    pub fn forget(&self, key: &ResourceKey, way: &Way) {
+        let mut shard = self.shard(key);
+        if shard.get(key).is_some_and(|known| known.way == *way) {
+            shard.remove(key);
+        }
+    }
+
+    /// Nobody is there, or nobody answers: whatever ZooKeeper says, nobody is sent that way for a while. A dead gateway
+    /// keeps its keys until its session is over, and each request would find out anew.
+    pub fn shut(&self, way: &Way, now: Boot) {
+        let mut shut = unpoisoned(&self.shut);
+        shut.retain(|(known, since)| known != way && now.since(*since) < SHUT_FOR);
+        if shut.len() >= MOST_SHUT {
+            shut.pop_front();
+        }
+        shut.push_back((way.clone(), now));
+        drop(shut);
+        for shard in &self.shards {
+            unpoisoned(shard).retain(|_, known| known.way != *way);
+        }
+    }
+
+    pub fn is_shut(&self, way: &Way, now: Boot) -> bool {
+        unpoisoned(&self.shut).iter().any(|(known, since)| known == way && now.since(*since) < SHUT_FOR)
+    }
+
+    /// The key is held here.
+    pub fn is_here(&self, key: &ResourceKey) {
+        self.shard(key).remove(key);
+    }
+
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Known>> {
+        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
+    }
+}
+
+/// Nothing between lock and unlock can leave an entry half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::key::KeyTemplate;
+
+    use super::*;
+    use crate::pass::Pass;
+    use fencegate_process::randomness::SystemRandomness;
+
+    fn key(name: &str) -> ResourceKey {
+        KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
+    }
+
+    fn way() -> Way {
+        let pass = Pass::new(&SystemRandomness);
+        Way { gateway: "gw-2".into(), address: "gw-2:9910".into(), pass }
+    }
+
+    fn millis(millis: u64) -> Boot {
+        Boot::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_way_is_known_until_no_answer_came_from_there_for_a_second() {
+        let (ways, key, way) = (Ways::default(), key("one"), way());
+        ways.learn(&key, &way, millis(0));
+        assert_eq!(ways.find(&key, millis(900)), Some(way.clone()));
+        assert_eq!(ways.find(&key, millis(1000)), None, "asking is no answer");
+        ways.learn(&key, &way, millis(1000));
+        ways.learn(&key, &way, millis(1900));
+        assert_eq!(ways.find(&key, millis(2800)), Some(way));
+        assert_eq!(ways.find(&key, millis(2900)), None);
+        assert_eq!(ways.find(&key, millis(2901)), None);
+    }
+
+    #[test]
+    fn who_finds_a_way_closed_does_not_forget_a_newer_one() {
+        let (ways, key, old, new) = (Ways::default(), key("one"), way(), way());
+        ways.learn(&key, &old, millis(0));
+        ways.learn(&key, &new, millis(1));
+        ways.forget(&key, &old);
+        assert_eq!(ways.find(&key, millis(2)), Some(new.clone()));
+        ways.forget(&key, &new);
+        assert_eq!(ways.find(&key, millis(3)), None);
+    }
+
+    #[test]
+    fn a_way_without_an_answer_is_shut_for_all_keys_and_not_for_ever() {
+        let (ways, dead, good) = (Ways::default(), way(), way());
+        let [one, two, three] = ["one", "two", "three"].map(key);
+        ways.learn(&one, &dead, millis(0));
+        ways.learn(&two, &dead, millis(0));
+        ways.learn(&three, &good, millis(0));
+        ways.shut(&dead, millis(100));
+        let found = [&one, &two, &three].map(|key| ways.find(key, millis(101)));
+        assert_eq!(found, [None, None, Some(good.clone())]);
+        assert!(ways.is_shut(&dead, millis(5099)) && !ways.is_shut(&dead, millis(5100)));
+        assert!(!ways.is_shut(&good, millis(101)), "another pass is another process");
+    }
+
+    #[test]
+    fn how_many_ways_are_known_to_be_shut_is_bounded_and_the_oldest_opens_first() {
+        let ways = Ways::default();
+        let dead: Vec<_> = (0..=MOST_SHUT).map(|_| way()).collect();
+        dead.iter().for_each(|way| ways.shut(way, millis(0)));
+        assert_eq!(dead.iter().filter(|way| ways.is_shut(way, millis(1))).count(), MOST_SHUT);
+        assert!(!ways.is_shut(&dead[0], millis(1)));
+    }
+
+    #[test]
+    fn a_key_that_is_held_here_leads_nowhere_else() {
+        let (ways, key) = (Ways::default(), key("one"));
+        ways.learn(&key, &way(), millis(0));
+        ways.is_here(&key);
+        assert_eq!(ways.find(&key, millis(1)), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_room_is_made_by_what_is_not_used() {
+        let (ways, way) = (Ways::default(), way());
+        let keys: Vec<_> = (0..2 * SHARDS * MOST).map(|number| key(&format!("key-{number}"))).collect();
+        let known = |now| keys.iter().filter(|key| ways.find(key, now).is_some()).count();
+        keys.iter().for_each(|key| ways.learn(key, &way, millis(0)));
+        assert_eq!(known(millis(1)), SHARDS * MOST);
+        let late = key("late");
+        ways.learn(&late, &way, millis(2));
+        assert_eq!(ways.find(&late, millis(3)), None, "no room");
+        ways.learn(&late, &way, millis(2000));
+        assert_eq!(ways.find(&late, millis(2001)), Some(way));
+    }
+}

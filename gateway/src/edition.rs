@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use fencegate_policies::plan::{Plan, UpstreamId};
 
-use self::kin::{Known, groups};
 pub use self::term::{Opening, Running, Term};
+use self::{
+    kin::{Keys, Known, groups},
+    term::distinct,
+};
 use crate::upstream::fleet::Fleets;
 
 /// One plan as all workers serve it.
@@ -20,12 +23,14 @@ pub struct Edition {
     /// Where each upstream of the plan leads, by its number; behind them those of older plans to which requests are
     /// still under way.
     known: Vec<Known>,
+    /// Terms in which a request may still run that is no longer its route's: whose it is, only the request could tell.
+    moved: Vec<Arc<Term>>,
 }
 
 impl Edition {
     pub fn first(plan: Arc<Plan>, fleets: Arc<Fleets>) -> Arc<Self> {
         let known = kin::upstreams(&plan).map(|upstream| upstream.within(Term::open())).collect();
-        Arc::new(Self { plan, fleets, known })
+        Arc::new(Self { plan, fleets, known, moved: Vec::new() })
     }
 
     /// The edition after `old`, and the terms in it that are to be opened. `rekeyed`: routes of either plan whose requests
@@ -37,7 +42,9 @@ impl Edition {
     /// comes after it waits for all of it.
     ///
     /// What `plan` leaves out may come back, under other keys, before the last of its requests is over. So it stays
-    /// known; and until the workers have turned, requests to it still begin.
+    /// known; and until the workers have turned, requests to it still begin. It may come back by another name and at another
+    /// endpoint as well, or what a route no longer takes may be another's some plans later. So where requests wander, they also
+    /// wait for all from whom some wandered before.
     pub fn after(
         old: &Self,
         plan: Arc<Plan>,
@@ -46,16 +53,22 @@ impl Edition {
     ) -> (Arc<Self>, Vec<Opening>) {
         let mut openings = Vec::new();
         let (mut known, mut left) = (vec![None; plan.upstreams.len()], Vec::new());
+        let mut moved = old.still_moved();
         for group in groups(old, &plan, rekeyed) {
+            let mut before = group.terms();
+            if group.keys == Keys::Wander {
+                moved = distinct(moved.into_iter().chain(before));
+                before = moved.clone();
+            }
             if group.after.is_empty() {
                 left.extend(group.before.into_iter().cloned());
                 continue;
             }
-            let term = match group.terms().as_slice() {
+            let term = match before.as_slice() {
                 [] => Term::open(),
-                [same] if !group.is_rekeyed => (*same).clone(),
-                before => {
-                    let (term, opening) = Term::behind(before.iter().copied().cloned().collect());
+                [same] if group.keys == Keys::Stay => same.clone(),
+                _ => {
+                    let (term, opening) = Term::behind(before);
                     openings.push(opening);
                     term
                 }
@@ -66,7 +79,12 @@ impl Edition {
             }
         }
         let known = known.into_iter().map(|known| known.expect("each upstream is in one group"));
-        (Arc::new(Self { known: known.chain(left).collect(), plan, fleets }), openings)
+        (Arc::new(Self { known: known.chain(left).collect(), plan, fleets, moved }), openings)
+    }
+
+    /// The workers have turned since these were left, so nothing begins in them.
+    fn still_moved(&self) -> Vec<Arc<Term>> {
+        self.moved.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
     /// All but those left by older plans whose requests are over. No worker takes a request for these any more; for one of

@@ -1,5 +1,7 @@
 //! Says what another plan changes, and whose locks would mean something else.
 
+mod handed;
+
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +18,8 @@ pub struct Difference {
     pub removed: Vec<String>,
     /// Routes that are in both and not alike.
     pub changed: Vec<String>,
-    /// Those of the above by which a request would take another lock than before, or none, or one where it took none.
+    /// Those by which a request would take another lock than before, or none, or one where it took none. Beside some of the
+    /// above, routes that are as they were, where one of the above took requests of theirs, or left them some.
     pub rekeyed: Vec<String>,
     /// Upstreams that are not alike, new, or gone.
     pub upstreams: Vec<String>,
@@ -46,13 +49,15 @@ impl Difference {
         // Another order is another first match, so any of them may take the requests of another.
         let reordered = !in_order(&pairs);
         let any_lock = |(_, new): &&(&Route, &Route)| reordered && new.fence.is_some();
-        let moved =
-            pairs.iter().filter(|pair| moved(pair) || any_lock(pair)).map(|(_, new)| new).chain(fenced);
+        let moved = pairs.iter().filter(|pair| moved(pair) || any_lock(pair)).map(|(_, new)| new);
+        let moved: Vec<&Route> = moved.chain(fenced).copied().collect();
+        let moved_names: HashSet<&str> = moved.iter().map(|route| &*route.name).collect();
+        let handed = handed::over(before, after, &moved_names);
         Self {
             added: names(&added),
             removed: names(&removed),
             changed: pairs.iter().filter(unlike).map(|(_, new)| new.name.to_string()).collect(),
-            rekeyed: moved.map(|route| route.name.to_string()).collect(),
+            rekeyed: [names(&moved), names(&handed)].concat(),
             upstreams: upstreams(before, after),
             forgets: forgetting(&pairs, before, after),
             settings: settings(before, after, reordered),
@@ -166,180 +171,4 @@ fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::file::load;
-
-    const POLICY: &str = r#"version: 1
-listeners: {public: {address: 127.0.0.1:8080}}
-zookeeper: {servers: [zk1:2181]}
-upstreams:
-  a: {endpoints: ["http://a:80"], fencing: upstream}
-  b: {endpoints: ["http://b:80"], fencing: upstream}
-routes:
-  - {name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "order/{path.id}", wait: 2s}}
-  - {name: read, upstream: a, match: {methods: [GET], path: "/{rest...}"}, fence: none}
-"#;
-
-    fn plan(changes: &[(&str, &str)]) -> Gateway {
-        let mut text = POLICY.to_owned();
-        for (old, new) in changes {
-            assert!(text.contains(old), "{old}");
-            text = text.replace(old, new);
-        }
-        let loaded = load(&text);
-        loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
-    }
-
-    fn difference(changes: &[(&str, &str)]) -> Difference {
-        Difference::between(&plan(&[]), &plan(changes))
-    }
-
-    fn names(names: &[&str]) -> Vec<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
-    #[test]
-    fn a_plan_does_not_differ_from_itself() {
-        assert!(difference(&[]).is_empty());
-        assert!(difference(&[("version: 1", "# a remark\nversion: 1")]).is_empty());
-    }
-
-    #[test]
-    fn a_change_that_leaves_every_lock_alone_moves_no_key() {
-        for change in
-            [("wait: 2s", "wait: 3s"), ("wait: 2s", "hold: {mode: strict}"), ("wait: 2s", "queue: 7")]
-        {
-            let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
-            assert_eq!(difference(&[change]), expected, "{change:?}");
-        }
-    }
-
-    #[test]
-    fn whose_requests_take_another_lock_is_told() {
-        for change in [
-            ("order/{path.id}", "orders/{path.id}"),
-            ("wait: 2s", "mode: shared"),
-            ("/pay/{id}", "/pays/{id}"),
-            ("methods: [POST]", "methods: [POST, PUT]"),
-            ("name: pay, upstream: a", "name: pay, upstream: b"),
-            ("fence: {key: \"order/{path.id}\", wait: 2s}", "fence: none"),
-        ] {
-            let expected =
-                Difference { changed: names(&["pay"]), rekeyed: names(&["pay"]), ..Difference::default() };
-            assert_eq!(difference(&[change]), expected, "{change:?}");
-        }
-    }
-
-    #[test]
-    fn a_route_with_another_name_is_another_route() {
-        let renamed = difference(&[("name: pay", "name: charge"), ("name: read", "name: look")]);
-        let expected = Difference {
-            added: names(&["charge", "look"]),
-            removed: names(&["pay", "read"]),
-            rekeyed: names(&["charge", "pay"]),
-            ..Difference::default()
-        };
-        assert_eq!(renamed, expected);
-    }
-
-    #[test]
-    fn what_is_no_route_and_no_upstream_is_a_difference_too() {
-        for (change, field) in [
-            (("127.0.0.1:8080", "127.0.0.1:8080, hosts: [pay.example]"), "listeners"),
-            (("127.0.0.1:8080", "127.0.0.1:8080, limits: {max_body: 1KiB}"), "listeners"),
-            (("version: 1", "version: 1\nunmatched: {pass: a}"), "unmatched"),
-            (("version: 1", "version: 1\nlog: {access: stdout}"), "log"),
-        ] {
-            let expected = Difference { settings: names(&[field]), ..Difference::default() };
-            assert_eq!(difference(&[change]), expected, "{change:?}");
-        }
-    }
-
-    #[test]
-    fn another_order_of_routes_may_give_a_request_another_lock() {
-        let (pay, read) =
-            POLICY.split_once("  - {name: pay").and_then(|(_, rest)| rest.split_once("\n")).expect("two");
-        let turned = POLICY.split_once("  - {name: pay").expect("routes").0.to_owned()
-            + read
-            + "  - {name: pay"
-            + pay
-            + "\n";
-        let turned = load(&turned).plan.expect("sound");
-        let expected = Difference {
-            rekeyed: names(&["pay"]),
-            settings: names(&["order of routes"]),
-            ..Difference::default()
-        };
-        assert_eq!(Difference::between(&plan(&[]), &turned), expected);
-    }
-
-    #[test]
-    fn whose_operations_would_not_be_recognised_is_told() {
-        let operations = |once: &str| ("wait: 2s", format!("wait: 2s, once: {once}"));
-        let told = |old: &str, new: &str, change: (&str, &str)| {
-            let (old, new) = (operations(old), operations(new));
-            let (old, new) = ((old.0, &*old.1), (new.0, &*new.1));
-            Difference::between(&plan(&[old]), &plan(&[new, change])).forgets
-        };
-        let same = ("version: 1", "version: 1");
-        for forgotten in ["{scope: x}", "{key: \"{header.x-id}\"}", "{principal: \"{header.x-shop}\"}"] {
-            assert_eq!(told("{}", forgotten, same), ["pay"], "{forgotten}");
-            assert_eq!(told(forgotten, forgotten, same), [""; 0], "{forgotten}");
-        }
-        assert_eq!(told("{}", "{keep: 1h, final: [403], required: false}", same), [""; 0]);
-        // The upstream by another name, or at another place.
-        assert_eq!(
-            told(
-                "{}",
-                "{}",
-                ("upstream: a, match: {methods: [POST]", "upstream: b, match: {methods: [POST]")
-            ),
-            [""; 0]
-        );
-        assert_eq!(told("{}", "{}", ("http://a:80", "http://c:80")), [""; 0]);
-        let left = Difference::between(&plan(&[("wait: 2s", "wait: 2s, once: {}")]), &plan(&[]));
-        assert_eq!(left.forgets, ["pay"]);
-        let guard = |endpoint: &str| {
-            let endpoints = format!("endpoints: [\"http://{endpoint}:80\"], fencing: guard");
-            let once = operations("{}");
-            plan(&[("endpoints: [\"http://a:80\"], fencing: upstream", &endpoints), (once.0, &once.1)])
-        };
-        assert_eq!(Difference::between(&guard("a"), &guard("c")).forgets, ["pay"]);
-        assert_eq!(Difference::between(&guard("a"), &guard("a")).forgets, [""; 0]);
-    }
-
-    #[test]
-    fn where_gateways_reach_each_other_needs_a_restart_and_who_is_sent_on_does_not() {
-        let peer = ("version: 1", "version: 1\npeer: {address: 127.0.0.1:9910}");
-        let expected = Difference { restart: names(&["peer"]), ..Difference::default() };
-        assert_eq!(difference(&[peer]), expected);
-        let elsewhere = (peer.0, "version: 1\npeer: {address: 127.0.0.1:9910, advertise: gw-1:9910}");
-        assert_eq!(Difference::between(&plan(&[peer]), &plan(&[elsewhere])), expected);
-        let forwards = plan(&[peer, ("wait: 2s", "wait: 2s, forward: holder")]);
-        let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
-        assert_eq!(Difference::between(&plan(&[peer]), &forwards), expected);
-    }
-
-    #[test]
-    fn upstreams_and_what_needs_a_restart_are_told() {
-        let changed =
-            difference(&[("http://b:80", "http://c:80"), ("zk1:2181", "zk2:2181"), (":8080", ":8081")]);
-        let expected = Difference {
-            upstreams: names(&["b"]),
-            restart: names(&["listeners", "zookeeper"]),
-            ..Difference::default()
-        };
-        assert_eq!(changed, expected);
-    }
-
-    #[test]
-    fn what_needs_a_restart_is_told_by_what_is_in_use() {
-        let (started, other) = (plan(&[]), plan(&[(":8080", ":8081")]));
-        let there = Difference::between(&started, &other).since(&started, &other);
-        assert_eq!(there.restart, names(&["listeners"]));
-        let still = Difference::between(&other, &other).since(&started, &other);
-        assert_eq!(still.restart, names(&["listeners"]));
-        assert!(Difference::between(&other, &started).since(&started, &started).is_empty());
-    }
-}
+mod tests;

@@ -187,6 +187,39 @@ async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let
     by_account(History::of(&site.origin.log())).assert_holds();
 }
 
+/// Whichever service the account lives at, and whatever it is called there: who still works on it under the first plan is
+/// waited for, though the plan in between knew nothing of it.
+#[tokio::test]
+async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_before() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1");
+    let gateway = Gateway::start(&policy).await;
+    let elsewhere = Origin::start();
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let without = policy.without_route("pay");
+    let back = without
+        .clone()
+        .with("/upstreams/treasury/endpoints", json!([format!("http://{}", elsewhere.door("gw-1"))]))
+        .with("/upstreams/treasury/fencing", "upstream")
+        .route(json!({
+            "name": "charge", "upstream": "treasury", "match": {"methods": ["POST"], "path": "/pay/{account}"},
+            "fence": {"key": "konto/{path.account}", "wait": "5s"},
+        }));
+    for policy in [&without, &back] {
+        gateway.rewrite(policy);
+        assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    }
+    let new = gateway.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(elsewhere.count("/pay/7"), 0, "worked on under both keys");
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(new.answer().await.status, 200);
+    assert_eq!(elsewhere.count("/pay/7"), 1);
+}
+
 /// What is not in use is told as often as somebody asks, and no longer than that.
 #[tokio::test]
 async fn a_change_that_needs_a_restart_is_told_until_it_is_taken_back() {

@@ -107,6 +107,18 @@ impl Policy {
         self.0["routes"].as_array_mut().expect("a list of routes").push(route);
         self
     }
+
+    /// Takes a route out.
+    ///
+    /// # Panics
+    /// There is none of that name.
+    #[must_use]
+    pub fn without_route(mut self, name: &str) -> Self {
+        let routes = self.0["routes"].as_array_mut().expect("a list of routes");
+        let at = routes.iter().position(|route| route["name"] == name).expect("a route of this name");
+        routes.remove(at);
+        self
+    }
 }
 
 impl fmt::Display for Policy {

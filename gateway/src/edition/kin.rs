@@ -5,9 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::plan::{Plan, RouteId, Spot, Upstream};
+use fencegate_policies::plan::{Plan, Route, RouteId, Spot, Upstream};
 
-use super::{Edition, term::Term};
+use super::{
+    Edition,
+    term::{Term, distinct},
+};
 
 /// Where an upstream leads, as far as its name and its endpoints tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +32,18 @@ pub(super) struct Group<'e> {
     pub(super) before: Vec<&'e Known>,
     /// With their numbers in the new plan.
     pub(super) after: Vec<(usize, Place)>,
-    /// Some request to it takes another lock than before.
-    pub(super) is_rekeyed: bool,
+    pub(super) keys: Keys,
+}
+
+/// What another plan does to the locks that requests to a service take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Keys {
+    #[default]
+    Stay,
+    /// Each route takes the requests that it took, by another lock.
+    Change,
+    /// Some request is another route's now, or nobody's, or was nobody's.
+    Wander,
 }
 
 impl Place {
@@ -54,11 +67,8 @@ impl Group<'_> {
     }
 
     /// Each once.
-    pub(super) fn terms(&self) -> Vec<&Arc<Term>> {
-        let mut terms: Vec<&Arc<Term>> = self.before.iter().map(|known| &known.term).collect();
-        terms.sort_unstable_by_key(|term| Arc::as_ptr(term));
-        terms.dedup_by_key(|term| Arc::as_ptr(term));
-        terms
+    pub(super) fn terms(&self) -> Vec<Arc<Term>> {
+        distinct(self.before.iter().map(|known| known.term.clone()))
     }
 }
 
@@ -99,9 +109,21 @@ pub(super) fn groups<'e>(old: &'e Edition, plan: &Plan, rekeyed: &[String]) -> V
         groups.entry(kin.first(begin + number)).or_default().after.push((number, place));
     }
     if let Some(at) = touched.first() {
-        groups.entry(kin.first(*at)).or_default().is_rekeyed = true;
+        groups.entry(kin.first(*at)).or_default().keys = keys(&old.plan, plan, rekeyed);
     }
     groups.into_values().collect()
+}
+
+/// What becomes of these routes.
+fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> Keys {
+    let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
+    let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
+        let routes = plan.routes.routes().iter().filter(|route| rekeyed.contains(&*route.name));
+        let takes = |route: &Route| (route.methods.clone(), route.path.clone(), route.conditions.clone());
+        let leads = |route: &Route| plan.upstream(route.upstream).name.clone();
+        routes.map(|route| (route.name.clone(), (takes(route), leads(route)))).collect()
+    };
+    if takes(before) == takes(after) { Keys::Change } else { Keys::Wander }
 }
 
 /// The upstreams that these routes lead to.

@@ -66,6 +66,14 @@ impl Term {
     }
 }
 
+/// Each once.
+pub(super) fn distinct(terms: impl Iterator<Item = Arc<Term>>) -> Vec<Arc<Term>> {
+    let mut terms: Vec<Arc<Term>> = terms.collect();
+    terms.sort_unstable_by_key(Arc::as_ptr);
+    terms.dedup_by_key(|term| Arc::as_ptr(term));
+    terms
+}
+
 impl Opening {
     /// To be called once no worker takes a request in the terms before any more. Returns when all of them are over.
     pub async fn due(&self) {

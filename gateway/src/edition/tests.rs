@@ -146,16 +146,9 @@ fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
 
 #[test]
 fn a_service_that_goes_and_comes_back_is_waited_for() {
-    let without = [
-        ("  a: {endpoints: [\"http://a:80\"], fencing: upstream}\n", ""),
-        (
-            "  - {name: pay, upstream: a, match: {methods: [POST], path: \"/pay/{id}\"}, fence: {key: \"pay/{path.id}\"}}\n",
-            "",
-        ),
-    ];
     let first = first();
     let oldest = first.runs(A);
-    let (second, mut openings) = after(&first, &without, &["pay"]);
+    let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
     // Nobody is there to be let in.
     assert_eq!(open(&mut openings), 0);
     let (third, more) = after(&second, &[KEY], &["pay"]);
@@ -172,6 +165,66 @@ fn an_endpoint_more_or_less_moves_nothing() {
     let (second, openings) = after(&first, &[("http://a:80", "http://a:81")], &[]);
     assert!(openings.is_empty() && second.is_open(A));
     assert!(Arc::ptr_eq(&first.known[0].term, &second.known[0].term));
+}
+
+const WITHOUT_PAY: [(&str, &str); 2] = [
+    ("  a: {endpoints: [\"http://a:80\"], fencing: upstream}\n", ""),
+    (
+        "  - {name: pay, upstream: a, match: {methods: [POST], path: \"/pay/{id}\"}, fence: {key: \"pay/{path.id}\"}}\n",
+        "",
+    ),
+];
+
+/// Another route, to an upstream of another name and at another endpoint: nothing but time connects it with `pay`.
+const CHARGE: [(&str, &str); 3] = [
+    ("  a: {endpoints: [\"http://a:80\"]", "  z: {endpoints: [\"http://z:80\"]"),
+    ("name: pay, upstream: a", "name: charge, upstream: z"),
+    ("/pay/{id}\"}, fence: {key: \"pay/{path.id}\"", "/charge/{id}\"}, fence: {key: \"order/{path.id}\""),
+];
+
+#[test]
+fn a_route_that_goes_and_comes_back_at_another_service_waits_for_who_began_before() {
+    let first = first();
+    let oldest = first.runs(A);
+    let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
+    // And something in between that moves no key.
+    let (third, more) = after(&second, &[&WITHOUT_PAY[..], &[("http://b:80", "http://c:80")]].concat(), &[]);
+    openings.extend(more);
+    let (fourth, more) = after(&third, &CHARGE, &["charge"]);
+    openings.extend(more);
+    assert_eq!((open(&mut openings), fourth.is_open(A), fourth.is_open(B)), (0, false, true));
+    drop(oldest);
+    assert_eq!((open(&mut openings), fourth.is_open(A)), (1, true));
+    let (fifth, _) = after(&fourth, &CHARGE, &[]);
+    assert!(fifth.is_open(A) && fifth.moved.is_empty(), "what is over is forgotten");
+}
+
+/// Both reloads at once would let it wait. So does one after the other.
+#[test]
+fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_that() {
+    let first = first();
+    let oldest = first.runs(A);
+    let narrowed = ("path: \"/pay/{id}\"", "path: \"/pay/eu/{id}\"");
+    let (second, mut openings) = after(&first, &[narrowed], &["pay"]);
+    // Waits for the oldest itself, and is about what the route still takes.
+    let newer = second.runs(A);
+    let widened = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
+    let (third, more) = after(&second, &[narrowed, widened], &["book"]);
+    openings.extend(more);
+    assert_eq!((open(&mut openings), third.is_open(A), third.is_open(B)), (0, false, false));
+    drop(oldest);
+    assert_eq!((open(&mut openings), third.is_open(A), third.is_open(B)), (2, true, true));
+    drop(newer);
+}
+
+#[test]
+fn a_route_that_keeps_its_requests_does_not_wait_for_those_of_one_that_has_gone() {
+    let first = first();
+    let _oldest = first.runs(A);
+    let (second, _) = after(&first, &WITHOUT_PAY, &["pay"]);
+    let changed = [WITHOUT_PAY[0], WITHOUT_PAY[1], ("book/{path.id}", "page/{path.id}")];
+    let (third, mut openings) = after(&second, &changed, &["book"]);
+    assert_eq!((open(&mut openings), third.is_open(A)), (1, true), "the first of this plan is `b`");
 }
 
 const WITHOUT_BOOK: [(&str, &str); 2] = [

@@ -29,6 +29,11 @@ impl Trust {
         self.0.iter().any(|network| network.contains(&address))
     }
 
+    /// A proxy, whose connections are those of its clients. Where everybody is believed, nobody stands out as one.
+    pub fn sets_apart(&self, address: IpAddr) -> bool {
+        self.contains(address) && self.0.iter().all(|network| network.prefix_len() > 0)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -107,6 +112,7 @@ mod tests {
         assert!(
             Trust::everybody().contains(ip("2001:db8::1")) && Trust::everybody().contains(ip("10.0.0.1"))
         );
+        assert!(!Trust::everybody().sets_apart(ip("10.0.0.1")));
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::{net::IpAddr, time::Duration};
 use fencegate_tests::{
     client::{Ask, Client},
     gateway::{Gateway, Launch},
+    patience::QUIET,
     site::Site,
 };
+use serde_json::json;
 use tokio::{net::TcpSocket, time::timeout};
 
 async fn connect(address: &str, gateway: &Gateway) -> Result<Client, String> {
@@ -49,6 +51,45 @@ async fn idle_connections_of_one_client_make_room_for_others() {
     latch.let_go();
     let slow = slow.await.expect("no panic").expect("who is answered stays");
     assert_eq!(slow.status, 200);
+}
+
+/// All of its connections are somebody else's.
+#[tokio::test]
+async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
+    let site = Site::fresh().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/listeners/public/trusted_peers", json!(["127.0.0.2"]))
+        .with("/listeners/public/limits", json!({"connections": 4, "connections_per_client": 1}));
+    let gateway = Launch::new(&policy).workers(1).start().await;
+    gateway.becomes_ready().await;
+    let latch = site.origin.holds("/slow");
+    let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
+    let slow = tokio::spawn(async move { busy.send(&Ask::get("/slow")).await });
+    site.origin.request("/slow", 1).await;
+    let mut at_work = vec![site.origin.holds("/a"), site.origin.holds("/b"), site.origin.holds("/c")];
+    let mut told = Vec::new();
+    for path in ["/a", "/b", "/c"] {
+        let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
+        told.push(tokio::spawn(async move { client.send(&Ask::get(path)).await }));
+        site.origin.request(path, 1).await;
+    }
+    // Every place is at work. Who stands behind the proxy cannot know, and has maybe sent a POST with it.
+    let mut fifth = connect("127.0.0.2", &gateway).await.expect("listens");
+    let waits = tokio::spawn(async move { asks(&mut fifth).await });
+    tokio::time::sleep(QUIET).await;
+    assert!(!waits.is_finished(), "it was turned away");
+    latch.let_go();
+    at_work.drain(..).for_each(|latch| latch.let_go());
+    assert_eq!(waits.await.expect("no panic"), Ok(200));
+    for answer in told.into_iter().chain([slow]) {
+        assert_eq!(answer.await.expect("no panic").expect("answered").status, 200);
+    }
+    // Others have theirs.
+    let mut first = connect("127.0.0.3", &gateway).await.expect("a place");
+    assert_eq!(asks(&mut first).await, Ok(200));
+    let mut second = connect("127.0.0.3", &gateway).await.expect("listens");
+    assert!(asks(&mut second).await.is_err_and(|why| !why.contains("in time")), "closed at once");
 }
 
 #[tokio::test]

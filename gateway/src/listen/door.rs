@@ -97,7 +97,9 @@ impl Door {
             self.metrics.turned_away(why);
             debug!(peer = %peer.address, why = why.word(), "turned away");
         };
-        let share = match self.entry.borrow().connections_per_client() {
+        let is_proxy = self.entry.borrow().is_proxy(peer);
+        let most = self.entry.borrow().connections_per_client().filter(|_| !is_proxy);
+        let share = match most {
             None => None,
             Some(most) => {
                 let share = self.shares.connection(client, most);
@@ -119,7 +121,7 @@ impl Door {
             if let Some(place) = self.places.take(client) {
                 return Some((place, share));
             }
-            if !self.places.may_wait(client) {
+            if !is_proxy && !self.places.may_wait(client) {
                 turned_away(Crowded::NoPlace);
                 return None;
             }

@@ -74,6 +74,12 @@ impl Entry {
         self.connections_per_client
     }
 
+    /// Its connections are those of its clients: who closes one closes that of somebody who has done nothing wrong, and maybe
+    /// has sent a POST.
+    pub(super) fn is_proxy(&self, peer: &Peer) -> bool {
+        self.trusted.sets_apart(peer.address.ip())
+    }
+
     pub(super) async fn connection<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,

@@ -3,6 +3,7 @@
 
 mod broken;
 mod client;
+mod cut_short;
 
 use std::time::{Duration, Instant};
 

@@ -186,10 +186,12 @@ impl Shared {
     /// The path's next act, if it concerns the reading of the body.
     fn early_act(&self, path: &str) -> Option<Act> {
         let mut script = self.script();
-        script
-            .by_path
-            .get_mut(path)?
-            .pop_front_if(|act| matches!(act, Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..)))
+        script.by_path.get_mut(path)?.pop_front_if(|act| {
+            matches!(
+                act,
+                Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..) | Act::BreakUnread(_)
+            )
+        })
     }
 
     fn next_act(&self, path: &str) -> Act {

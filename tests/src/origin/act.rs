@@ -21,6 +21,9 @@ pub enum Act {
     ReadSlowly(Duration),
     /// Answers behind the head, and reads the body when let go.
     AnswerUnread(Latch, Reply),
+    /// Says this behind the head and ends its side, while the body is still coming; reads nothing of that until the gateway has
+    /// ended the connection.
+    BreakUnread(&'static str),
     /// Reads the request, then resets the connection.
     Reset,
     /// Ends the connection within the head of the answer.

@@ -76,6 +76,12 @@ impl Talk {
                 self.answer(&reply).await?;
                 latch.passed().await;
             }
+            Some(Act::BreakUnread(words)) => {
+                self.close(words.as_bytes()).await?;
+                self.output.shutdown().await?;
+                self.reader.ended().await;
+                return Ok(false);
+            }
             _ => {}
         }
         self.reader.body(&mut request, Unframed::Empty).await?;
@@ -109,7 +115,7 @@ impl Talk {
                 self.finish(second).await?;
             }
             Act::Reset => return self.reset(),
-            Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..) => {
+            Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..) | Act::BreakUnread(_) => {
                 unreachable!("played before the body")
             }
             Act::CloseInHead => return self.close(b"HTTP/1.1 200 Scr").await,

@@ -1,0 +1,99 @@
+//! An answer that breaks off, or is none, while the body is still going up: its client is told, and the key is free.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::{Ask, Outcome, Raw},
+    gateway::Gateway,
+    origin::Act,
+    patience::patiently,
+    site::Site,
+    wire::Message,
+};
+
+use super::{
+    MIB, body,
+    client::{Framing, Upload},
+    streaming,
+};
+
+/// What a service says before it ends its side: none of it is an answer.
+const CUT_SHORT: [&str; 5] = [
+    "HTTP/1.1 2",
+    "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+    "no such protocol\r\n\r\n",
+];
+
+/// The next one gets the key at once, under another tenure.
+async fn goes_on(site: &Site, gateway: &Gateway, before: usize, case: &str) {
+    let began = Instant::now();
+    let next = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)), "{case}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{case}: held for {:?}", began.elapsed());
+    let cut = site.origin.log().on("/pay/7").nth(before).cloned().expect("it came");
+    assert!(
+        next.token().expect("stamped").number() > cut.stamped().number(),
+        "{case}: its tenure was used again"
+    );
+    assert_eq!(site.origin.count("/pay/7"), before + 2, "{case}: sent again");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unknown() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
+    for words in CUT_SHORT {
+        for framing in [Framing::Length, Framing::Chunked, Framing::Http2] {
+            let before = site.origin.count("/pay/7");
+            site.origin.script("/pay/7", [Act::BreakUnread(words)]);
+            let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
+            upload.send(&body(MIB / 2)).await;
+            let case = format!("{words:?} {framing:?}");
+            assert_eq!(upload.answer().await, (502, "unknown".to_owned()), "{case}");
+            goes_on(&site, &gateway, before, &case).await;
+        }
+    }
+}
+
+/// More than kernel buffers take, so that it is still going up.
+#[tokio::test]
+async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as_unknown() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").cached().with("/listeners/public/limits/max_body", "32MiB");
+    let gateway = Gateway::start(&policy).await;
+    let body = body(24 * MIB);
+    for words in CUT_SHORT {
+        let before = site.origin.count("/pay/7");
+        site.origin.script("/pay/7", [Act::BreakUnread(words)]);
+        let answer = gateway.send(&Ask::post("/pay/7").body(body.clone())).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"), "{words:?}");
+        assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{words:?}");
+        goes_on(&site, &gateway, before, words).await;
+    }
+}
+
+/// It was begun before anybody knew, so nothing but its end can say it: the client must not take it for complete, nor its
+/// request for one that never arrived.
+#[tokio::test]
+async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_look_complete() {
+    const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nhalf";
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
+    for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
+        let before = site.origin.count("/pay/7");
+        site.origin.script("/pay/7", [Act::BreakUnread(BEGUN)]);
+        let mut raw = Raw::connect(gateway.public).await.expect("listens");
+        let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
+        let piece = if framing.starts_with('C') { String::new() } else { "20000\r\n".to_owned() };
+        raw.say(format!("{head}{piece}{}", "x".repeat(0x20000))).await.expect("connected");
+        let answer = patiently("an end", raw.answer(), || gateway.log()).await;
+        let is_unknown = |told: &Message| {
+            let outcome = told.field("fencing-outcome").unwrap_or_default();
+            told.word(1) == "502" && outcome.starts_with("unknown")
+        };
+        assert!(answer.as_ref().map_or(true, is_unknown), "{framing}: {answer:?}");
+        goes_on(&site, &gateway, before, framing).await;
+    }
+}

@@ -7,6 +7,7 @@ mod fence;
 mod fields;
 mod guard;
 mod log;
+pub mod memory;
 mod once;
 mod peer;
 mod served_tls;

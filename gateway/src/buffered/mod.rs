@@ -6,10 +6,14 @@ mod pieces;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI64, Ordering},
+    atomic::{AtomicI64, AtomicUsize, Ordering},
 };
 
-use tracing::info;
+use fencegate_policies::plan::{
+    Limits,
+    memory::{self, FREE},
+};
+use tracing::{info, warn};
 
 use self::metrics::BufferedMetrics;
 pub use self::{
@@ -26,6 +30,8 @@ struct Shared {
     /// Unless the policy says otherwise.
     usual: usize,
     most: AtomicI64,
+    /// The `max_body` of which was told that it is too large for this; 0 for none.
+    told: AtomicUsize,
     /// Also keeps the count.
     metrics: BufferedMetrics,
 }
@@ -42,13 +48,6 @@ pub struct Room {
 #[error("bodies that are kept take all the memory that they may")]
 pub struct Full;
 
-/// Bodies up to here are not counted: they are bounded by the number of requests in flight, and a count that all workers
-/// share would cost each small request more than its body does.
-pub const FREE: usize = 4 << 10;
-/// A body beyond this is a large one, and large ones leave a quarter of the memory to the others: whoever sends many of
-/// them does not keep small requests out.
-const SMALL: usize = 64 << 10;
-
 impl Budget {
     /// As large as what this process may have allows. Asked for early: memory that others take first is not there.
     pub fn of_this_process(metrics: BufferedMetrics) -> Self {
@@ -59,13 +58,29 @@ impl Budget {
 
     /// `usual`: bytes.
     pub fn new(usual: usize, metrics: BufferedMetrics) -> Self {
-        let budget = Self(Arc::new(Shared { usual, most: AtomicI64::new(0), metrics }));
-        budget.turn_to(None);
+        let told = AtomicUsize::default();
+        let budget = Self(Arc::new(Shared { usual, most: AtomicI64::new(0), told, metrics }));
+        budget.set(None);
         budget
     }
 
-    /// What the policy says, if it does. From the next piece of a body on; what is kept stays.
-    pub fn turn_to(&self, written: Option<usize>) {
+    /// What the policy says, if it does. From the next piece of a body on; what is kept stays. Each worker says this of each
+    /// plan, and who runs the process is told once where bodies may come that never find room.
+    pub fn turn_to(&self, limits: &Limits) {
+        self.set(limits.buffered);
+        let (largest, max_body) = (self.largest(), limits.max_body);
+        let short = if largest < max_body { max_body } else { 0 };
+        if self.0.told.swap(short, Ordering::Relaxed) != short && short > 0 {
+            warn!(
+                code = "FG0142",
+                largest,
+                max_body,
+                "buffered.too_small: a body between these two sizes is refused for good, with 413"
+            );
+        }
+    }
+
+    fn set(&self, written: Option<usize>) {
         let most = i64::try_from(written.unwrap_or(self.0.usual)).unwrap_or(i64::MAX);
         self.0.most.store(most, Ordering::Relaxed);
         self.0.metrics.limit(most);
@@ -73,6 +88,11 @@ impl Budget {
 
     pub fn metrics(&self) -> &BufferedMetrics {
         &self.0.metrics
+    }
+
+    /// The largest body that finds room when there is no other one.
+    pub fn largest(&self) -> usize {
+        memory::largest(usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0))
     }
 
     fn room(&self) -> Room {
@@ -88,7 +108,8 @@ impl Room {
             return Ok(());
         }
         let most = self.of.0.most.load(Ordering::Relaxed);
-        let bound = if bytes > SMALL { most / 4 * 3 } else { most };
+        let bound =
+            i64::try_from(memory::bound(usize::try_from(most).unwrap_or(0), bytes)).unwrap_or(i64::MAX);
         let more = wanted - self.bytes;
         let metrics = &self.of.0.metrics;
         // Two that add at once may both be told that there is no room, but never both that there is.

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Budget, FREE, Room};
+use fencegate_policies::plan::memory::FREE;
+
+use super::{Budget, Room};
 
 /// What has come so far of one body.
 #[derive(Debug)]

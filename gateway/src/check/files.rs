@@ -8,7 +8,7 @@ use std::{
 use fencegate_lock::state::{self, Record};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Admin, Limits, ServedTls},
+    plan::{Admin, Limits, ServedTls, memory},
 };
 use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
@@ -41,13 +41,24 @@ pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls
     }
 }
 
-/// What bodies that are here in full may take on this machine, or in this container.
-pub(super) fn memory(findings: &Findings, limits: &Limits) {
+/// What bodies that are here in full may take on this machine, or in this container. `way`: to the limits.
+pub(super) fn memory(findings: &Findings, way: &[&str], limits: &Limits) {
     let mib = |bytes: usize| bytes >> 20;
     let says = match limits.buffered {
+        // What is too little of that is told without a look at the machine.
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
             let Allowance { bytes, of } = allowance();
+            if memory::largest(bytes) < limits.max_body {
+                let message = format!(
+                    "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
+                     of the memory that the {of} allows",
+                    limits.max_body,
+                    memory::largest(bytes)
+                );
+                let remedy = "lower `max_body`, or give the process more memory";
+                findings.wrong(&[way, &["max_body"]].concat(), Code::SmallMemory, message, remedy);
+            }
             format!("{} MiB, a part of what the {of} allows", mib(bytes))
         }
     };

@@ -33,7 +33,8 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     let listener = ["listeners", &serving.listener.name, "tls"];
     files::listener(&findings, &listener, serving.listener.tls.as_ref());
     files::admin(&findings, &serving.admin);
-    files::memory(&findings, &serving.listener.limits);
+    let limits = ["listeners", &serving.listener.name, "limits"];
+    files::memory(&findings, &limits, &serving.listener.limits);
     if let Some(key) = &gateway.tickets
         && let Err(bad) = Ticketing::new(key, gateway, &Default::default())
     {
@@ -69,7 +70,7 @@ pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
     let serving = &guard.serving;
     files::listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
     files::admin(&findings, &serving.admin);
-    files::memory(&findings, &serving.listener.limits);
+    files::memory(&findings, &["listener", "limits"], &serving.listener.limits);
     let Store::Redb(store) = &guard.store;
     files::writable(&findings, &["store", "redb"], folder(store));
     run(async {

@@ -188,7 +188,8 @@ fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
     let hop = HopName::new(Guid::new(&SystemRandomness));
     let per_client = PerClient { shares: Shares::default(), most: None };
     let (in_flight, running) = (InFlight::at_most(1), TaskTracker::new());
-    let budget = Budget::new(usize::MAX, all.buffered().clone());
+    let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
+    let budget = Budget::new(memory, all.buffered().clone());
     let parts = Parts { in_flight, per_client, hop, budget, pass: None, plan: plan.clone(), running };
     let kerb = Kerb::default();
     let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));

@@ -242,7 +242,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
         let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
         let limits = &edition.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
-        budget.turn_to(limits.buffered);
+        budget.turn_to(limits);
         let parts = Parts {
             in_flight: self.in_flight.now_at_most(share),
             per_client: PerClient { shares: shares.clone(), most: limits.per_client },

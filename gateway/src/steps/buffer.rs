@@ -38,15 +38,17 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
         let http = request.http();
         let mut body = mem::replace(http.body_mut(), Body::empty());
         let Buffering { plan, budget } = buffering;
-        let most = plan.listener.limits.max_body;
-        let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes"));
+        let max_body = plan.listener.limits.max_body;
+        let most = most(max_body, budget.largest(), large);
+        let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
+        let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
         // What is announced as too large is not read at all.
         if large == LargeBodies::Refuse && body.size_hint().lower() > most as u64 {
             return Err(too_large());
         }
         let limit = plan.listener.timeouts.request_body;
         // Also of a large one: who is slow from the start never gets the key.
-        let taken = timeout(limit, take(&mut body, most, budget)).await;
+        let taken = timeout(limit, take(&mut body, (most, large), budget)).await;
         let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
         let body = match (taken.map_err(slow)??, large) {
             (Taken::Whole(whole), _) => {
@@ -64,6 +66,15 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
     next.serve(Loaded(request)).await
 }
 
+/// How much of a body is taken. One that finds no room even by itself is too large, now and later.
+fn most(max_body: usize, largest: usize, large: LargeBodies) -> usize {
+    match large {
+        LargeBodies::Refuse => max_body.min(largest),
+        // A piece comes on top, and has to find room as well.
+        LargeBodies::Stream { .. } => max_body.min(largest / 2),
+    }
+}
+
 /// A proxy before us took the request before its handshake was complete: anybody who has seen it can send it again
 /// (RFC 8470, 5.1).
 fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
@@ -78,16 +89,23 @@ const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 /// What was taken of a body.
 enum Taken {
     Whole(Bytes),
-    /// A little more than what may be taken.
+    /// A little more than what may be taken; nothing, where that is refused.
     Front(Bytes),
 }
 
-async fn take(body: &mut Body, most: usize, budget: &Budget) -> Result<Taken, Refusal> {
+async fn take(
+    body: &mut Body,
+    (most, large): (usize, LargeBodies),
+    budget: &Budget,
+) -> Result<Taken, Refusal> {
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let mut taken = Pieces::new(budget, announced.map_or(most, |length| length.min(most)));
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if let Ok(data) = frame.into_data() {
+            if large == LargeBodies::Refuse && taken.len() + data.len() > most {
+                return Ok(Taken::Front(Bytes::new()));
+            }
             taken.add(data).map_err(|NoRoom(_)| {
                 budget.metrics().request_refused();
                 Refusal::new(Reason::Overloaded, "there is no memory left for its body")
@@ -98,4 +116,37 @@ async fn take(body: &mut Body, most: usize, budget: &Budget) -> Result<Taken, Re
         }
     }
     Ok(Taken::Whole(taken.into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffered::metrics::BufferedMetrics;
+
+    async fn taken(size: usize, memory: usize, large: LargeBodies) -> Result<Option<usize>, Reason> {
+        let budget = Budget::new(memory, BufferedMetrics::nobodys());
+        let most = most(1 << 20, budget.largest(), large);
+        let mut body = Body::whole(Bytes::from(vec![7; size]));
+        match take(&mut body, (most, large), &budget).await {
+            Ok(Taken::Whole(whole)) => Ok(Some(whole.len())),
+            Ok(Taken::Front(_)) => Ok(None),
+            Err(refusal) => Err(refusal.reason),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_never_finds_room_is_too_large_and_is_not_told_to_come_again() {
+        let refuse = LargeBodies::Refuse;
+        assert_eq!(taken(768 << 10, 1 << 20, refuse).await, Ok(Some(768 << 10)));
+        assert_eq!(taken((768 << 10) + 1, 1 << 20, refuse).await, Ok(None), "three quarters");
+        assert_eq!(
+            taken(64 << 10, 64 << 10, refuse).await,
+            Ok(Some(64 << 10)),
+            "small ones may take all of it"
+        );
+        assert_eq!(taken((64 << 10) + 1, 64 << 10, refuse).await, Ok(None));
+        assert_eq!(taken((1 << 20) + 1, 8 << 20, refuse).await, Ok(None));
+        let stream = LargeBodies::Stream { within: LargeBodies::WITHIN };
+        assert_eq!(taken((384 << 10) + 1, 1 << 20, stream).await, Ok(None), "the rest is left where it is");
+    }
 }

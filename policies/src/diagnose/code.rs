@@ -78,6 +78,7 @@ codes! {
     NotReached        "FG0138" Warning "other gateways cannot reach what is advertised to them"
     BadAdvertise      "FG0139" Error "the address for other gateways is not `host:port`"
     SameEndpoint      "FG0141" Warning "an upstream has one endpoint twice"
+    SmallMemory       "FG0142" Warning "bodies may come that never find room in memory"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"

@@ -21,11 +21,12 @@ use crate::{
 pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     super::version(block);
     let name = block.value("name", scalar::name);
-    let listener = listener::listener(block);
+    let written = listener::listener(block);
+    let listener = written.as_ref().map(|written| &written.listener);
     let admin = admin::admin(block, 9901);
     let reached = block.is_present("peer");
     let peer = peer::peer(block);
-    let public = listener.as_ref().map(|listener| Door::public(block, "listeners", listener.address));
+    let public = listener.map(|listener| Door::public(block, "listeners", listener.address));
     let doors: Vec<Door> = public.into_iter().chain([admin.door()]).chain(peer.door()).collect();
     doors::clash(&doors, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
@@ -37,6 +38,9 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let state_dir = block.value("state_dir", scalar::file);
     let log = log::log(block);
 
+    if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(Written::takes_bodies_in_full)) {
+        listener.has_room(block.faults());
+    }
     upstreams.mark_fenced(&routes);
     open_unmatched(block, unmatched, &upstreams);
     if let Some(zookeeper) = &zookeeper {
@@ -54,7 +58,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
         state_dir,
         serving: Plan {
             name,
-            listener: listener?,
+            listener: written?.listener,
             admin: admin.admin,
             unmatched,
             log,

@@ -24,12 +24,13 @@ const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     version(block);
     let name = block.value("name", scalar::name);
-    let listener = listener::unnamed(block, "guard");
+    let written = listener::unnamed(block, "guard");
     // Beside a gateway's on one machine.
     let admin = admin::admin(block, 9902);
-    if let Some(listener) = &listener {
-        let doors = [Door::public(block, "listener", listener.address), admin.door()];
+    if let Some(written) = &written {
+        let doors = [Door::public(block, "listener", written.listener.address), admin.door()];
         doors::clash(&doors, block.faults());
+        written.has_room(block.faults());
     }
     let upstream = upstream::beside(block);
     let store = store(block);
@@ -50,7 +51,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     Some(Guard {
         serving: Plan {
             name,
-            listener: listener?,
+            listener: written?.listener,
             admin: admin.admin,
             routes: RouteTable::build(Vec::new()),
             unmatched: Unmatched::Pass(UpstreamId(0)),

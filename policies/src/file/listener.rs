@@ -4,16 +4,23 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{block::Block, scalar, served_tls};
+use super::{Faults, block::Block, scalar, served_tls};
 use crate::{
-    diagnose::{Code, Diagnostic},
+    diagnose::{Code, Diagnostic, Place},
     host::{Hosts, Served},
-    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts},
+    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts, memory},
     trust::{self, Trust},
 };
 
+/// A listener as it was read.
+pub(super) struct Written {
+    pub(super) listener: Listener,
+    /// Of the memory for bodies.
+    memory: Place,
+}
+
 /// The one entry of `listeners`.
-pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
+pub(super) fn listener(policy: &mut Block) -> Option<Written> {
     policy.require("listeners", "listeners: {public: {address: 0.0.0.0:8080}}");
     let faults = policy.faults();
     let entries = policy.entries("listeners");
@@ -42,24 +49,25 @@ pub(super) fn listener(policy: &mut Block) -> Option<Listener> {
 }
 
 /// The one listener of a process that has no others to tell it from. Its clients are gateways, which speak for theirs.
-pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<Listener> {
+pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<Written> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
         .then(|| file.inner("listener", |block| one(block, Some(name.into()), Trust::everybody())))
         .flatten()?
 }
 
-fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Listener> {
+fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Written> {
     block.require("address", "address: 0.0.0.0:8080");
     let address = block.value("address", scalar::address);
     let protocols = protocols(block);
     let tls = served_tls::tls(block);
-    let limits = block.inner("limits", limits);
+    let limits = block.inner("limits", |block| (limits(block), block.place_of("buffered")));
+    let (limits, memory) = limits.unzip();
     let timeouts = block.inner("timeouts", timeouts);
     let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
     let proxy_protocol = proxy_protocol(block, &trusted);
     let hosts = hosts(block);
-    Some(Listener {
+    let listener = Listener {
         name: name?,
         address: address?,
         protocols,
@@ -69,7 +77,8 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Liste
         hosts,
         limits: limits?,
         timeouts: timeouts?,
-    })
+    };
+    Some(Written { listener, memory: memory? })
 }
 
 fn network(text: &str) -> Result<IpNet, Diagnostic> {
@@ -144,6 +153,22 @@ fn limits(block: &mut Block) -> Limits {
         max_fields: block.value("max_fields", scalar::limit).unwrap_or(100),
         max_body: block.value("max_body", scalar::size).unwrap_or(1 << 20),
         buffered: block.value("buffered", scalar::memory),
+    }
+}
+
+impl Written {
+    /// For processes that take bodies in full. One that is within its limit and never finds room is refused for ever.
+    pub(super) fn has_room(&self, faults: &Faults) {
+        let Limits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
+        let (largest, least) = (memory::largest(buffered), memory::least(max_body));
+        if largest < max_body {
+            let message = format!(
+                "a body that `max_body` lets come never finds room: it may have {max_body} bytes, and one body takes at most \
+                 {largest} of this memory"
+            );
+            let remedy = format!("write `{}KiB` or more, or lower `max_body`", least.div_ceil(1024));
+            faults.push(Diagnostic::new(Code::SmallMemory, message).at(self.memory).remedy(remedy));
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     diagnose::{Code, Diagnostic, Place},
     key::is_token,
     path::{PathTemplate, is_name},
-    plan::{Conditions, ModeRule, ReservedFields, Route, RouteId, UpstreamId},
+    plan::{Conditions, LargeBodies, ModeRule, ReservedFields, Route, RouteId, UpstreamId},
 };
 
 /// A route as far as it could be read.
@@ -80,6 +80,10 @@ impl Written {
 
     fn fenced(&self) -> Option<(&str, &Fenced)> {
         Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
+    }
+
+    pub(super) fn takes_bodies_in_full(&self) -> bool {
+        self.fenced().is_some_and(|(_, fenced)| fenced.fence.large_bodies == LargeBodies::Refuse)
     }
 
     pub(super) fn fenced_upstream(&self) -> Option<UpstreamId> {

@@ -6,6 +6,7 @@ use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::{Gateway, Launch},
     history::History,
+    origin::{Act, Latch, Reply},
     site::Site,
 };
 use serde_json::{Value, json};
@@ -153,4 +154,36 @@ async fn waits_and_panics(site: &Site, gateway: &Gateway, other: &Gateway, path:
     serves_at_once(gateway, path).await;
     tree.locks_become("none left", <[String]>::is_empty).await;
     History::of(&site.origin.log()).assert_holds();
+}
+
+/// The task that worked for the request has gone, and its upstream works: where nobody compares tokens, the key is nobody's
+/// until that has had its time.
+#[tokio::test]
+async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_has_had_its_time() {
+    const TIME: Duration = Duration::from_millis(1500);
+    for hold in HOLDS {
+        let site = Site::fresh().await;
+        let ours = |name| {
+            site.unswept(name)
+                .with("/defaults/hold", hold())
+                .with("/upstreams/ledger/fencing", "none")
+                .with("/upstreams/ledger/response_timeout", "1500ms")
+                .with("/routes/0/fence/wait", "20s")
+        };
+        let (first_policy, other_policy) = (ours("gw-1"), ours("gw-2"));
+        let gateway = Launch::new(&first_policy).failpoint("after_answer_head", "1*panic").start().await;
+        gateway.becomes_ready().await;
+        let other = Gateway::start(&other_policy).await;
+        let latch = Latch::default();
+        site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::ok())]);
+        let began = Instant::now();
+        let told = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!(told.outcome(), Some(Outcome::Unknown), "{told:?}");
+        assert!(began.elapsed() < TIME, "not exercised: it took {:?}", began.elapsed());
+        for next in [gateway.begin(Ask::post("/pay/7")), other.begin(Ask::post("/pay/7"))] {
+            assert_eq!(next.answer().await.status, 200);
+            assert!(began.elapsed() >= TIME, "given on after {:?}", began.elapsed());
+        }
+        latch.let_go();
+    }
 }

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use fencegate::demo::{child::Signal, relay::Relay};
@@ -66,6 +66,10 @@ async fn converse(mut stream: TcpStream, heads: Arc<Mutex<Vec<String>>>, heard: 
         while let Ok(read @ 1..) = stream.read(&mut piece).await {
             heard.lock().expect("no panic").extend(&piece[..read]);
             drop(stream.write_all(&piece[..read]).await);
+        }
+        if head.contains("/stays") {
+            // At work, though the other side has ended its own.
+            std::future::pending::<()>().await;
         }
         return;
     }
@@ -279,6 +283,49 @@ async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
     hears(&mut stream, "still here").await;
     ends(&mut stream).await;
     assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+/// Where nobody compares tokens, the service of a tunnel that was cut has its time, also after the client has ended its side.
+#[tokio::test]
+async fn a_stopping_gateway_keeps_the_key_of_a_tunnel_until_its_upstream_has_had_its_time() {
+    tokio::join!(cut_by_the_drain(Client::Listens), cut_by_the_drain(Client::HasEnded));
+}
+
+/// What the client of a tunnel does when its gateway stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    Listens,
+    /// Its own side of it.
+    HasEnded,
+}
+
+async fn cut_by_the_drain(client: Client) {
+    // Longer than the half of the drain that a tunnel has, and shorter than all of it.
+    const TIME: Duration = Duration::from_millis(2500);
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let ours = |name| {
+        policy(&site, name, &echo)
+            .with("/upstreams/ledger/fencing", "none")
+            .with("/upstreams/ledger/response_timeout", "2500ms")
+            .with("/routes/0/fence/wait", "20s")
+            .with("/listeners/public/timeouts/drain", "4s")
+    };
+    let (first_policy, other_policy) = (ours("gw-1"), ours("gw-2"));
+    let (gateway, other) = tokio::join!(Gateway::start(&first_policy), Gateway::start(&other_policy));
+    let (mut stream, _) = ask(&gateway, "/pay/stays").await;
+    hears(&mut stream, "hello").await;
+    gateway.signal(Signal::TERM);
+    gateway.becomes_unready().await;
+    let wrote = Instant::now();
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+    if client == Client::HasEnded {
+        stream.shutdown().await.expect("open");
+    }
+    let next = other.send(&Ask::post("/pay/stays")).await;
+    let after = wrote.elapsed();
+    assert_eq!(next.status, 200, "{next:?}");
+    assert!(after >= TIME, "{client:?}: given on {after:?} after the last byte");
 }
 
 /// Below TLS on both sides nothing is lost either: not what comes with the switch, not a large piece, and not the end.

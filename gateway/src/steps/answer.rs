@@ -4,6 +4,7 @@
 use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
+use fencegate_process::failpoint;
 use hyper::{
     Response,
     body::{Body as _, Frame},
@@ -67,6 +68,7 @@ pub async fn take<K: Keep>(
     running: &TaskTracker,
 ) -> Result<Reply, Refusal> {
     let (head, mut body) = reply.into_parts();
+    failpoint::pass("after_answer_head");
     if let Some(dug) = body.take_passage() {
         let said = head.clone();
         running.spawn_local(async move {

@@ -2,12 +2,12 @@
 
 mod elsewhere;
 mod given_up;
+mod kept;
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use fencegate_lock::{
-    once::{Admitted, Came},
+    once::Admitted,
     reach::Way,
     tenures::{
         keeper::{Keeper, Refused, Wish},
@@ -19,12 +19,12 @@ use fencegate_policies::{
     prefer,
 };
 use fencegate_process::{clock::SharedClock, shown};
-use hyper::{header::HeaderValue, http::response::Parts};
+use hyper::header::HeaderValue;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
-use self::{elsewhere::Waited, given_up::Terms};
+use self::{elsewhere::Waited, given_up::Terms, kept::Kept};
 use crate::{
     admin::{
         hot::Hot,
@@ -35,15 +35,11 @@ use crate::{
     edition::Edition,
     network::Network,
     peers::Courier,
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{Reason, Refusal},
     share::{Client as Who, Share, Shares},
-    stage::{Client, Detached, Fenced, Held, Hold, Keyed, Notes},
+    stage::{Client, Detached, Fenced, Held, Hold, Keyed},
     step::Serve,
-    steps::{
-        answer::{self, Bounds, Keep},
-        forward::evidence_needed,
-        once,
-    },
+    steps::answer::{self, Bounds},
     ticket::Ticketing,
     upstream::guards::Guards,
 };
@@ -240,7 +236,7 @@ impl<N: Network> Fencing<N> {
             response_timeout: upstream.response_timeout,
             running: self.running.clone(),
         };
-        let kept = Kept { terms, clock: self.clock.clone(), hold: hold.clone(), once, notes: notes.clone() };
+        let kept = Kept::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());
         let taken = match next.serve(held(request, Some(hold.clone()))).await {
             Ok(reply) => answer::take(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
@@ -323,51 +319,6 @@ impl<N: Network> Fencing<N> {
             Ok(tenure) => Ok(Got::Hold(held(tenure))),
             Err(refused) => Err(refusal(&refused, fence.locked_status)),
         }
-    }
-}
-
-/// What is kept until the answer is complete.
-struct Kept {
-    terms: Terms,
-    clock: SharedClock,
-    hold: Hold,
-    /// Where ZooKeeper remembers what happens at most once.
-    once: Option<Admitted>,
-    notes: Rc<Notes>,
-}
-
-impl Kept {
-    async fn refused(self, refusal: &Refusal) {
-        self.terms.rests(self.hold, &self.notes, self.clock.now());
-        if let (Some(once), Outcome::NotDispatched) = (self.once, refusal.outcome()) {
-            once.came(Came::Nothing).await;
-        }
-    }
-}
-
-impl Keep for Kept {
-    async fn lapsed(&self) {
-        evidence_needed(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
-        Terms::gives_up(&self.hold, &self.notes);
-    }
-
-    async fn complete(self, head: &Parts, _: Option<&Bytes>) {
-        if let Some(once) = self.once {
-            // Before the key is given on: whoever has it next finds what came of this.
-            once::answered(once, head.status, self.notes.retires.get()).await;
-        }
-        if !self.notes.retires.get() {
-            self.hold.tenure.known();
-        }
-    }
-
-    /// Without the word that all is known, the tenure retires.
-    fn broken(self) {
-        self.terms.rests(self.hold, &self.notes, self.clock.now());
-    }
-
-    fn keys(&self) -> String {
-        shown::keys(&self.hold.keys)
     }
 }
 

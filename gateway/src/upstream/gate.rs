@@ -67,6 +67,8 @@ pub enum Why {
     ProofLost,
     /// The answer did not come in time, as counted from the first byte; from the last byte it still may.
     Late,
+    /// The process stops, and waits no longer.
+    Stopped,
     /// The exchange ended before its answer was complete.
     Abandoned,
 }
@@ -129,7 +131,8 @@ impl Gate {
             State::Listens | State::Shut(_) => false,
         };
         if held {
-            self.disarm();
+            // What was written counts until the next exchange is armed: the upstream may be at work on it.
+            self.state.replace(State::Open);
         }
     }
 
@@ -184,7 +187,7 @@ impl Gate {
 
     /// We stopped waiting, and not the other side: for all that is known it is at work.
     pub fn was_given_up(&self) -> bool {
-        matches!(*self.state.borrow(), State::Shut(Why::ProofLost | Why::Late))
+        matches!(*self.state.borrow(), State::Shut(Why::ProofLost | Why::Late | Why::Stopped))
     }
 
     fn is_open(&self) -> bool {

@@ -63,8 +63,9 @@ impl Tunnel {
     pub async fn run(self, longest: Duration) -> Ended {
         let began = Instant::now();
         let (lend, _counts) = (self.lend, self.counts);
-        let lapsed = lapsed(self.permission, self.clock, lend.gate().clone());
-        let cut = cut(lapsed, &self.drain, self.bounds.drain, longest);
+        let gate = self.permission.is_some().then(|| lend.gate().clone());
+        let stopped = stopped(self.drain, self.bounds.drain, gate);
+        let cut = cut(lapsed(self.permission, self.clock, lend.gate().clone()), stopped, longest);
         let ends = async { (self.client.await, self.upstream.await) };
         let ended = match timeout(self.bounds.farewell, ends).await {
             Ok((Ok(client), Ok(switched))) => {
@@ -95,24 +96,26 @@ async fn lapsed(permission: Option<Arc<dyn Permission>>, clock: SharedClock, gat
     gate.shut(Why::ProofLost);
 }
 
+/// Returns when the process stops and has been patient. The gate of one that holds a key then says so, because its upstream
+/// has not ended it.
+async fn stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<Gate>>) {
+    drain.cancelled().await;
+    sleep(patience).await;
+    if let Some(gate) = gate {
+        gate.shut(Why::Stopped);
+    }
+}
+
 /// Returns when the tunnel may not go on, and why.
-fn cut<L: Future<Output = ()>>(
-    lapsed: L,
-    drain: &CancellationToken,
-    patience: Duration,
+async fn cut(
+    lapsed: impl Future<Output = ()>,
+    stopped: impl Future<Output = ()>,
     longest: Duration,
-) -> impl Future<Output = &'static str> + use<L> {
-    let drain = drain.clone();
-    let stopped = async move {
-        drain.cancelled().await;
-        sleep(patience).await;
-    };
-    async move {
-        tokio::select! {
-            () = lapsed => "the session could not be proven any more",
-            () = stopped => "the process stops",
-            () = sleep(longest) => "the tenure is over",
-        }
+) -> &'static str {
+    tokio::select! {
+        () = lapsed => "the session could not be proven any more",
+        () = stopped => "the process stops",
+        () = sleep(longest) => "the tenure is over",
     }
 }
 

@@ -135,11 +135,12 @@ impl Reloader {
     }
 
     async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> io::Result<()> {
-        shown::keys_are(gateway.serving.log.keys);
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(unusable)?;
         health::start(Tcp, &fleets)?;
+        // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
+        shown::keys_are(gateway.serving.log.keys);
         let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
         self.metrics.turn_to(&gateway);
         self.in_force.expect(&gateway);

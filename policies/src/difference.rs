@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     path::PathTemplate,
-    plan::{Conditions, Gateway, OnceStore, Plan, Route, Unmatched, Upstream, UpstreamId},
+    plan::{Conditions, Enforce, Gateway, OnceStore, Plan, Route, Unmatched, Upstream, UpstreamId},
 };
 
 /// From the plan in force to another one. Names are in the order of the plan that has them.
@@ -124,12 +124,19 @@ fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
         && old.fence == new.fence
 }
 
-/// Every request that either of them takes has the same lock with both.
+/// Every request that either of them takes has the same lock with both, and has it with the new one if it might do without
+/// with the old one.
 fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
     let lock = |route: &Route| route.fence.as_ref().map(|fence| (fence.keys.clone(), fence.mode));
     (lock(old).is_none() && lock(new).is_none())
         || named(before, old.upstream) == named(after, new.upstream)
             && (taken(old), lock(old)) == (taken(new), lock(new))
+            && (observes(new) || !observes(old))
+}
+
+/// Requests may have passed without a lock.
+fn observes(route: &Route) -> bool {
+    route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforce::Observe)
 }
 
 /// Which requests a route takes, where no other does.

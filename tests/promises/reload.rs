@@ -8,7 +8,7 @@ use fencegate_tests::{
     gateway::{Gateway, Launch},
     history::{ATTEMPT, History},
     load::{Load, Plan},
-    origin::Origin,
+    origin::{Act, Latch, Origin, Reply},
     patience::{QUIET, patiently},
     policy::Policy,
     site::Site,
@@ -47,6 +47,30 @@ async fn a_bad_file_changes_nothing_and_is_told() {
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &json!("unchanged")), "{report}");
     assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 1.0);
+}
+
+/// Everything was in order but the last file, which is only read when connections are prepared.
+#[tokio::test]
+async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys() {
+    const CANARY: &str = "canary-5c1e";
+    let (site, home) = (Site::fresh().await, tempfile::tempdir().expect("a place"));
+    let policy = site.policy("gw-1").with("/log", json!({"keys": "off"}));
+    let gateway = Gateway::start(&policy).await;
+    let unusable = home.path().join("ca.pem");
+    std::fs::write(&unusable, "no certificate").expect("written");
+    let secured = policy
+        .with("/log/keys", "plain")
+        .with("/upstreams/ledger/endpoints", json!(["https://127.0.0.1:1"]))
+        .with("/upstreams/ledger/tls", json!({"ca_file": unusable}));
+    gateway.rewrite(&secured);
+    let (code, report) = gateway.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(78), &json!("refused")), "{report}");
+    // A tenure that retires is told with its key.
+    let path = format!("/pay/{CANARY}");
+    site.origin.script(&path, [Act::Reset]);
+    assert_eq!(gateway.send(&Ask::post(&path)).await.status, 502);
+    gateway.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
+    assert!(!gateway.log().contains(CANARY), "{}", gateway.log());
 }
 
 #[tokio::test]
@@ -275,6 +299,29 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
     held.let_go();
     assert_eq!(old.answer().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
+/// Nothing was promised to what passed without a lock; but to who comes after the change.
+#[tokio::test]
+async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_without_a_lock() {
+    let site = Site::fresh().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/routes/0/match/path", "/pay")
+        .with("/routes/0/fence/key", "account/{header.x-account}");
+    let gateway = Gateway::start(&policy.clone().with("/routes/0/fence/enforce", "observe")).await;
+    let latch = Latch::default();
+    site.origin.script("/pay", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
+    let unlocked = gateway.begin(Ask::post("/pay"));
+    assert_eq!(site.origin.request("/pay", 1).await.token(), None, "it names no account");
+    gateway.rewrite(&policy);
+    assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
+    let first = gateway.begin(Ask::post("/pay").field("x-account", "7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay"), 1, "it began beside one without a lock");
+    latch.let_go();
+    assert_eq!(unlocked.answer().await.status, 200);
+    assert_eq!(first.answer().await.status, 200);
 }
 
 /// Under the name of the account alone: which key it had, depends on the plan of the moment.

@@ -32,8 +32,14 @@ pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> 
     if let Some(fenced) = &fenced {
         routed.notes.keys.get_or_init(|| fenced.keys.clone());
     }
-    let Routed { http, notes, plan, upstream, .. } = routed;
-    next.serve(Keyed { http, notes, plan, upstream, fenced }).await
+    let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforce::Observe);
+    let Routed { http, notes, plan, upstream, running, .. } = routed;
+    let reply = next.serve(Keyed { http, notes, plan, upstream, fenced }).await?;
+    match running.filter(|_| observes) {
+        // It may have passed without a lock. Whoever comes when its route no longer only observes waits for its end.
+        Some(running) => Ok(reply.map(|body| body.holding(running))),
+        None => Ok(reply),
+    }
 }
 
 fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {

@@ -38,5 +38,6 @@ pub mod stage;
 pub mod step;
 pub mod steps;
 pub mod ticket;
+pub mod trust;
 pub mod upstream;
 pub mod written;

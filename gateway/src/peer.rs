@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 /// The client's end of a connection, as far as the connection itself tells. What a proxy before us says of its own
-/// client in header fields is another matter, see [`crate::steps::hygiene`].
+/// client in header fields is another matter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Where the connection comes from.

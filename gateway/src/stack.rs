@@ -130,7 +130,8 @@ mod tests {
         refusal::Refusal,
         stage::{Admitted, Clean, Notes},
         steps::forward::Forward,
-        upstream::{fleet::Fleets, guards::Guards, pool::Pool},
+        trust::Guards,
+        upstream::{fleet::Fleets, pool::Pool},
     };
     use fencegate_lock::tenures::keeper::keeper;
     use fencegate_process::{

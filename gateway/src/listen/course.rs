@@ -1,6 +1,7 @@
 //! What a connection is about at the moment. Whoever moves its bytes and whoever answers its requests tell each other
 //! here: the HTTP library between them tells neither.
 
+mod now;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,8 @@ use std::{
 
 use tokio::time::Instant;
 
+pub use self::now::Coming;
+pub(super) use self::now::{Reading, Sight, Writing};
 use super::interim::Interims;
 use crate::body::parting::Taker;
 
@@ -47,28 +50,6 @@ pub struct Course {
     taker: RefCell<Option<Taker>>,
 }
 
-/// What comes next from the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
-    /// A request, or nothing. The time is known once somebody waits for it.
-    Idle(Option<Instant>),
-    /// The rest of a head that began then.
-    Head(Instant),
-    /// A body, or nothing as long as its answer is not complete; on HTTP/2 anything.
-    Busy,
-}
-
-/// What the HTTP library writes next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Writing {
-    /// Answers of ours; on HTTP/2 frames.
-    Answers,
-    /// It was given the last piece of an answer, and has not written since: all it writes now belongs to it.
-    LastPiece,
-    /// So many bytes of complete answers. What it writes beyond is of its own making.
-    Owed(usize),
-}
-
 /// One request and its answer.
 #[derive(Debug)]
 pub struct Exchange {
@@ -80,25 +61,6 @@ pub struct Exchange {
     given: Cell<bool>,
     /// How often in a row it was seen like that.
     seen: Cell<u8>,
-}
-
-/// How the body of a request comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coming {
-    /// Nobody has asked for any of it.
-    Untouched,
-    /// Some of it was taken, and will be given again; the rest is left where it is.
-    HeldBack,
-    /// The client is waited for.
-    Awaited,
-    /// A piece of it was handed on then.
-    Here(Instant),
-    /// All of it was.
-    Over,
-    /// It will never be all here.
-    Broken,
-    /// It did not go up in time.
-    Overdue,
 }
 
 /// Held by the answer: dropped when all of it was given to the HTTP library.
@@ -274,14 +236,6 @@ const HEAD_COMES: Duration = Duration::from_secs(2);
 
 /// Exchanges that are over are forgotten when so many have been noted.
 const FORGET_AT: usize = 256;
-
-/// What is under way on an HTTP/2 connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sight {
-    pub(super) exchanges: usize,
-    /// How often in a row some client was seen taking nothing of its answer.
-    pub(super) not_taken: u8,
-}
 
 impl Exchange {
     pub fn coming(&self) -> Coming {

@@ -46,7 +46,8 @@ use crate::{
     step::Serve,
     steps::{fence::Fencing, hop::HopName, route::Routing},
     ticket::Ticketing,
-    upstream::{fleet::Fleets, guards::Guards, health},
+    trust::Guards,
+    upstream::{fleet::Fleets, health},
 };
 
 /// What `fencegate run` is told beside the policy.

@@ -36,7 +36,8 @@ use crate::{
     step::Serve,
     steps::{check::Checking, claim::Claiming, hop::HopName},
     ticket::{BadFile, BadUrl, Pace, Verifier},
-    upstream::{fleet::Fleets, guards::Guards, health},
+    trust::Guards,
+    upstream::{fleet::Fleets, health},
 };
 
 /// What `fencegate guard` is told beside its file.

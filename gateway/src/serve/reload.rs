@@ -18,7 +18,8 @@ use crate::{
     edition::Edition,
     listen::certificates::Certificates,
     network::Tcp,
-    upstream::{guards::Guards, health, tls::BadTls},
+    trust::Guards,
+    upstream::{health, tls::BadTls},
     written::Written,
 };
 

@@ -30,7 +30,8 @@ use crate::{
         hop::HopName,
         limit::{InFlight, PerClient},
     },
-    upstream::{guards::Guards, pool::Pool},
+    trust::Guards,
+    upstream::pool::Pool,
 };
 
 /// What all workers share.

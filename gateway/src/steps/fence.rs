@@ -41,7 +41,7 @@ use crate::{
     step::Serve,
     steps::answer::{self, Bounds},
     ticket::Ticketing,
-    upstream::guards::Guards,
+    trust::Guards,
 };
 
 /// What the step works with.

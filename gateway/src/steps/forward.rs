@@ -6,6 +6,7 @@ mod patience;
 mod reply;
 mod stamp;
 mod switch;
+mod verdict;
 
 use std::{future::poll_fn, rc::Rc, sync::Arc, task::Poll, time::Duration};
 
@@ -33,6 +34,7 @@ use self::{
     reply::{Answer, is_coded, judge_endpoint, refused_stale},
     stamp::stamp,
     switch::Switch,
+    verdict::Account,
 };
 pub use self::{
     patience::evidence_needed,
@@ -46,7 +48,8 @@ use crate::{
     refusal::{Reason, Refusal},
     stage::{Held, Notes, Planned, Right},
     step::Serve,
-    upstream::{fleet::Fleets, gate::Why, guards::Guards, link::Lend, pool::Pool, verdict::Account},
+    trust::Guards,
+    upstream::{fleet::Fleets, gate::Why, lend::Lend, pool::Pool},
 };
 
 /// Sends requests to the upstreams of a plan.
@@ -229,7 +232,7 @@ impl<N: Network> Forward<N> {
         notes.replayed.set(account.replayed);
         notes.observed.set(account.observed);
         let judged = account.judge(answer.response.status(), self.guards.is_direct(upstream));
-        if let (true, Some(guard)) = (account.has_let_in(), answer.lend.guard()) {
+        if let (true, Some(guard)) = (account.has_let_in(), answer.lend.process()) {
             self.guards.let_in(upstream, guard, token.number(), self.clock.now());
         }
         let Err(refusal) = judged else { return Ok(answer.reply(true)) };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::{Version, body::Incoming};
 
-use super::link::Lend;
+use super::lend::Lend;
 use crate::body::{
     Body, Trailers,
     ending::{Ending, Settling},

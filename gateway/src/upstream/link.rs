@@ -1,21 +1,15 @@
-//! One connection to an endpoint, and the exchange that it is lent to.
+//! One connection to an endpoint.
 
-use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
+use std::{future::Future, rc::Rc, sync::Arc};
 
-use fencegate_policies::plan::Upstream;
 use hyper::{Request, Response, body::Incoming};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout},
-};
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     address::Address,
-    endpoint::{Counted, Endpoint, Place},
-    fleet::Fleet,
+    endpoint::{Endpoint, Place},
     frames::Seen,
     gate::Gate,
-    idle::Idle,
     speak::{NotAnswered, Running, Sender},
     tls::Generation,
 };
@@ -32,8 +26,8 @@ pub struct Link {
     pub(super) endpoint: Arc<Endpoint>,
     /// Where it leads.
     pub(super) address: Arc<Address>,
-    /// Of a guard: the process that has announced itself.
-    pub(super) guard: Option<Arc<str>>,
+    /// The process that has said who it is, where that is asked.
+    pub(super) process: Option<Arc<str>>,
     /// It has carried an exchange before, so the other side may have closed it meanwhile.
     pub reused: bool,
     /// How often it went from one request straight to the next that waited for it.
@@ -45,7 +39,7 @@ pub struct Link {
 impl Link {
     /// Its exchange is over in both directions, and nothing of it is left to be written. What HTTP/2 has written has to
     /// be asked for, see [`Link::settled`].
-    fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         matches!(&self.sender, Sender::Http1(sender, ..) if sender.is_ready()) && self.gate.is_flushed()
     }
 
@@ -72,7 +66,7 @@ impl Link {
     }
 
     /// Returns true when the exchange is over in both directions, and nothing of it is left to be written.
-    pub(super) async fn settled(&mut self) -> bool {
+    pub async fn settled(&mut self) -> bool {
         if self.sender.settled().await.is_err() {
             return false;
         }
@@ -90,6 +84,16 @@ impl Link {
         let (taker, taken) = oneshot::channel();
         parting.set(Some(taker));
         Some(taken)
+    }
+
+    /// `host:port`.
+    pub fn endpoint(&self) -> &Arc<str> {
+        &self.endpoint.name
+    }
+
+    /// Where it leads.
+    pub fn address(&self) -> &Arc<Address> {
+        &self.address
     }
 
     /// What tells when the last piece of a request has gone.
@@ -123,95 +127,3 @@ impl Drop for Link {
         self.gate.end();
     }
 }
-
-/// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
-pub struct Lend {
-    /// Not in here: a lend is handed from step to step with the answer.
-    link: Option<Box<Link>>,
-    fleet: Arc<Fleet>,
-    idle: Rc<Idle>,
-    /// How long the connection may lie idle afterwards.
-    keep: Duration,
-    _busy: Counted,
-}
-
-impl Lend {
-    pub(super) fn new(link: Box<Link>, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
-        let (keep, busy) = (fleet.upstream.idle, link.endpoint.busy());
-        Self { link: Some(link), fleet, idle, keep, _busy: busy }
-    }
-
-    pub fn link(&mut self) -> &mut Link {
-        self.link.as_mut().expect("taken only when the lend ends")
-    }
-
-    fn lent(&self) -> &Link {
-        self.link.as_ref().expect("taken only when the lend ends")
-    }
-
-    pub fn gate(&self) -> &Rc<Gate> {
-        &self.lent().gate
-    }
-
-    /// Of a guard: where it is, and the process that has announced itself.
-    pub fn guard(&self) -> Option<(&Address, &Arc<str>)> {
-        let link = self.lent();
-        Some((&link.address, link.guard.as_ref()?))
-    }
-
-    pub fn endpoint(&self) -> &Arc<str> {
-        &self.lent().endpoint.name
-    }
-
-    pub fn upstream(&self) -> &Upstream {
-        &self.fleet.upstream
-    }
-
-    /// The endpoint has answered.
-    pub fn worked(&self) {
-        self.lent().endpoint.worked();
-    }
-
-    /// The exchange failed, and that was the endpoint's own fault.
-    pub fn failed(&self) {
-        self.fleet.failed(&self.lent().endpoint);
-    }
-
-    /// Keeps the connection for another exchange, where this one is over already, as most are when the last byte of their
-    /// answer is here. Else the lend goes on.
-    pub fn give_back_if_over(mut self) -> Result<(), Self> {
-        match self.link.take_if(|link| link.is_settled()) {
-            Some(link) => {
-                self.keep(link);
-                Ok(())
-            }
-            None => Err(self),
-        }
-    }
-
-    /// Waits until the exchange is over in both directions, and keeps the connection for another one. An upstream may
-    /// answer before it has read the whole request: then the rest of the request is not worth the connection, and after
-    /// `patience` no byte of it leaves any more.
-    pub async fn give_back(mut self, patience: Duration) {
-        let Some(mut link) = self.link.take() else { return };
-        if !matches!(timeout(patience, link.settled()).await, Ok(true)) {
-            return;
-        }
-        self.keep(link);
-    }
-
-    fn keep(&self, mut link: Box<Link>) {
-        link.gate.disarm();
-        link.reused = true;
-        self.idle.keep(link, self.keep);
-    }
-
-    /// The upstream says how long it keeps an idle connection: never longer than that, or the next request would meet
-    /// its end on the way.
-    pub fn keep_at_most(&mut self, longest: Duration) {
-        self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
-    }
-}
-
-/// Before the other side would close an idle connection, we do.
-const KEEP_MARGIN: Duration = Duration::from_secs(1);

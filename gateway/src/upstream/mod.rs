@@ -2,23 +2,21 @@
 //! [`gate`] guards what is written to them.
 
 pub mod address;
-mod announced;
 pub mod endpoint;
 pub mod fleet;
 pub mod frames;
 pub mod gate;
-pub mod guards;
 pub mod health;
 mod heard;
 pub mod idle;
+pub mod introduce;
+pub mod lend;
 pub mod lent;
 pub mod link;
 pub mod metrics;
 pub mod names;
 pub mod pool;
-pub mod processes;
 pub mod speak;
 pub mod spot;
 pub mod tls;
 pub mod tunnel;
-pub mod verdict;

@@ -19,9 +19,10 @@ use super::{
     endpoint::{Endpoint, Place},
     fleet::{Fleet, Tour},
     gate::{Gate, Gated},
-    guards::{Distrust, Guards},
     idle::Idle,
-    link::{Lend, Link},
+    introduce::{Doubt, Introductions, Unmet},
+    lend::Lend,
+    link::Link,
     metrics::Waited,
     names::dial,
     speak::{self, HTTP1, HTTP2, Sender},
@@ -32,8 +33,8 @@ use crate::network::Network;
 pub struct Pool<N> {
     network: N,
     clock: SharedClock,
-    /// What is known of the guards among the upstreams.
-    guards: Arc<Guards>,
+    /// Of those that have to be known.
+    introductions: Arc<dyn Introductions>,
     idle: Rc<Idle>,
 }
 
@@ -42,24 +43,13 @@ pub struct Pool<N> {
 pub enum NotConnected {
     #[error("connect to {endpoint}: {source}")]
     Io { endpoint: Arc<str>, source: io::Error },
-    /// There is a guard, or something in its place, that must not be believed.
+    /// Who is there must not be believed.
     #[error("{endpoint}: {why}")]
-    Distrusted { endpoint: Arc<str>, why: Distrust },
+    Distrusted { endpoint: Arc<str>, why: Doubt },
     #[error("every endpoint has as many connections as it may have")]
     Full,
     #[error("nothing could be sent to any endpoint")]
     Everywhere,
-}
-
-pub(super) enum Failed {
-    Io(io::Error),
-    Distrusted(Distrust),
-}
-
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
 }
 
 /// What a request has waited for.
@@ -69,8 +59,8 @@ enum Freed {
 }
 
 impl<N: Network> Pool<N> {
-    pub fn new(network: N, clock: SharedClock, guards: Arc<Guards>) -> Self {
-        Self { network, clock, guards, idle: Rc::default() }
+    pub fn new(network: N, clock: SharedClock, introductions: Arc<dyn Introductions>) -> Self {
+        Self { network, clock, introductions, idle: Rc::default() }
     }
 
     /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the tour that
@@ -86,9 +76,9 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    /// An idle connection to where the request goes first. Of guards all have to be met before.
+    /// An idle connection to where the request goes first. Where they have to be known, all have to be met before.
     fn at_hand(&self, tour: &Tour<'_>) -> Option<Box<Link>> {
-        if tour.fresh || tour.fleet.upstream.fencing == plan::Level::Guard {
+        if tour.fresh || self.introductions.are_needed(&tour.fleet.upstream) {
             return None;
         }
         self.idle.take(tour.stop()?)
@@ -97,7 +87,7 @@ impl<N: Network> Pool<N> {
     async fn found(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
         let fleet = tour.fleet;
         let upstream = &fleet.upstream;
-        self.ask_guards(fleet).await?;
+        self.ask_all(fleet).await?;
         let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
         while let Some(endpoint) = tour.stop() {
             if !tour.fresh
@@ -136,13 +126,14 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    /// One that lies idle, and not with a guard in whose place another process has answered since, or nobody.
+    /// One that lies idle, and not with a process in whose place another one has answered since, or nobody.
     fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<Link>> {
         std::iter::from_fn(|| self.idle.take(endpoint)).find(|link| self.is_believed(upstream, link))
     }
 
     fn is_believed(&self, upstream: &plan::Upstream, link: &Link) -> bool {
-        link.guard.as_ref().is_none_or(|guard| self.guards.is_believed(upstream, &link.address, guard))
+        let is_believed = |process| self.introductions.is_believed(upstream, &link.address, process);
+        link.process.as_ref().is_none_or(is_believed)
     }
 
     fn lend(&self, link: Box<Link>, tour: &Tour<'_>) -> Lend {
@@ -170,8 +161,8 @@ impl<N: Network> Pool<N> {
         place: Place,
     ) -> Result<Box<Link>, NotConnected> {
         let mut made = self.connect(fleet, endpoint, None, place).await;
-        if matches!(made, Err(Failed::Distrusted(Distrust::Split))) {
-            self.ask_guards(fleet).await?;
+        if matches!(made, Err(Unmet::Contradicted(_))) {
+            self.ask_all(fleet).await?;
             if let Some(link) = self.idle_at(&fleet.upstream, endpoint) {
                 return Ok(link);
             }
@@ -180,12 +171,14 @@ impl<N: Network> Pool<N> {
         }
         let name = endpoint.name.clone();
         made.map_err(|failed| match failed {
-            Failed::Io(source) => {
+            Unmet::Io(source) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
                 fleet.failed(endpoint);
                 NotConnected::Io { endpoint: name, source }
             }
-            Failed::Distrusted(why) => NotConnected::Distrusted { endpoint: name, why },
+            Unmet::Stranger(why) | Unmet::Contradicted(why) | Unmet::Distrusted(why) => {
+                NotConnected::Distrusted { endpoint: name, why }
+            }
         })
     }
 
@@ -196,7 +189,7 @@ impl<N: Network> Pool<N> {
         endpoint: &Arc<Endpoint>,
         only: Option<Arc<Address>>,
         place: Place,
-    ) -> Result<Box<Link>, Failed> {
+    ) -> Result<Box<Link>, Unmet> {
         let upstream = &fleet.upstream;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let limit = upstream.connect_timeout;
@@ -205,20 +198,22 @@ impl<N: Network> Pool<N> {
             Some(only) => vec![only],
             None => timeout_at(by, endpoint.addresses.in_turn()).await.map_err(late)?,
         };
-        let (attempt, left) = (self.guards.attempt(), by.saturating_duration_since(Instant::now()));
-        let unreached = |address: &Arc<Address>| self.guards.lost(upstream, address, attempt);
+        let (attempt, left) = (self.introductions.attempt(), by.saturating_duration_since(Instant::now()));
+        let unreached = |address: &Arc<Address>| self.introductions.lost(upstream, address, attempt);
         let (address, stream) = dial(&self.network, &addresses, left, unreached).await?;
         let made = async {
             let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
             let mut link = speaking.await.map_err(late)??;
-            if upstream.fencing == plan::Level::Guard {
-                link.guard = Some(timeout(limit, self.meet(&mut link, upstream)).await.map_err(late)??);
+            // Before anything else is said on it.
+            if self.introductions.are_needed(upstream) {
+                let introduced = self.introductions.introduce(&mut link, upstream, &self.clock);
+                link.process = Some(timeout(limit, introduced).await.map_err(late)??);
             }
-            Ok::<_, Failed>(Box::new(link))
+            Ok::<_, Unmet>(Box::new(link))
         };
         made.await.inspect_err(|failed| {
-            if matches!(failed, Failed::Io(_) | Failed::Distrusted(Distrust::NoGuard(_))) {
-                self.guards.lost(upstream, &address, attempt);
+            if matches!(failed, Unmet::Io(_) | Unmet::Stranger(_)) {
+                self.introductions.lost(upstream, &address, attempt);
             }
         })
     }
@@ -254,8 +249,8 @@ impl<N: Network> Pool<N> {
             gate.follows(frames);
         }
         let endpoint = endpoint.clone();
-        let (guard, reused, handed_on, _place) = (None, false, 0, place);
-        Ok(Link { sender, gate, running, generation, endpoint, address, guard, reused, handed_on, _place })
+        let (process, reused, handed_on, _place) = (None, false, 0, place);
+        Ok(Link { sender, gate, running, generation, endpoint, address, process, reused, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.

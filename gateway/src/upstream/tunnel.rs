@@ -26,7 +26,7 @@ use tracing::info;
 
 use super::{
     gate::{Gate, Why},
-    link::Lend,
+    lend::Lend,
 };
 use crate::body::parting::{Ended, Passage, Switched};
 

@@ -8,10 +8,10 @@ use crate::{
     body::Body,
     listen::course::{Coming, Exchange},
     refusal::{Reason, Refusal},
+    trust::Distrust,
     upstream::{
         gate::{Gate, Why},
-        guards::Distrust,
-        link::Lend,
+        lend::Lend,
         pool::NotConnected,
         speak::NotAnswered,
     },
@@ -125,8 +125,10 @@ pub(super) fn not_connected(error: &NotConnected) -> Refusal {
     let reason = match error {
         NotConnected::Io { .. } | NotConnected::Everywhere => Reason::UpstreamConnect,
         NotConnected::Full => Reason::Overloaded,
-        NotConnected::Distrusted { why: Distrust::Split | Distrust::Several, .. } => Reason::GuardSplit,
-        NotConnected::Distrusted { .. } => Reason::Guard,
+        NotConnected::Distrusted { why, .. } => match why.downcast_ref() {
+            Some(Distrust::Split | Distrust::Several) => Reason::GuardSplit,
+            _ => Reason::Guard,
+        },
     };
     Refusal::new(reason, error.to_string())
 }

@@ -11,12 +11,12 @@ use hyper::{
 };
 use tracing::warn;
 
-use super::stamp::FENCING_REFUSAL;
+use super::{stamp::FENCING_REFUSAL, verdict::Account};
 use crate::{
     body::{Body, Reply, Trailers, fields},
     listen::interim::Saying,
     stage::Planned,
-    upstream::{lent, link::Lend, verdict::Account},
+    upstream::{lend::Lend, lent},
 };
 
 /// Its head is here.

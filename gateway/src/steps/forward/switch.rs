@@ -13,7 +13,7 @@ use crate::{
     stage::Notes,
     steps::upgrade::Asked,
     upstream::{
-        link::Lend,
+        lend::Lend,
         tunnel::{Bounds, Tunnel},
     },
 };

@@ -1,31 +1,26 @@
-//! Asks the guards of an upstream who they are, before anything is sent to one of them.
+//! Asks those of an upstream who have to be known who they are, before anything is sent to one of them.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
-use fencegate_policies::plan;
 use futures_util::{FutureExt, future::join_all};
 use tokio::time::timeout;
-use tracing::error;
 
-use super::{Failed, NotConnected, Pool};
+use super::{NotConnected, Pool};
 use crate::{
     network::Network,
-    upstream::{
-        address::Address, announced::announcement, endpoint::Endpoint, fleet::Fleet, guards::Distrust,
-        link::Link,
-    },
+    upstream::{address::Address, endpoint::Endpoint, fleet::Fleet},
 };
 
 impl<N: Network> Pool<N> {
-    /// Nothing is sent to one guard of several before all have been met. A name may stand for several, too. Where what
-    /// they said does not agree, each is asked again: a guard that was restarted contradicts its own past at an address
+    /// Nothing is sent to one of several before all have been met. A name may stand for several, too. Where what
+    /// they said does not agree, each is asked again: one that was restarted contradicts its own past at an address
     /// that nobody has connected to since, and one that is away contradicts nobody.
     ///
     /// # Errors
     /// They do not agree, although all of them were asked just now.
-    pub(super) async fn ask_guards(&self, fleet: &Fleet) -> Result<(), NotConnected> {
+    pub(super) async fn ask_all(&self, fleet: &Fleet) -> Result<(), NotConnected> {
         let upstream = &fleet.upstream;
-        if upstream.fencing != plan::Level::Guard {
+        if !self.introductions.are_needed(upstream) {
             return Ok(());
         }
         let asked = match fleet.endpoints() {
@@ -35,19 +30,18 @@ impl<N: Network> Pool<N> {
         };
         if asked.len() > 1 {
             // At once: one that is silent must not keep the others waiting.
-            let asked = asked.iter().filter(|(_, address)| self.guards.is_to_be_asked(upstream, address));
-            join_all(asked.map(|(endpoint, address)| self.ask_guard(fleet, endpoint, address))).await;
+            let asked =
+                asked.iter().filter(|(_, address)| self.introductions.is_to_be_asked(upstream, address));
+            join_all(asked.map(|(endpoint, address)| self.ask_one(fleet, endpoint, address))).await;
         }
-        self.guards.agree(upstream).map_err(|why| {
-            let guards = self.guards.announced(upstream);
-            error!(upstream = %upstream.name, %guards, %why, "guard.distrusted");
+        self.introductions.agree(upstream).map_err(|why| {
             let endpoint = fleet.endpoints().first().map_or_else(Arc::default, |one| one.name.clone());
             NotConnected::Distrusted { endpoint, why }
         })
     }
 
     /// What it says is noted, and so is that nobody is there.
-    async fn ask_guard(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
+    async fn ask_one(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
         let upstream = &fleet.upstream;
         // Where all are taken, workers give up for this what lies idle with them.
         let Ok(place) = timeout(upstream.connect_timeout, endpoint.clone().next_place()).await else {
@@ -57,23 +51,6 @@ impl<N: Network> Pool<N> {
         if let Ok(link) = asked.await {
             self.idle.keep(link, upstream.idle);
         }
-    }
-
-    /// A guard says who it is before anything else is said on the connection.
-    pub(super) async fn meet(&self, link: &mut Link, upstream: &plan::Upstream) -> Result<Arc<str>, Failed> {
-        let asking = self.guards.ask(upstream);
-        let announced = announcement(link).await.inspect_err(|failed| {
-            // One that is not there any more is nobody to distrust.
-            if let Failed::Distrusted(why) = failed {
-                let endpoint = &link.endpoint.name;
-                error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
-            }
-        })?;
-        let met = self.guards.meet(upstream, &link.address, &announced, asking, self.clock.now());
-        met.map_err(|why| match why {
-            Distrust::Replaced => Failed::Io(io::Error::other(why)),
-            why => Failed::Distrusted(why),
-        })
     }
 }
 

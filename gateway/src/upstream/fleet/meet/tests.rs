@@ -3,9 +3,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use fencegate_policies::file::load;
+use fencegate_process::families::Families;
 
 use super::*;
-use crate::{admin::metrics::Metrics, upstream::spot::own_address};
+use crate::upstream::{metrics::EndpointMetrics, spot::own_address};
 
 const OPEN: UpstreamId = UpstreamId(0);
 
@@ -37,7 +38,7 @@ routes:
     );
     let loaded = load(&text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    Fleets::of(&gateway.serving, Metrics::of_gateway(&gateway).endpoints()).expect("no files")
+    Fleets::of(&gateway.serving, &EndpointMetrics::register(&Families::new())).expect("no files")
 }
 
 fn look_up(fleets: &Fleets, lookups: &[(&str, Lookup)]) {

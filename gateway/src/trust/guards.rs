@@ -17,11 +17,11 @@ use fencegate_policies::plan::Upstream;
 use fencegate_process::{clock::Boot, said};
 use tracing::{error, warn};
 
-use super::{
-    address::Address,
-    processes::{Asked, Heard, Met, NotAlone, Processes},
+use super::processes::{Asked, Heard, Met, NotAlone, Processes};
+use crate::{
+    guard::announce::Announcement,
+    upstream::{address::Address, introduce::Attempt},
 };
-use crate::guard::announce::Announcement;
 
 /// Shared by all workers.
 #[derive(Debug)]
@@ -53,10 +53,6 @@ struct Place {
     /// Which of all notes this is.
     note: u64,
 }
-
-/// When somebody began to look for a guard at an address.
-#[derive(Debug, Clone, Copy)]
-pub struct Attempt(u64);
 
 impl State {
     fn highest(&self, upstream: &Upstream) -> Option<&Highest> {

@@ -13,18 +13,18 @@ use std::{
 
 use fencegate_process::clock::Boot;
 
-use super::address::Address;
+use crate::upstream::address::Address;
 
 /// A process, and the store that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Met {
+pub(super) struct Met {
     pub store: Arc<str>,
     pub instance: Arc<str>,
 }
 
 /// By endpoint and address, whichever upstreams lead there.
 #[derive(Debug, Default)]
-pub struct Processes {
+pub(super) struct Processes {
     behind: HashMap<Place, Behind>,
     /// How often one has taken the place of another.
     turns: u64,
@@ -52,11 +52,11 @@ const MOST: usize = 1000;
 
 /// When a process was asked who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked(u64);
+pub(super) struct Asked(u64);
 
 /// What an announcement says beside the names.
 #[derive(Debug, Clone, Copy)]
-pub struct Heard {
+pub(super) struct Heard {
     pub asked: Asked,
     pub at: Boot,
     /// How long the process has had its store; `None` where it does not say.
@@ -64,7 +64,7 @@ pub struct Heard {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotAlone {
+pub(super) enum NotAlone {
     /// Two processes answer to one name at one address.
     Several,
     /// It answered before the one that is there now: its connection leads to nobody.
@@ -72,13 +72,13 @@ pub enum NotAlone {
 }
 
 impl Processes {
-    pub fn ask(&self) -> Asked {
+    pub(super) fn ask(&self) -> Asked {
         Asked(self.turns)
     }
 
     /// # Errors
     /// It is not the only one there.
-    pub fn announced(&mut self, address: &Address, met: &Met, heard: Heard) -> Result<(), NotAlone> {
+    pub(super) fn announced(&mut self, address: &Address, met: &Met, heard: Heard) -> Result<(), NotAlone> {
         let behind = self.behind.entry(place(address)).or_default();
         if let Some((_, ended)) = behind.before.iter().find(|(known, _)| *known == met.instance) {
             if *ended > heard.asked.0 {
@@ -106,7 +106,7 @@ impl Processes {
     }
 
     /// It has answered a request.
-    pub fn answered(&mut self, address: &Address, instance: &Arc<str>, at: Boot) {
+    pub(super) fn answered(&mut self, address: &Address, instance: &Arc<str>, at: Boot) {
         let last = self.behind.get_mut(&place(address)).and_then(|behind| behind.last.as_mut());
         if let Some((met, heard)) = last
             && met.instance == *instance
@@ -116,7 +116,7 @@ impl Processes {
     }
 
     /// Nobody has taken its place.
-    pub fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
+    pub(super) fn is_there(&self, address: &Address, instance: &Arc<str>) -> bool {
         self.behind.get(&place(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
     }
 }

@@ -2,30 +2,30 @@
 
 use hyper::{HeaderMap, StatusCode};
 
+use super::stamp::FENCING_REFUSAL;
 use crate::{
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::Replayed,
-    steps::forward::FENCING_REFUSAL,
 };
 
 /// The guard's account of one dispatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub(super) struct Account {
     /// `None` where the answer does not say: no guard has seen it.
     outcome: Option<Outcome>,
     reason: Option<Reason>,
     /// In the guard's own words: it decided, and nothing was let in by this request.
     refusal: Option<Reason>,
     reference: Option<String>,
-    pub replayed: Option<Replayed>,
+    pub(super) replayed: Option<Replayed>,
     /// It would have been refused, were the guard not looking on only.
-    pub observed: Option<Reason>,
+    pub(super) observed: Option<Reason>,
     /// Somebody else has forwarded the request on its way.
-    pub hop_seen: bool,
+    pub(super) hop_seen: bool,
 }
 
 impl Account {
-    pub fn read(headers: &HeaderMap) -> Self {
+    pub(super) fn read(headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let mut parts = text(FENCING_OUTCOME).unwrap_or_default().split(';').map(str::trim);
         let word = parts.next().unwrap_or_default();
@@ -52,7 +52,7 @@ impl Account {
     ///
     /// # Errors
     /// The upstream has not answered.
-    pub fn judge(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
+    pub(super) fn judge(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
         match (self.outcome, self.refusal) {
             (_, Some(refusal)) => Err(self.refused(refusal, direct)),
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
@@ -78,17 +78,17 @@ impl Account {
 
     /// The guard has let this very dispatch in and remembers its token. It does not for an answer that it has given
     /// again, nor for what only passes it while it looks on.
-    pub fn has_let_in(&self) -> bool {
+    pub(super) fn has_let_in(&self) -> bool {
         self.outcome == Some(Outcome::Done) && self.refusal.is_none() && self.observed.is_none()
     }
 
     /// The guard's own word for its refusal.
-    pub fn word(&self) -> Option<Reason> {
+    pub(super) fn word(&self) -> Option<Reason> {
         self.refusal
     }
 
     /// Did a guard say anything at all?
-    pub fn is_of_a_guard(&self) -> bool {
+    pub(super) fn is_of_a_guard(&self) -> bool {
         self.outcome.is_some() || self.refusal.is_some()
     }
 

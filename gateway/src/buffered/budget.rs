@@ -1,0 +1,198 @@
+//! One budget for the bodies of all workers, and the room that each body takes of it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicUsize, Ordering},
+};
+
+use fencegate_policies::plan::{
+    Limits,
+    memory::{self, FREE},
+};
+use tracing::{info, warn};
+
+use super::{
+    allowance::{Allowance, allowance},
+    metrics::BufferedMetrics,
+};
+
+/// What all bodies together may take. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Budget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Unless the policy says otherwise.
+    usual: usize,
+    most: AtomicI64,
+    /// The `max_body` of which was told that it is too large for this; 0 for none.
+    told: AtomicUsize,
+    /// Also keeps the count.
+    metrics: BufferedMetrics,
+}
+
+/// The room that one body takes, until it is dropped.
+#[derive(Debug)]
+pub struct Room {
+    of: Budget,
+    bytes: i64,
+}
+
+/// There is no more room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("bodies that are kept take all the memory that they may")]
+pub struct Full;
+
+impl Budget {
+    /// As large as what this process may have allows. Asked for early: memory that others take first is not there.
+    pub fn of_this_process(metrics: BufferedMetrics) -> Self {
+        let Allowance { bytes, of } = allowance();
+        info!(bytes, of, "buffered.allowance");
+        Self::new(bytes, metrics)
+    }
+
+    /// `usual`: bytes.
+    pub fn new(usual: usize, metrics: BufferedMetrics) -> Self {
+        let told = AtomicUsize::default();
+        let budget = Self(Arc::new(Shared { usual, most: AtomicI64::new(0), told, metrics }));
+        budget.set(None);
+        budget
+    }
+
+    /// What the policy says, if it does. From the next piece of a body on; what is kept stays. Each worker says this of each
+    /// plan, and who runs the process is told once where bodies may come that never find room.
+    pub fn turn_to(&self, limits: &Limits) {
+        self.set(limits.buffered);
+        let (largest, max_body) = (self.largest(), limits.max_body);
+        let short = if largest < max_body { max_body } else { 0 };
+        if self.0.told.swap(short, Ordering::Relaxed) != short && short > 0 {
+            warn!(
+                code = "FG0142",
+                largest,
+                max_body,
+                "buffered.too_small: a body between these two sizes is refused for good, with 413"
+            );
+        }
+    }
+
+    fn set(&self, written: Option<usize>) {
+        let most = i64::try_from(written.unwrap_or(self.0.usual)).unwrap_or(i64::MAX);
+        self.0.most.store(most, Ordering::Relaxed);
+        self.0.metrics.limit(most);
+    }
+
+    pub fn metrics(&self) -> &BufferedMetrics {
+        &self.0.metrics
+    }
+
+    /// The largest body that finds room when there is no other one.
+    pub fn largest(&self) -> usize {
+        memory::largest(usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0))
+    }
+
+    pub(super) fn room(&self) -> Room {
+        Room { of: self.clone(), bytes: 0 }
+    }
+}
+
+impl Room {
+    /// Room for so many bytes of one body in all.
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Full> {
+        let wanted = i64::try_from(bytes).map_err(|_| Full)?;
+        if bytes <= FREE || wanted <= self.bytes {
+            return Ok(());
+        }
+        let most = self.of.0.most.load(Ordering::Relaxed);
+        let bound =
+            i64::try_from(memory::bound(usize::try_from(most).unwrap_or(0), bytes)).unwrap_or(i64::MAX);
+        let more = wanted - self.bytes;
+        let metrics = &self.of.0.metrics;
+        // Two that add at once may both be told that there is no room, but never both that there is.
+        if metrics.add(more) > bound {
+            metrics.add(-more);
+            return Err(Full);
+        }
+        self.bytes = wanted;
+        Ok(())
+    }
+
+    /// What was not needed after all.
+    pub(super) fn shrink(&mut self, bytes: usize) {
+        let needed = if bytes <= FREE { 0 } else { i64::try_from(bytes).unwrap_or(i64::MAX) };
+        if needed < self.bytes {
+            self.of.0.metrics.add(needed - self.bytes);
+            self.bytes = needed;
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.of.0.metrics.add(-self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(most: usize) -> Budget {
+        Budget::new(most, BufferedMetrics::nobodys())
+    }
+
+    fn used(budget: &Budget) -> i64 {
+        budget.metrics().add(0)
+    }
+
+    #[test]
+    fn large_bodies_leave_room_for_small_ones_and_all_of_it_comes_back() {
+        let budget = budget(1 << 20);
+        let mut large: Vec<Room> = Vec::new();
+        loop {
+            let mut room = budget.room();
+            if room.hold(128 << 10).is_err() {
+                break;
+            }
+            large.push(room);
+        }
+        assert_eq!(large.len(), 6, "three quarters");
+        let mut small: Vec<Room> = Vec::new();
+        loop {
+            let mut room = budget.room();
+            if room.hold(64 << 10).is_err() {
+                break;
+            }
+            small.push(room);
+        }
+        assert_eq!(small.len(), 4);
+        assert_eq!(used(&budget), 1 << 20);
+        budget.room().hold(FREE).expect("what is tiny is not counted");
+        large.pop();
+        assert_eq!(budget.room().hold(64 << 10), Ok(()));
+        drop((large, small));
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn many_threads_never_take_more_than_there_is() {
+        let budget = budget(1 << 20);
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for _ in 0..2000 {
+                        let mut room = budget.room();
+                        for step in 1..12 {
+                            if room.hold(step * (60 << 10)).is_err() {
+                                break;
+                            }
+                        }
+                        room.shrink(10 << 10);
+                    }
+                });
+            }
+        });
+        assert_eq!(used(&budget), 0);
+    }
+}

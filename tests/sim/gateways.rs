@@ -3,7 +3,6 @@
 //! The judge sees tenures as a request and a guard would; only the janitor's log is read from inside.
 
 mod bound;
-mod chronicle;
 mod gateway;
 mod judge;
 mod refused;
@@ -11,12 +10,11 @@ mod rhythm;
 mod storm;
 mod world;
 
-use chronicle::Chronicle;
 use gateway::Clocks;
 use storm::Storm;
 use tracing::{Level, subscriber::set_default};
 
-use crate::{run, simulated};
+use crate::{chronicle::Chronicle, run, simulated};
 
 #[test]
 fn no_schedule_of_accidents_breaks_a_lock() {

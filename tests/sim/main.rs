@@ -1,10 +1,13 @@
 //! Simulation: the gateway's locks on a ZooKeeper in memory, under thousands of schedules of accidents.
 //!
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
-//! that each accident is what its name says. [`gateways`] uses both against the lock, [`wedged`] a library that is gone.
+//! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
+//! what no wire does: [`wedged`] is one that is gone.
 
 mod accidents;
 mod answers;
+mod chronicle;
+mod doctored;
 mod gateways;
 mod plan;
 mod run;

@@ -1,34 +1,15 @@
 //! A client library whose task has ended without a word: it says that it is connected, and every operation fails at
 //! once. The session is given up, and there is a next one.
 
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{rc::Rc, time::Duration};
 
-use fencegate::admin::metrics::Metrics;
-use fencegate_lock::{
-    session::{
-        link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
-        live::{Current, View},
-        nameplate::Nameplate,
-        supervise::{Settings, supervise},
-    },
-    state::Memory,
-    tenures::{
-        keeper::{Keeper, Refused, Wish, keeper},
-        slot::Waits,
-        tenure::Tenure,
-    },
+use fencegate_lock::session::{
+    link::Fault,
+    live::{Current, View},
+    supervise::supervise,
 };
-use fencegate_policies::{
-    key::KeyTemplate,
-    plan::{Caching, Hold, Mode},
-};
-use fencegate_process::clock::{Boot, Clock, SharedClock};
-use fencegate_tests::memory::{Dice, Ensemble, Session, Settings as Servers, Underway, Wire};
+use fencegate_policies::plan::{Caching, Hold};
+use fencegate_tests::memory::{Ensemble, Settings as Servers, Underway};
 use tokio::{
     join,
     sync::watch,
@@ -37,152 +18,37 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{plan::plan, simulated};
+use crate::{
+    doctored::{Doctor, Library, Locks, clock, settings},
+    simulated,
+};
 
 const T: Duration = Duration::from_secs(2);
 
-struct Library {
-    ensemble: Ensemble,
-    latest: Latest,
+fn library(doctor: &Doctor) -> Library {
+    let ensemble = Ensemble::start(Servers::default());
+    Library { ensemble, timeout: T, doctor: doctor.clone() }
 }
 
-/// The session made last: whether its task is gone, and its own wire.
-type Latest = Rc<RefCell<Option<(Rc<Cell<bool>>, Rc<Wire>)>>>;
-
-/// From here on it says nothing to the server either, which ends the session when its time is over.
-fn end_task(latest: &Latest) {
-    let latest = latest.borrow();
-    let (gone, wire) = latest.as_ref().expect("a session");
-    gone.set(true);
-    wire.disconnect(Underway::Lost);
-}
-
-struct Handle {
-    session: Session,
-    gone: Rc<Cell<bool>>,
-}
-
-impl Handle {
-    fn here(&self) -> Result<&Session, Fault> {
-        if self.gone.get() { Err(Fault::Ambiguous("nobody listens".into())) } else { Ok(&self.session) }
-    }
-}
-
-impl Connect for Library {
-    type Link = Handle;
-
-    async fn connect(&self) -> Result<Handle, Fault> {
-        let wire = self.ensemble.wire();
-        let session = self.ensemble.client(&wire, T).connect().await?;
-        let gone = Rc::new(Cell::new(false));
-        self.latest.replace(Some((gone.clone(), wire)));
-        Ok(Handle { session, gone })
-    }
-}
-
-impl Link for Handle {
-    type Watch = <Session as Link>::Watch;
-
-    fn id(&self) -> i64 {
-        self.session.id()
-    }
-    fn timeout(&self) -> Duration {
-        self.session.timeout()
-    }
-    fn granted(&self) -> Option<Duration> {
-        self.session.granted()
-    }
-    fn state(&self) -> State {
-        if self.gone.get() { State::Connected } else { self.session.state() }
-    }
-    fn reconnects(&self) -> u64 {
-        self.session.reconnects()
-    }
-    async fn state_changed(&self) {
-        self.session.state_changed().await;
-        if self.gone.get() {
-            std::future::pending().await
-        }
-    }
-    async fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Kind) -> Result<Created, Fault> {
-        self.here()?.create(path, data, kind).await
-    }
-    async fn delete(&self, path: &str) -> Result<(), Fault> {
-        self.here()?.delete(path).await
-    }
-    async fn children(&self, path: &str) -> Result<Vec<String>, Fault> {
-        self.here()?.children(path).await
-    }
-    async fn seen(&self, path: &str) -> Result<Option<Seen>, Fault> {
-        self.here()?.seen(path).await
-    }
-    async fn data(&self, path: &str) -> Result<(Vec<u8>, Seen), Fault> {
-        self.here()?.data(path).await
-    }
-    async fn watch(&self, path: &str) -> Result<Self::Watch, Fault> {
-        self.here()?.watch(path).await
-    }
-    async fn watch_children(&self, path: &str) -> Result<(Vec<String>, Self::Watch), Fault> {
-        self.here()?.watch_children(path).await
-    }
-    async fn sync(&self, path: &str) -> Result<(), Fault> {
-        self.here()?.sync(path).await
-    }
-    async fn commit(&self, steps: &[Step<'_>]) -> Result<Vec<Option<String>>, Failed> {
-        match self.here() {
-            Ok(session) => session.commit(steps).await,
-            Err(fault) => Err(Failed { step: None, fault }),
-        }
-    }
-    async fn ephemerals(&self, path: &str) -> Result<Vec<String>, Fault> {
-        self.here()?.ephemerals(path).await
-    }
-    async fn close(self) {
-        self.session.close().await;
-    }
-}
-
-#[derive(Debug)]
-struct Simulated(Instant);
-
-impl Clock for Simulated {
-    fn now(&self) -> Boot {
-        Boot::from_nanos(0) + Duration::from_secs(1000) + self.0.elapsed()
-    }
-}
-
-fn settings(clock: SharedClock) -> Settings {
-    let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
-    Settings {
-        census: Arc::default(),
-        policy: plan.zookeeper.clone(),
-        gateway: "gw".to_owned(),
-        member: Nameplate::of(&plan),
-        init: true,
-        complaints: Arc::default(),
-        sequence_limit: fencegate_lock::recipe::rotate::SEQUENCE_LIMIT,
-        memory: Arc::<Memory>::default(),
-        clock,
-        randomness: Arc::new(Dice::seeded(7)),
-        metrics: Metrics::of_gateway(&plan).session(0),
-    }
+/// What the library answers from then on is not known to be done or not done.
+fn end_task(doctor: &Doctor) {
+    doctor.end_task(Fault::Ambiguous("nobody listens".into()));
+    doctor.wire().disconnect(Underway::Lost);
 }
 
 #[test]
 fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
     simulated::run(async {
-        let ensemble = Ensemble::start(Servers::default());
-        let settings = settings(Arc::new(Simulated(Instant::now())));
-        let latest = Latest::default();
-        let library = Library { ensemble, latest: latest.clone() };
+        let doctor = Doctor::new();
         let (view, mut seen) = watch::channel(View::Away("not yet".into()));
         let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
-        spawn_local(supervise(library, Rc::new(settings), current, view, stop.clone()));
+        let settings = Rc::new(settings(clock(), T));
+        spawn_local(supervise(library(&doctor), settings, current, view, stop.clone()));
         let first = session(&mut seen).await;
         sleep(T * 3).await;
         assert_eq!(session(&mut seen).await, first, "a session that answers is kept");
 
-        end_task(&latest);
+        end_task(&doctor);
         let gone = Instant::now();
         let next = async {
             loop {
@@ -210,33 +76,41 @@ async fn session(seen: &mut watch::Receiver<View>) -> i64 {
 #[test]
 fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
     simulated::run(async {
-        let ensemble = Ensemble::start(Servers::default());
-        let clock: SharedClock = Arc::new(Simulated(Instant::now()));
-        let (keeper, desks) = keeper(clock.clone(), 1);
-        let (latest, stop) = (Latest::default(), CancellationToken::new());
-        let library = Library { ensemble, latest: latest.clone() };
-        let desk = desks.into_iter().next().expect("one session");
-        let desk = spawn_local(desk.run(library, Rc::new(settings(clock)), stop.clone()));
-        while !keeper.is_ready() {
-            sleep(T / 10).await;
-        }
-        drop(acquire(&keeper, "kept/1", KEPT).await.expect("free"));
-        let strict = acquire(&keeper, "strict/1", Hold::Strict).await.expect("free");
+        let doctor = Doctor::new();
+        let locks = Locks::over(library(&doctor)).await;
+        drop(locks.acquire(&["kept/1"], KEPT).await.expect("free"));
+        let strict = locks.acquire(&["strict/1"], Hold::Strict).await.expect("free");
 
-        end_task(&latest);
+        end_task(&doctor);
         drop(strict);
         let (kept, strict) =
-            join!(acquire(&keeper, "kept/2", KEPT), acquire(&keeper, "strict/2", Hold::Strict));
+            join!(locks.acquire(&["kept/2"], KEPT), locks.acquire(&["strict/2"], Hold::Strict));
         assert!(
             kept.is_ok() && strict.is_ok(),
             "asked for under the session that was gone: {kept:?}, {strict:?}"
         );
         let (kept, strict) =
-            join!(acquire(&keeper, "kept/1", KEPT), acquire(&keeper, "strict/1", Hold::Strict));
+            join!(locks.acquire(&["kept/1"], KEPT), locks.acquire(&["strict/1"], Hold::Strict));
         assert!(kept.is_ok() && strict.is_ok(), "held under it: {kept:?}, {strict:?}");
         drop((kept, strict));
-        stop.cancel();
-        timeout(T * 10, desk).await.expect("nothing of it goes on").expect("no panic");
+        locks.stop().await;
+    });
+}
+
+/// The supervisor hears of the end with the next heartbeat only, and nothing that a key's task does meanwhile waits for
+/// anything: it has to give the others their turn all the same.
+#[test]
+fn a_key_whose_session_is_over_unseen_leaves_the_others_their_turn() {
+    simulated::run(async {
+        let doctor = Doctor::new();
+        let locks = Locks::over(library(&doctor)).await;
+        doctor.end_task(Fault::Over);
+        let kept = locks.acquire(&["kept"], KEPT).await;
+        assert!(kept.is_ok(), "under the next session: {kept:?}");
+        let asked = doctor.asked_in_vain();
+        assert!((1..200).contains(&asked), "{asked} operations under a session that was over");
+        drop(kept);
+        locks.stop().await;
     });
 }
 
@@ -246,11 +120,3 @@ const KEPT: Hold = Hold::Cached(Caching {
     max_hold: Duration::from_millis(100),
     max_tenure: Duration::from_secs(600),
 });
-
-async fn acquire(keeper: &Keeper, key: &str, hold: Hold) -> Result<Tenure, Refused> {
-    let keys = [KeyTemplate::parse(key).expect("a literal").expand(&()).expect("short")];
-    // Nobody may wait behind a request: what is left of one would refuse the next.
-    let queue = if hold == Hold::Strict { 0 } else { 100 };
-    let (mode, wait, waits) = (Mode::Exclusive, T * 10, Waits::Here);
-    keeper.acquire(Wish { keys: &keys, mode, hold, wait, queue, waits, route: &"wedged".into() }).await
-}

@@ -16,12 +16,12 @@ use crate::recipe::{
     attempt::Attempt,
     grant::{Caller, Grant, NotGranted, Stop},
     layout::{self, Place},
-    site::PAUSE,
+    site::{AGAIN, PAUSE},
 };
 use crate::{
     reach::Way,
     session::{
-        link::{Fault, Link},
+        link::{Fault, Link, State},
         live::{Current, Live},
     },
 };
@@ -93,6 +93,8 @@ async fn give_up<L: Link>(slot: &Arc<Slot>, nodes: &Nodes<L>) {
 }
 
 async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Current<L>>, nodes: &Nodes<L>) {
+    // Since the last grant.
+    let mut lost = 0_u32;
     loop {
         let Some(wanted) = slot.wanted() else {
             nodes.clear().await;
@@ -107,22 +109,36 @@ async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Curren
             Ok((attempt, grant)) => {
                 // No request is sent on from here while it is held here.
                 table.ways.is_here(&slot.key);
+                lost = 0;
                 slot.granted(grant, wanted);
                 keep(slot, &live, &attempt).await;
             }
             Err(NotGranted::Lost) => {
                 slot.place_lost();
                 debug!(key = shown::key(&slot.key), "place lost; queueing again");
+                lost = lost.saturating_add(1);
+                others_turn(lost).await;
             }
             Err(why) => slot.refuse(&why),
         }
     }
 }
 
+/// A library whose session is over answers at once, whatever is asked, and we may know of the end before the one who
+/// keeps the session has had a turn to hear of it. Nothing on the way round waits for anything then, so it is done here.
+/// Once may be the node that was taken away: that place is to be had again without delay.
+async fn others_turn(lost: u32) {
+    match lost {
+        0 | 1 => tokio::task::yield_now().await,
+        _ => sleep(AGAIN).await,
+    }
+}
+
 /// The session of the moment; `None` when nobody wants the key any more.
 async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L>>> {
     loop {
-        if let Some(live) = current.live() {
+        let is_over = |live: &Rc<Live<L>>| live.over.is_cancelled() || live.link.state() == State::Over;
+        if let Some(live) = current.live().filter(|live| !is_over(live)) {
             return Some(live);
         }
         slot.place_lost();

@@ -11,15 +11,15 @@ use tracing::{Level, Subscriber};
 use tracing_subscriber::fmt::{format::Writer, time::FormatTime};
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Chronicle(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Chronicle(Arc<Mutex<Vec<u8>>>);
 
 /// Simulated time since the chronicle was opened.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Since(Instant);
+pub(crate) struct Since(Instant);
 
 impl Chronicle {
     /// Collects what is logged on this thread.
-    pub(super) fn subscriber(&self, level: Level) -> impl Subscriber + Send + Sync + use<> {
+    pub(crate) fn subscriber(&self, level: Level) -> impl Subscriber + Send + Sync + use<> {
         let chronicle = self.clone();
         tracing_subscriber::fmt()
             .with_max_level(level)
@@ -30,7 +30,7 @@ impl Chronicle {
             .finish()
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 

@@ -1,0 +1,303 @@
+//! A client library with faults of its own, beside those of the wire: what it says of the connection, what it answers at
+//! once, and what it answers where the server has done something else.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use fencegate::admin::metrics::Metrics;
+use fencegate_lock::{
+    session::{
+        link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
+        nameplate::Nameplate,
+        supervise::Settings,
+    },
+    state::Memory,
+    tenures::{
+        keeper::{Keeper, Refused, Wish, keeper},
+        slot::Waits,
+        tenure::Tenure,
+    },
+};
+use fencegate_policies::{
+    key::{KeyTemplate, ResourceKey},
+    plan::{Hold, Mode},
+};
+use fencegate_process::clock::{Boot, Clock, SharedClock};
+use fencegate_tests::memory::{Dice, Ensemble, Session, Wire};
+use tokio::{
+    task::{JoinHandle, spawn_local},
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::plan::plan;
+
+/// What is asked of a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    Create { kind: Kind },
+    Data { path: &'a str },
+    Commit { steps: &'a [Step<'a>] },
+    Other,
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone)]
+pub(crate) enum Fate {
+    Passes,
+    /// It is not sent, and answered so at once.
+    Refused(Fault),
+    /// It is done, and answered so.
+    Done(Fault),
+}
+
+type Rule = Box<dyn FnMut(Asked<'_>) -> Fate>;
+
+/// What is wrong with the library, whichever session it has.
+#[derive(Clone)]
+pub(crate) struct Doctor(Rc<Ills>);
+
+struct Ills {
+    rule: RefCell<Rule>,
+    /// The session made last, and its wire.
+    latest: RefCell<Option<(i64, Rc<Wire>)>>,
+    /// This one's task has ended without a word: it says that it is connected, and every operation is answered so at once.
+    gone: RefCell<Option<(i64, Fault)>>,
+    /// Operations that were asked of it since.
+    asked: Cell<u32>,
+}
+
+/// So many answers at once, and simulated time goes on: who spins is counted, and the simulation ends.
+const AT_ONCE: u32 = 10_000;
+
+impl Doctor {
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(Ills {
+            rule: RefCell::new(Box::new(|_| Fate::Passes)),
+            latest: RefCell::default(),
+            gone: RefCell::default(),
+            asked: Cell::new(0),
+        }))
+    }
+
+    pub(crate) fn rules(&self, rule: impl FnMut(Asked<'_>) -> Fate + 'static) {
+        *self.0.rule.borrow_mut() = Box::new(rule);
+    }
+
+    /// The wire of the session made last.
+    pub(crate) fn wire(&self) -> Rc<Wire> {
+        self.0.latest.borrow().as_ref().expect("a session").1.clone()
+    }
+
+    /// From here on the session made last answers so, whatever is asked. It says nothing to the server either, which ends
+    /// it when its time is over.
+    pub(crate) fn end_task(&self, answers: Fault) {
+        let latest = self.0.latest.borrow().as_ref().expect("a session").0;
+        self.0.gone.replace(Some((latest, answers)));
+    }
+
+    /// Operations that were asked of a session whose task had ended.
+    pub(crate) fn asked_in_vain(&self) -> u32 {
+        self.0.asked.get()
+    }
+
+    fn gone(&self, session: i64) -> Option<Fault> {
+        self.0.gone.borrow().as_ref().filter(|(gone, _)| *gone == session).map(|(_, answers)| answers.clone())
+    }
+}
+
+pub(crate) struct Library {
+    pub(crate) ensemble: Ensemble,
+    pub(crate) timeout: Duration,
+    pub(crate) doctor: Doctor,
+}
+
+pub(crate) struct Handle {
+    session: Session,
+    doctor: Doctor,
+}
+
+impl Connect for Library {
+    type Link = Handle;
+
+    async fn connect(&self) -> Result<Handle, Fault> {
+        let wire = self.ensemble.wire();
+        let session = self.ensemble.client(&wire, self.timeout).connect().await?;
+        self.doctor.0.latest.replace(Some((session.id(), wire)));
+        Ok(Handle { session, doctor: self.doctor.clone() })
+    }
+}
+
+impl Handle {
+    /// `Some`: what it is answered after it was done.
+    async fn asks(&self, asked: Asked<'_>) -> Result<Option<Fault>, Fault> {
+        if let Some(answer) = self.doctor.gone(self.session.id()) {
+            let ills = &self.doctor.0;
+            ills.asked.set(ills.asked.get() + 1);
+            if ills.asked.get().is_multiple_of(AT_ONCE) {
+                sleep(Duration::from_secs(1)).await;
+            }
+            return Err(answer);
+        }
+        let fate = (self.doctor.0.rule.borrow_mut())(asked);
+        match fate {
+            Fate::Passes => Ok(None),
+            Fate::Refused(fault) => Err(fault),
+            Fate::Done(fault) => Ok(Some(fault)),
+        }
+    }
+}
+
+fn told<T, E>(answer: Result<T, E>, instead: Option<E>) -> Result<T, E> {
+    match instead {
+        Some(fault) => Err(fault),
+        None => answer,
+    }
+}
+
+impl Link for Handle {
+    type Watch = <Session as Link>::Watch;
+
+    fn id(&self) -> i64 {
+        self.session.id()
+    }
+    fn timeout(&self) -> Duration {
+        self.session.timeout()
+    }
+    fn granted(&self) -> Option<Duration> {
+        self.session.granted()
+    }
+    fn state(&self) -> State {
+        match self.doctor.gone(self.session.id()) {
+            Some(_) => State::Connected,
+            None => self.session.state(),
+        }
+    }
+    fn reconnects(&self) -> u64 {
+        self.session.reconnects()
+    }
+    async fn state_changed(&self) {
+        self.session.state_changed().await;
+        if self.doctor.gone(self.session.id()).is_some() {
+            std::future::pending().await
+        }
+    }
+    async fn create<'a>(&'a self, path: &'a str, data: &[u8], kind: Kind) -> Result<Created, Fault> {
+        let instead = self.asks(Asked::Create { kind }).await?;
+        told(self.session.create(path, data, kind).await, instead)
+    }
+    async fn delete(&self, path: &str) -> Result<(), Fault> {
+        let instead = self.asks(Asked::Other).await?;
+        told(self.session.delete(path).await, instead)
+    }
+    async fn children(&self, path: &str) -> Result<Vec<String>, Fault> {
+        let instead = self.asks(Asked::Other).await?;
+        told(self.session.children(path).await, instead)
+    }
+    async fn seen(&self, path: &str) -> Result<Option<Seen>, Fault> {
+        let instead = self.asks(Asked::Other).await?;
+        told(self.session.seen(path).await, instead)
+    }
+    async fn data(&self, path: &str) -> Result<(Vec<u8>, Seen), Fault> {
+        let instead = self.asks(Asked::Data { path }).await?;
+        told(self.session.data(path).await, instead)
+    }
+    async fn watch(&self, path: &str) -> Result<Self::Watch, Fault> {
+        let instead = self.asks(Asked::Other).await?;
+        told(self.session.watch(path).await, instead)
+    }
+    async fn watch_children(&self, path: &str) -> Result<(Vec<String>, Self::Watch), Fault> {
+        let instead = self.asks(Asked::Other).await?;
+        told(self.session.watch_children(path).await, instead)
+    }
+    async fn sync(&self, path: &str) -> Result<(), Fault> {
+        let instead = self.asks(Asked::Other).await?;
+        told(self.session.sync(path).await, instead)
+    }
+    async fn commit(&self, steps: &[Step<'_>]) -> Result<Vec<Option<String>>, Failed> {
+        let failed = |fault| Failed { step: None, fault };
+        let instead = self.asks(Asked::Commit { steps }).await.map_err(failed)?;
+        told(self.session.commit(steps).await, instead.map(failed))
+    }
+    async fn ephemerals(&self, path: &str) -> Result<Vec<String>, Fault> {
+        let instead = self.asks(Asked::Other).await?;
+        told(self.session.ephemerals(path).await, instead)
+    }
+    async fn close(self) {
+        self.session.close().await;
+    }
+}
+
+#[derive(Debug)]
+struct Simulated(Instant);
+
+impl Clock for Simulated {
+    fn now(&self) -> Boot {
+        Boot::from_nanos(0) + Duration::from_secs(1000) + self.0.elapsed()
+    }
+}
+
+pub(crate) fn clock() -> SharedClock {
+    Arc::new(Simulated(Instant::now()))
+}
+
+pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Settings {
+    let plan = plan("gw", ([127, 0, 0, 1], 1).into(), session_timeout);
+    Settings {
+        census: Arc::default(),
+        policy: plan.zookeeper.clone(),
+        gateway: "gw".to_owned(),
+        member: Nameplate::of(&plan),
+        init: true,
+        complaints: Arc::default(),
+        sequence_limit: fencegate_lock::recipe::rotate::SEQUENCE_LIMIT,
+        memory: Arc::<Memory>::default(),
+        clock,
+        randomness: Arc::new(Dice::seeded(7)),
+        metrics: Metrics::of_gateway(&plan).session(0),
+    }
+}
+
+/// The locks of a gateway with one session, over this library.
+pub(crate) struct Locks {
+    pub(crate) keeper: Keeper,
+    stop: CancellationToken,
+    desk: JoinHandle<()>,
+    timeout: Duration,
+}
+
+impl Locks {
+    /// Returns when there is a session.
+    pub(crate) async fn over(library: Library) -> Self {
+        let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
+        let (keeper, desks) = keeper(clock.clone(), 1);
+        let desk = desks.into_iter().next().expect("one session");
+        let desk = spawn_local(desk.run(library, Rc::new(settings(clock, timeout)), stop.clone()));
+        while !keeper.is_ready() {
+            sleep(timeout / 10).await;
+        }
+        Self { keeper, stop, desk, timeout }
+    }
+
+    pub(crate) async fn acquire(&self, names: &[&str], hold: Hold) -> Result<Tenure, Refused> {
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        // Nobody may wait behind a request: what is left of one would refuse the next.
+        let queue = if hold == Hold::Strict { 0 } else { 100 };
+        let (mode, wait, waits) = (Mode::Exclusive, self.timeout * 10, Waits::Here);
+        self.keeper.acquire(Wish { keys: &keys, mode, hold, wait, queue, waits, route: &"sim".into() }).await
+    }
+
+    /// Returns when nothing of it goes on.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(self.timeout * 10, self.desk).await.expect("it ends").expect("no panic");
+    }
+}
+
+pub(crate) fn key(name: &str) -> ResourceKey {
+    KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
+}

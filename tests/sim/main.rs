@@ -2,13 +2,14 @@
 //!
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
 //! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
-//! what no wire does: [`wedged`] is one that is gone.
+//! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of.
 
 mod accidents;
 mod answers;
 mod chronicle;
 mod doctored;
 mod gateways;
+mod lost_word;
 mod plan;
 mod run;
 mod simulated;

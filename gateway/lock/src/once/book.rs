@@ -33,8 +33,23 @@ pub struct Shelves(RefCell<HashMap<u8, i32>>);
 /// Why an operation was not admitted.
 enum Stop {
     Refused(Refused),
-    /// The session ended on the way: it may be written down, for nothing.
-    Unsettled,
+    /// It is not known whether it is written down: then it is for nothing.
+    Unsettled(Refused),
+}
+
+impl Stop {
+    fn session_ended() -> Self {
+        Self::Unsettled(Refused::Service("the session ended".into()))
+    }
+
+    /// As one that was sent, and of which no answer has told what came of it.
+    fn unheard(self) -> Self {
+        match self {
+            Self::Refused(why @ Refused::Service(_)) => Self::Unsettled(why),
+            // What stands there is another's.
+            other => other,
+        }
+    }
 }
 
 impl From<Refused> for Stop {
@@ -72,8 +87,8 @@ pub async fn serve<L: Link>(current: Rc<Current<L>>, shelves: Rc<Shelves>, admis
             }
         }
         Err(Stop::Refused(why)) => drop(answer.send(Err(why))),
-        Err(Stop::Unsettled) => {
-            drop(answer.send(Err(Refused::Service("the session ended".into()))));
+        Err(Stop::Unsettled(why)) => {
+            drop(answer.send(Err(why)));
             page.settle(&current, None, Came::Nothing.into()).await;
         }
     }
@@ -98,6 +113,7 @@ impl Page {
                 None => self.room(live, shelves, wanted).await?,
                 Some(_) => Ok(()),
             };
+            let mut unheard = false;
             if room.is_ok() {
                 match self.write(live, shelves, wanted, instead_of).await {
                     Ok(version) => {
@@ -106,7 +122,7 @@ impl Page {
                         }
                         return Ok(version);
                     }
-                    Err(Failed { fault: Fault::Over, .. }) => return Err(Stop::Unsettled),
+                    Err(Failed { fault: Fault::Over, .. }) => return Err(Stop::session_ended()),
                     Err(Failed { step: Some(step), fault: Fault::NoNode | Fault::BadVersion })
                         if step < wanted.nodes.len() =>
                     {
@@ -116,15 +132,15 @@ impl Page {
                         make_shelf(live, &self.id).await?;
                         continue;
                     }
-                    // Somebody was here before us, or our answer was lost.
-                    Err(Failed {
-                        fault: Fault::NodeExists | Fault::NoNode | Fault::BadVersion | Fault::Ambiguous(_),
-                        ..
-                    }) => {}
+                    Err(Failed { fault: Fault::Ambiguous(_), .. }) => unheard = true,
+                    // Somebody was here before us.
+                    Err(Failed { fault: Fault::NodeExists | Fault::NoNode | Fault::BadVersion, .. }) => {}
                     Err(Failed { fault, .. }) => return Err(Refused::Service(fault.to_string()).into()),
                 }
             }
-            instead_of = match look(live, &path).await? {
+            let looked = look(live, &path).await;
+            let found = if unheard { looked.map_err(Stop::unheard)? } else { looked? };
+            instead_of = match found {
                 None => {
                     room?;
                     None
@@ -232,7 +248,7 @@ impl Page {
                         version
                     }
                     Ok(_) => return,
-                    Err(Stop::Unsettled) => {
+                    Err(Stop::Unsettled(_)) => {
                         sleep(AGAIN).await;
                         continue;
                     }
@@ -292,10 +308,10 @@ async fn look<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Record, i32
     loop {
         let (synced, read) = (live.link.sync(path), live.link.data(path));
         return match tokio::join!(synced, read) {
-            (Err(Fault::Over), _) | (_, Err(Fault::Over)) => Err(Stop::Unsettled),
+            (Err(Fault::Over), _) | (_, Err(Fault::Over)) => Err(Stop::session_ended()),
             // It was given up, and may answer so for ever.
             (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) if live.over.is_cancelled() => {
-                Err(Stop::Unsettled)
+                Err(Stop::session_ended())
             }
             (Err(Fault::Ambiguous(why)), _) | (_, Err(Fault::Ambiguous(why))) => {
                 debug!(why, path, "looking again");
@@ -317,7 +333,7 @@ async fn make_shelf<L: Link>(live: &Live<L>, id: &OperationId) -> Result<(), Sto
     for path in [live.paths.operations(), live.paths.operation_shard(id)] {
         match live.link.create(&path, b"", Kind::Persistent).await {
             Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
-            Err(Fault::Over) => return Err(Stop::Unsettled),
+            Err(Fault::Over) => return Err(Stop::session_ended()),
             Err(fault) => return Err(Refused::Service(fault.to_string()).into()),
         }
     }

@@ -1,0 +1,109 @@
+//! An operation of `once: {store: zookeeper}` that was written down, whose issuer was not told so, and which the server
+//! refuses to show: it was not sent, and that is written down as soon as it can be.
+
+use std::{cell::Cell, time::Duration};
+
+use fencegate_lock::{
+    once::{
+        Came, Refused, Wanted,
+        record::{Record, State},
+        room::Owner,
+    },
+    session::link::{Connect, Fault, Link, Step},
+    tenures::tenure::Tenure,
+};
+use fencegate_policies::{
+    operation::{Fingerprint, Operation, OperationId},
+    plan::{Hold, Memory},
+};
+use fencegate_tests::memory::{Ensemble, Settings};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    doctored::{Asked, Doctor, Fate, Library, Locks, key},
+    plan::ROOT,
+    simulated,
+};
+
+const T: Duration = Duration::from_secs(2);
+
+fn operation(number: u8, under: &Tenure) -> Wanted {
+    let mut id = [7; 32];
+    id[31] = number;
+    Wanted {
+        operation: Operation {
+            id: OperationId::of(id),
+            former: None,
+            fingerprint: Fingerprint::of([1; 32]),
+            keep: 60,
+            finals: Vec::new(),
+            askable: true,
+        },
+        keys: vec![key("account/1")],
+        nodes: under.nodes(),
+        token: under.first_token().expect("nothing was sent yet"),
+        method: "POST".into(),
+        target: "/pay/1".into(),
+        name: None,
+        owner: Owner { route: "pay".into(), client: None },
+        memory: Memory { route: 100, client: None },
+    }
+}
+
+/// What stands there now, by the word of somebody else.
+async fn written(ensemble: &Ensemble, wanted: &Wanted) -> State {
+    let id = wanted.operation.id.to_string();
+    let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+    let (data, _) = looker.data(&format!("{ROOT}/ops/{}/{id}", &id[..2])).await.expect("it was written down");
+    Record::parse(&data).expect("a record").state
+}
+
+/// The next operation is written down and its issuer does not hear of it; the first look at it is refused.
+fn loses_the_word(asked: Asked<'_>, lost: &Cell<bool>, refused: &Cell<bool>) -> Fate {
+    let is_operation = |path: &str| path.contains("/ops/");
+    match asked {
+        Asked::Commit { steps } if !lost.get() => {
+            let admits = |step: &Step<'_>| matches!(step, Step::Create { path, .. } if is_operation(path));
+            if !steps.iter().any(admits) {
+                return Fate::Passes;
+            }
+            lost.set(true);
+            Fate::Done(Fault::Ambiguous("the connection broke".into()))
+        }
+        Asked::Data { path } if is_operation(path) && !refused.replace(true) => {
+            Fate::Refused(Fault::Refused("throttled".into()))
+        }
+        _ => Fate::Passes,
+    }
+}
+
+#[test]
+fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
+    simulated::run(async {
+        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+        let locks = Locks::over(library).await;
+        let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
+        // The folder that it belongs in is made by another one.
+        let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
+        before.came(Came::Nothing).await;
+
+        let wanted = operation(2, &tenure);
+        let (lost, refused) = (Cell::new(false), Cell::new(false));
+        doctor.rules(move |asked| loses_the_word(asked, &lost, &refused));
+        let told = locks.keeper.admit(wanted.clone()).await.map(drop);
+        assert!(matches!(told, Err(Refused::Service(_))), "nothing may be sent: {told:?}");
+        let settled = async {
+            while !matches!(written(&ensemble, &wanted).await, State::Aborted { .. }) {
+                sleep(T / 10).await;
+            }
+        };
+        let settled = timeout(T * 5, settled).await.is_ok();
+        assert!(settled, "unknown for ever, and nothing was sent: {:?}", written(&ensemble, &wanted).await);
+        let repeat = locks.keeper.admit(wanted).await.expect("nothing came of the one before");
+        repeat.came(Came::Nothing).await;
+        tenure.known();
+        drop(tenure);
+        locks.stop().await;
+    });
+}

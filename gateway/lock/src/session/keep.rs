@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     era::Era,
@@ -118,6 +118,7 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
     // The connection that is known to speak for our session.
     let Registration { member, era, beats, connection: ours, .. } = registration;
     let mut next = Instant::now();
+    let mut pace = Pace::default();
     loop {
         sleep_until(next).await;
         let connection = live.link.reconnects();
@@ -139,9 +140,12 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         let steps =
             [Step::Check { path: &meta, version: era.version }, Step::Set { path: member, data: &says }];
         let answer = live.link.commit(&steps).await;
-        settings.metrics.beat(live.clock.now().since(sent));
+        let took = live.clock.now().since(sent);
+        settings.metrics.beat(took);
         match answer {
             Ok(_) => {
+                live.acknowledged.set(live.clock.now());
+                pace.heard(took, live.rhythm.get());
                 // Only over a connection that was known to be ours before and still is: the write may have waited and
                 // gone out over another one.
                 if let (Some(deadline), true) = (beats.acknowledged(), live.link.reconnects() == *ours) {
@@ -156,6 +160,29 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         }
         settings.metrics.proof(live.proof.deadline().since(live.clock.now()));
         settings.metrics.nodes(live.registry.nodes(), live.registry.bytes());
+    }
+}
+
+/// Whether heartbeats are acknowledged before the next one has to be sent.
+///
+/// They are sent one after the other. Where an answer takes longer than two sends may lie apart, every one comes after a
+/// gap and moves nothing: nothing can be granted, and the operator has to know that it is no more than this.
+#[derive(Default)]
+struct Pace {
+    slow: bool,
+}
+
+impl Pace {
+    fn heard(&mut self, took: Duration, rhythm: Rhythm) {
+        let slow = took > rhythm.gap;
+        if slow && !self.slow {
+            let longest = Brief(rhythm.gap);
+            warn!(took = %Brief(took), %longest, "heartbeats are acknowledged too slowly to prove the session; ZooKeeper is slow, and nothing is granted meanwhile");
+        }
+        if !slow && self.slow {
+            info!(took = %Brief(took), "heartbeats are acknowledged in time again");
+        }
+        self.slow = slow;
     }
 }
 
@@ -177,12 +204,13 @@ fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Ende
 }
 
 /// Returns when the client library says that it is connected, and nothing has been acknowledged for so long that it cannot
-/// be: its task may be gone, and then no word of an end ever comes.
+/// be: its task may be gone, and then no word of an end ever comes. What was acknowledged and proved nothing, because it
+/// took long, counts: servers that are slow would not be faster with another session.
 async fn silence<L: Link>(live: &Live<L>) -> Ended {
     loop {
         let timeout = live.rhythm.get().timeout;
         sleep(timeout / 2).await;
-        let silent = live.clock.now().since(live.proof.deadline()) > timeout * 2;
+        let silent = live.clock.now().since(live.acknowledged.get()) > timeout * 2;
         if silent && live.link.state() == State::Connected {
             return Ended::Silent;
         }

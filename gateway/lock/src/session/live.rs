@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_process::{clock::SharedClock, randomness::Randomness};
+use fencegate_process::{
+    clock::{Boot, SharedClock},
+    randomness::Randomness,
+};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -47,6 +50,8 @@ pub struct Live<L> {
     /// The arithmetic of its timeout, which a reconnect may shorten.
     pub(super) rhythm: Cell<Rhythm>,
     pub(super) beaten: Notify,
+    /// When a heartbeat was acknowledged last, whether or not that moved the proof.
+    pub(super) acknowledged: Cell<Boot>,
     /// A node of this session was not above what had been seen before.
     pub(super) went_back: Cell<bool>,
 }

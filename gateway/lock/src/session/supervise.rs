@@ -241,6 +241,7 @@ async fn establish<C: Connect>(
         metrics: settings.metrics.clone(),
         rhythm: Cell::new(rhythm),
         beaten: Notify::new(),
+        acknowledged: Cell::new(settings.clock.now()),
         went_back: Cell::new(false),
     };
     Ok((live, Registration { member, era, beats: Beats::new(rhythm, connecting), connection, alarm }))

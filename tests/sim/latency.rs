@@ -1,0 +1,67 @@
+//! Servers that answer, and take longer over it than a heartbeat may: nothing is proven meanwhile, and the session is
+//! kept, because a new one would be no faster.
+
+use std::{rc::Rc, time::Duration};
+
+use fencegate_lock::session::{
+    live::{Current, View},
+    supervise::supervise,
+};
+use fencegate_tests::memory::{Ensemble, Settings};
+use tokio::{
+    sync::watch,
+    task::spawn_local,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{Level, subscriber::set_default};
+
+use crate::{
+    chronicle::Chronicle,
+    doctored::{Doctor, Library, clock, settings},
+    simulated,
+};
+
+const T: Duration = Duration::from_secs(12);
+/// One way.
+const SLOW: Duration = Duration::from_millis(1500);
+
+#[test]
+fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
+    let log = Chronicle::default();
+    simulated::run(async {
+        let _collecting = set_default(log.subscriber(Level::INFO));
+        let servers = Settings::default();
+        let doctor = Doctor::new();
+        let library = Library { ensemble: Ensemble::start(servers), timeout: T, doctor: doctor.clone() };
+        let (clock, stop) = (clock(), CancellationToken::new());
+        let (view, mut seen) = watch::channel(View::Away("not yet".into()));
+        let settings = Rc::new(settings(clock.clone(), T));
+        spawn_local(supervise(library, settings, Rc::new(Current::default()), view, stop.clone()));
+        seen.wait_for(|view| matches!(view, View::Live { .. })).await.expect("supervised");
+        let session = |view: &View| match view {
+            View::Live { proof, .. } => Some(proof.session()),
+            _ => None,
+        };
+        let first = session(&seen.borrow());
+        sleep(T).await;
+        assert!(seen.borrow().is_ready(&clock), "servers that answer at once");
+
+        doctor.wire().delay(SLOW..SLOW);
+        sleep(T * 6).await;
+        assert_eq!(session(&seen.borrow()), first, "another one is no faster");
+        assert!(!seen.borrow().is_ready(&clock), "nothing was proven for long");
+        doctor.wire().delay(Duration::ZERO..Duration::ZERO);
+        let ready = async {
+            while !seen.borrow().is_ready(&clock) {
+                sleep(T / 10).await;
+            }
+        };
+        timeout(T, ready).await.expect("they are fast again");
+        stop.cancel();
+    });
+    let log = log.text();
+    assert!(!log.contains("nothing was acknowledged"), "every heartbeat was:\n{log}");
+    let said = log.matches("heartbeats are acknowledged too slowly").count();
+    assert_eq!(said, 1, "the operator is told, and once:\n{log}");
+}

@@ -2,8 +2,8 @@
 //!
 //! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
 //! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`doctored`] plays
-//! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of;
-//! [`latency`] is servers that take long.
+//! what no wire does: [`wedged`] is one that is gone, [`lost_word`] an operation that nobody is told of, [`left_parents`]
+//! what is refused too late; [`latency`] is servers that take long.
 
 mod accidents;
 mod answers;
@@ -11,6 +11,7 @@ mod chronicle;
 mod doctored;
 mod gateways;
 mod latency;
+mod left_parents;
 mod lost_word;
 mod plan;
 mod run;

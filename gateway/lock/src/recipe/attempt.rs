@@ -118,10 +118,20 @@ impl<L: Link> Attempt<L> {
 
     /// Makes the node, once, and lists its siblings behind it: one round trip where we are right about the parent.
     async fn create(&self) -> Result<(Node, Vec<String>), NotGranted> {
+        let mut made = false;
+        let created = self.create_in_rounds(&mut made).await;
+        if made && created.is_err() {
+            self.site.take_parent_back().await;
+        }
+        created
+    }
+
+    /// `made`: the parent by itself, in any round.
+    async fn create_in_rounds(&self, made: &mut bool) -> Result<(Node, Vec<String>), NotGranted> {
         let parents = &self.site.live.registry.parents;
         for round in 0..CREATE_ROUNDS {
             let found = if round >= PATIENT_ROUNDS || parents.expects(&self.site.parent) {
-                self.create_below(round).await?
+                self.create_below(round, made).await?
             } else {
                 self.create_with_parent().await?
             };
@@ -134,7 +144,11 @@ impl<L: Link> Attempt<L> {
     }
 
     /// Below a parent that somebody else has made. `None`: it is not there, or was not; begin again.
-    async fn create_below(&self, round: usize) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
+    async fn create_below(
+        &self,
+        round: usize,
+        made: &mut bool,
+    ) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         let Site { live, parent, .. } = &self.site;
         self.sending();
         let requested = self.site.requested();
@@ -142,8 +156,9 @@ impl<L: Link> Attempt<L> {
         let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
         let list = live.link.children(parent);
         failpoint::pass("after_create_sent");
-        // Whether there was one already says the node's own answer.
-        let (_, created, children) = tokio::join!(OptionFuture::from(above), create, list);
+        // Whether there is one says the node's own answer; one of ours goes again where there is to be no node.
+        let (above, created, children) = tokio::join!(OptionFuture::from(above), create, list);
+        *made |= matches!(above, Some(Ok(_)));
         match created {
             Ok(Created { seen, sequence }) => {
                 let name = format!("{}{sequence:010}", layout::requested(self.site.guid, self.site.mode));

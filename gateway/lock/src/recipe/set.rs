@@ -104,7 +104,18 @@ impl<L: Link> SetAttempt<L> {
         Ok(Grant { epoch, sequence: 0, evidence, nodes, contended })
     }
 
+    /// Where it comes to nothing, the parents that were made for it go again, of whichever round they are.
     async fn create(&self) -> Result<Vec<Node>, NotGranted> {
+        let mut made = vec![false; self.sites.len()];
+        let created = self.create_in_rounds(&mut made).await;
+        if created.is_err() {
+            self.take_back(&made).await;
+        }
+        created
+    }
+
+    /// `made`: of which site the parent is ours.
+    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<Node>, NotGranted> {
         self.before();
         let requested: Vec<_> = self.sites.iter().map(Site::requested).collect();
         let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };
@@ -120,6 +131,8 @@ impl<L: Link> SetAttempt<L> {
             let commit = self.live.link.commit(&steps);
             failpoint::pass("after_create_sent");
             let (parents, committed) = tokio::join!(OptionFuture::from(parents), commit);
+            let parents = parents.unwrap_or_default();
+            made.iter_mut().zip(&parents).for_each(|(made, parent)| *made |= parent.is_ok());
             match committed {
                 Ok(paths) => {
                     if let Some(nodes) = self.read(paths).await? {
@@ -133,7 +146,7 @@ impl<L: Link> SetAttempt<L> {
                 Err(Failed { fault: Fault::NoNode, .. }) => {
                     self.may_exist.set(false);
                     missing = true;
-                    self.create_shards(parents.unwrap_or_default()).await?;
+                    self.create_shards(parents).await?;
                 }
                 Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
                     if let Some(nodes) = self.recover().await? {
@@ -142,7 +155,6 @@ impl<L: Link> SetAttempt<L> {
                 }
                 Err(Failed { fault, .. }) => {
                     self.may_exist.set(false);
-                    self.take_back(parents.unwrap_or_default()).await;
                     return Err(refused(fault));
                 }
             }
@@ -193,12 +205,9 @@ impl<L: Link> SetAttempt<L> {
     }
 
     /// The server does not remove a container that never had a child.
-    async fn take_back(&self, parents: Vec<Result<Created, Fault>>) {
-        for (site, _) in self.sites.iter().zip(parents).filter(|(_, made)| made.is_ok()) {
-            // Refused where somebody has come since, who removes it then.
-            if self.live.link.delete(&site.parent).await.is_ok() {
-                self.live.registry.parents.is_gone(&site.parent);
-            }
+    async fn take_back(&self, made: &[bool]) {
+        for (site, _) in self.sites.iter().zip(made).filter(|(_, made)| **made) {
+            site.take_parent_back().await;
         }
     }
 

@@ -69,6 +69,14 @@ impl<L: Link> Site<L> {
         }
     }
 
+    /// Removes the parent, which we made and have no node below: the server removes none that never had a child.
+    pub async fn take_parent_back(&self) {
+        // Refused where somebody has come since, who removes it then.
+        if self.live.link.delete(&self.parent).await.is_ok() {
+            self.live.registry.parents.is_gone(&self.parent);
+        }
+    }
+
     /// The answer to a create was lost: did it happen? `None`: it did not, and will not, because a session that came
     /// back through another server has its old server's requests refused from then on.
     ///

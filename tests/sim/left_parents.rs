@@ -1,0 +1,95 @@
+//! Whoever is refused after he has made the nodes above his own takes them along: a container that never had a child is
+//! removed by nobody else.
+
+use std::{cell::Cell, time::Duration};
+
+use fencegate_lock::session::link::{Fault, Kind, Step};
+use fencegate_policies::plan::Hold;
+use fencegate_tests::memory::{Ensemble, Settings};
+use tokio::time::sleep;
+
+use crate::{
+    doctored::{Asked, Doctor, Fate, Library, Locks},
+    plan::ROOT,
+    simulated,
+};
+
+const T: Duration = Duration::from_secs(2);
+
+fn is_sequential(step: &Step<'_>) -> bool {
+    matches!(step, Step::Create { kind: Kind::EphemeralSequential, .. })
+}
+
+fn parents(ensemble: &Ensemble) -> Vec<String> {
+    let mut paths = ensemble.paths();
+    paths.retain(|path| {
+        path.strip_prefix(ROOT)
+            .is_some_and(|rest| rest.starts_with("/locks/") && rest.matches('/').count() == 3)
+    });
+    paths
+}
+
+async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
+    // No server comes by and removes what is empty.
+    let settings = Settings { containers: Duration::from_secs(3000), ..Settings::default() };
+    let ensemble = Ensemble::start(settings);
+    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    (ensemble, Locks::over(library).await)
+}
+
+/// A parent that was made in one round counts, also where a later one is refused, or all are used up.
+#[test]
+fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
+    for refused_after in [2, u32::MAX] {
+        simulated::run(async {
+            let doctor = Doctor::new();
+            let (ensemble, locks) = start(&doctor).await;
+            let round = Cell::new(0_u32);
+            doctor.rules(move |asked| match asked {
+                Asked::Commit { steps } if steps.iter().all(is_sequential) => {
+                    let now = round.replace(round.get() + 1);
+                    // As if a parent had gone in between.
+                    let no =
+                        if now < refused_after { Fault::NoNode } else { Fault::Refused("throttled".into()) };
+                    Fate::Refused(no)
+                }
+                _ => Fate::Passes,
+            });
+            let told = locks.acquire(&["a", "b"], Hold::Strict).await.map(drop);
+            assert!(told.is_err(), "every round was refused");
+            sleep(T).await;
+            assert_eq!(parents(&ensemble), [""; 0], "refused after {refused_after}");
+            locks.stop().await;
+        });
+    }
+}
+
+/// From the fifth round on the parent is asked for by itself, before the node.
+#[test]
+fn a_node_that_is_refused_leaves_no_parent() {
+    simulated::run(async {
+        let doctor = Doctor::new();
+        let (ensemble, locks) = start(&doctor).await;
+        // The folder that the parent belongs in is there already.
+        drop(locks.acquire(&["a"], Hold::Strict).await.expect("free"));
+        sleep(T).await;
+        assert_eq!(parents(&ensemble), [""; 0], "of a request that is over");
+        let there = ensemble.clone();
+        doctor.rules(move |asked| match asked {
+            // As if somebody else had made the parent, and taken it along before we came.
+            Asked::Commit { steps } if steps.iter().any(is_sequential) => Fate::Refused(Fault::NodeExists),
+            Asked::Create { kind: Kind::EphemeralSequential } if parents(&there).is_empty() => {
+                Fate::Refused(Fault::NoNode)
+            }
+            Asked::Create { kind: Kind::EphemeralSequential } => {
+                Fate::Refused(Fault::Refused("throttled".into()))
+            }
+            _ => Fate::Passes,
+        });
+        let told = locks.acquire(&["a"], Hold::Strict).await.map(drop);
+        assert!(told.is_err(), "every round was refused");
+        sleep(T).await;
+        assert_eq!(parents(&ensemble), [""; 0]);
+        locks.stop().await;
+    });
+}

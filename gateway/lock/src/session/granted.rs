@@ -26,40 +26,49 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// The shortest that each session was ever granted.
+/// What was heard of each session.
 #[derive(Debug)]
 struct Granted {
-    least: BTreeMap<i64, Duration>,
+    heard: BTreeMap<i64, Heard>,
     /// In order of their first connection.
     sessions: VecDeque<i64>,
 }
 
-static GRANTED: Mutex<Granted> = Mutex::new(Granted { least: BTreeMap::new(), sessions: VecDeque::new() });
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    /// The shortest that it was ever granted.
+    least: Duration,
+    /// At so many connections.
+    times: u64,
+}
+
+static GRANTED: Mutex<Granted> = Mutex::new(Granted { heard: BTreeMap::new(), sessions: VecDeque::new() });
 
 /// Several times what a process has at once.
 const MOST: usize = 1024;
 
-/// The shortest timeout that a server has granted to a session so far; `None` where it was not heard.
-pub(super) fn least(session: i64) -> Option<Duration> {
-    GRANTED.lock().unwrap_or_else(PoisonError::into_inner).of(session)
+/// The shortest timeout that a server has granted to a session so far; `None` where it was not heard at each of its
+/// `connections`.
+pub(super) fn least(session: i64, connections: u64) -> Option<Duration> {
+    GRANTED.lock().unwrap_or_else(PoisonError::into_inner).of(session, connections)
 }
 
 impl Granted {
-    fn of(&self, session: i64) -> Option<Duration> {
-        self.least.get(&session).copied()
+    fn of(&self, session: i64, connections: u64) -> Option<Duration> {
+        self.heard.get(&session).filter(|heard| heard.times >= connections).map(|heard| heard.least)
     }
 
     fn heard(&mut self, session: i64, timeout: Duration) {
-        if let Some(known) = self.least.get_mut(&session) {
-            *known = timeout.min(*known);
+        if let Some(known) = self.heard.get_mut(&session) {
+            *known = Heard { least: timeout.min(known.least), times: known.times + 1 };
             return;
         }
-        self.least.insert(session, timeout);
+        self.heard.insert(session, Heard { least: timeout, times: 1 });
         self.sessions.push_back(session);
         if self.sessions.len() > MOST
             && let Some(oldest) = self.sessions.pop_front()
         {
-            self.least.remove(&oldest);
+            self.heard.remove(&oldest);
         }
     }
 }
@@ -151,17 +160,29 @@ mod tests {
 
     #[test]
     fn a_session_has_the_shortest_that_it_was_granted() {
-        let mut granted = Granted { least: BTreeMap::new(), sessions: VecDeque::new() };
-        assert_eq!(granted.of(1), None);
+        let mut granted = Granted { heard: BTreeMap::new(), sessions: VecDeque::new() };
+        assert_eq!(granted.of(1, 1), None);
         for (session, seconds) in [(1, 12), (2, 8), (1, 4), (1, 12)] {
             granted.heard(session, Duration::from_secs(seconds));
         }
-        let seconds = |granted: &Granted, session| granted.of(session).map(|least| least.as_secs());
+        let seconds = |granted: &Granted, session| granted.of(session, 1).map(|least| least.as_secs());
         assert_eq!((seconds(&granted, 1), seconds(&granted, 2)), (Some(4), Some(8)));
         for session in 0..MOST as i64 {
             granted.heard(session + 10, Duration::from_secs(1));
         }
-        assert_eq!((granted.of(1), granted.sessions.len()), (None, MOST), "kept for ever");
+        assert_eq!((granted.of(1, 1), granted.sessions.len()), (None, MOST), "kept for ever");
+    }
+
+    #[test]
+    fn a_session_that_comes_back_unheard_is_not_known_by_what_was_heard_before() {
+        let mut granted = Granted { heard: BTreeMap::new(), sessions: VecDeque::new() };
+        let twelve = Duration::from_secs(12);
+        granted.heard(1, twelve);
+        assert_eq!((granted.of(1, 1), granted.of(1, 2)), (Some(twelve), None));
+        granted.heard(2, twelve);
+        assert_eq!(granted.of(1, 2), None, "what another one was granted");
+        granted.heard(1, twelve);
+        assert_eq!((granted.of(1, 2), granted.of(1, 3)), (Some(twelve), None));
     }
 
     #[test]
@@ -171,9 +192,9 @@ mod tests {
         tracing::subscriber::with_default(log, || {
             tracing::debug!(target: TELLER, "received ping response");
             tracing::debug!(target: "zookeeper_client", "{LINE}");
-            assert_eq!(least(72_057_594_037_927_937), None);
+            assert_eq!(least(72_057_594_037_927_937, 1), None);
             tracing::debug!(target: TELLER, "{LINE}");
         });
-        assert_eq!(least(72_057_594_037_927_937), Some(Duration::from_secs(4)));
+        assert_eq!(least(72_057_594_037_927_937, 1), Some(Duration::from_secs(4)));
     }
 }

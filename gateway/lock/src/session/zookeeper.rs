@@ -59,6 +59,8 @@ pub struct Session {
     /// Looked at without waiting, so that the count is never behind an answer that came over a new connection.
     watcher: RefCell<StateWatcher>,
     changes: Cell<u64>,
+    /// Over which it is known to have spoken to a server, with the first one.
+    connections: Cell<u64>,
     watches: Rc<Watches>,
     /// Of a node that is about to be replaced.
     access: RefCell<Option<(String, Vec<Acl>)>>,
@@ -67,7 +69,25 @@ pub struct Session {
 impl Session {
     fn new(client: Client) -> Self {
         let watcher = RefCell::new(client.state_watcher());
-        Self { client, watcher, changes: Cell::new(0), watches: Rc::default(), access: RefCell::default() }
+        Self {
+            client,
+            watcher,
+            changes: Cell::new(0),
+            connections: Cell::new(1),
+            watches: Rc::default(),
+            access: RefCell::default(),
+        }
+    }
+
+    /// Counts what has changed since the last look. Coalesced changes may show one state only: whatever changed, it may
+    /// have been a new connection; but only one that is seen to have been made counts among the connections.
+    fn look(&self) {
+        while let Some(state) = self.watcher.borrow_mut().changed().now_or_never() {
+            self.changes.set(self.changes.get() + 1);
+            if state == SessionState::SyncConnected {
+                self.connections.set(self.connections.get() + 1);
+            }
+        }
     }
 
     fn fault(&self, error: Error) -> Fault {
@@ -169,7 +189,8 @@ impl Link for Session {
     }
 
     fn granted(&self) -> Option<Duration> {
-        granted::least(self.id())
+        self.look();
+        granted::least(self.id(), self.connections.get())
     }
 
     fn state(&self) -> State {
@@ -181,10 +202,7 @@ impl Link for Session {
     }
 
     fn reconnects(&self) -> u64 {
-        // Coalesced changes may show one state only: whatever changed, it may have been a new connection.
-        while self.watcher.borrow_mut().changed().now_or_never().is_some() {
-            self.changes.set(self.changes.get() + 1);
-        }
+        self.look();
         self.changes.get()
     }
 

@@ -23,6 +23,10 @@ enum Held {
     Several(Vec<u8>),
 }
 
+/// A piece is a part of a buffer of its reader, which may be larger, and would keep all of that; but only its own length
+/// counts. So a piece below this is copied. A larger one comes out of a buffer that was made for large ones.
+const COPIED: usize = 64 << 10;
+
 /// A piece that found no room. What came before is still there.
 #[derive(Debug)]
 pub struct NoRoom(pub Bytes);
@@ -38,9 +42,8 @@ impl Pieces {
     pub fn add(&mut self, data: Bytes) -> Result<(), NoRoom> {
         let all = self.len() + data.len();
         match &mut self.held {
-            // A small piece is a part of a buffer that is larger, and would keep all of that.
-            Held::None if data.len() <= FREE => self.held = Held::One(Bytes::copy_from_slice(&data)),
             Held::None => match self.room.hold(all) {
+                Ok(()) if data.len() < COPIED => self.held = Held::One(Bytes::copy_from_slice(&data)),
                 Ok(()) => self.held = Held::One(data),
                 Err(_full) => return Err(NoRoom(data)),
             },
@@ -173,5 +176,18 @@ mod tests {
         drop(buffer);
         assert_eq!(pieces.into_bytes(), vec![1; 3]);
         assert!(Pieces::new(&budget, 0).into_bytes().is_empty());
+    }
+
+    #[test]
+    fn a_piece_keeps_no_more_of_its_readers_buffer_than_is_counted() {
+        let budget = budget(1 << 20);
+        for length in [1, FREE, FREE + 1, 16 << 10, COPIED - 1] {
+            let buffer = Bytes::from(vec![1; 256 << 10]);
+            let mut pieces = Pieces::new(&budget, length);
+            pieces.add(buffer.slice(..length)).expect("room");
+            assert!(buffer.is_unique(), "{length} bytes keep a buffer of {}", buffer.len());
+            assert_eq!(used(&budget), if length <= FREE { 0 } else { length });
+            assert_eq!(pieces.into_bytes(), vec![1; length]);
+        }
     }
 }

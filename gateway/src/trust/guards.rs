@@ -86,6 +86,15 @@ impl State {
         let mut guards = self.announced(upstream).map(|(_, guard)| guard);
         guards.next().is_none_or(|first| guards.all(|guard| guard == first))
     }
+
+    /// What nobody leads to any more.
+    fn forget(&mut self, at: Boot) {
+        let Self { met, processes, .. } = self;
+        processes.forget(at, |name, socket| {
+            let mut places = met.values().flatten();
+            places.any(|place| (&*place.address.name, place.address.socket) == (name, socket))
+        });
+    }
 }
 
 impl Place {
@@ -194,6 +203,7 @@ impl Guards {
             _ => asking.known,
         };
         state.note(upstream, address, Some(met));
+        state.forget(at);
         drop(state);
         alone.map_err(|_| Distrust::Several)?;
         self.judge(upstream, announced, known)

@@ -28,6 +28,8 @@ pub(super) struct Processes {
     behind: HashMap<Place, Behind>,
     /// How often one has taken the place of another.
     turns: u64,
+    /// How many were left when it was looked for those that may be forgotten.
+    left: usize,
 }
 
 /// What stands at one address may lead each name to a guard of its own.
@@ -49,6 +51,11 @@ struct Behind {
 
 /// A guard that restarts all the time is not remembered for ever.
 const MOST: usize = 1000;
+
+/// What nobody leads to any more is forgotten when nothing was heard from there for so long.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+/// And it is looked for when there are so many, and then when there are twice as many as were left.
+const LOOK_AT: usize = 64;
 
 /// When a process was asked who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +110,19 @@ impl Processes {
         }
         behind.now = Some(met.instance.clone());
         Ok(())
+    }
+
+    /// Names come to lead elsewhere for as long as the process runs. `leads`: somebody is still sent to this socket under
+    /// this name.
+    pub fn forget(&mut self, at: Boot, leads: impl Fn(&str, SocketAddr) -> bool) {
+        if self.behind.len() < LOOK_AT.max(2 * self.left) {
+            return;
+        }
+        self.behind.retain(|(name, socket), behind| {
+            let heard = behind.last.as_ref().map(|(_, heard)| at.since(*heard));
+            leads(name, *socket) || heard.is_some_and(|silent| silent < FORGOTTEN)
+        });
+        self.left = self.behind.len();
     }
 
     /// It has answered a request.
@@ -235,6 +255,36 @@ mod tests {
         let at = Boot::from_nanos(place.now * 1_000_000_000);
         place.processes.answered(&place.address, &"one".into(), at);
         assert_eq!(place.says("b", "two", Some(50)), Err(NotAlone::Several));
+    }
+
+    #[test]
+    fn what_nobody_leads_to_any_more_is_forgotten_after_a_while_and_nothing_else_is() {
+        let mut processes = Processes::default();
+        let met = Place::met("s", "one");
+        let address = |n: u32| {
+            let [_, high, middle, low] = n.to_be_bytes();
+            Address::new(([10, high, middle, low], 8080).into(), "guard:8080".into())
+        };
+        let at = |seconds: u32| Boot::from_nanos(u64::from(seconds) * 1_000_000_000);
+        // One that stays, and others that come one after another, each for a second.
+        let stays = address(1 << 20);
+        for second in 0..10_000 {
+            let came = address(second);
+            let begins = (second == 0).then_some(&stays);
+            for address in begins.into_iter().chain([&came]) {
+                let heard = Heard { asked: processes.ask(), at: at(second), up: None };
+                assert_eq!(processes.announced(address, &met, heard), Ok(()));
+            }
+            let leads = |_: &str, socket| socket == stays.socket || socket == came.socket;
+            processes.forget(at(second), leads);
+            assert!(processes.is_there(&came, &met.instance));
+            assert!(
+                second < 10 || processes.is_there(&address(second - 10), &met.instance),
+                "it may come back"
+            );
+        }
+        assert!(processes.behind.len() < 8000, "{}", processes.behind.len());
+        assert!(processes.is_there(&stays, &met.instance), "silent, and still led to");
     }
 
     #[test]

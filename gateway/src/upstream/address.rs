@@ -3,12 +3,13 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct Addresses {
     name: Arc<str>,
     /// `None` until the first lookup is over; empty while nothing was ever found.
     known: watch::Sender<Option<Vec<Arc<Address>>>>,
+    /// What lookups have found lately, and when each was found last.
+    lately: Mutex<Vec<(SocketAddr, Instant)>>,
     literal: bool,
     turn: AtomicUsize,
     /// The last lookup found nothing.
@@ -55,6 +58,10 @@ impl Address {
 
 /// A name with more addresses than this is a mistake, and each of them costs connections.
 const MOST: usize = 64;
+/// A name server may tell a few of the addresses of a name at a time. By then it has told each of them.
+const LATELY: Duration = Duration::from_secs(600);
+/// Of several answers.
+const MOST_LATELY: usize = 4 * MOST;
 
 impl Addresses {
     pub fn of(name: Arc<str>) -> Self {
@@ -63,6 +70,7 @@ impl Addresses {
             literal: literal.is_some(),
             name,
             known: watch::Sender::new(literal),
+            lately: Mutex::default(),
             turn: AtomicUsize::new(0),
             in_vain: AtomicBool::new(false),
         }
@@ -93,10 +101,29 @@ impl Addresses {
         all
     }
 
-    /// Where they are; `None` while nothing was ever found. Waits as [`Addresses::all`].
+    /// Where they are, and where lookups have found them lately; `None` while nothing was ever found. Waits as
+    /// [`Addresses::all`].
     pub async fn sockets(&self) -> Option<Vec<SocketAddr>> {
         let all = self.all().await;
-        (!all.is_empty()).then(|| all.iter().map(|address| address.socket).collect())
+        let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let lately = lately.iter().filter(|(_, at)| at.elapsed() < LATELY).map(|(socket, _)| *socket);
+        (!all.is_empty()).then(|| all.iter().map(|address| address.socket).chain(lately).collect())
+    }
+
+    #[cfg(test)]
+    pub fn grow_older(&self, by: Duration) {
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        lately.iter_mut().for_each(|(_, at)| *at -= by);
+    }
+
+    /// The oldest are forgotten first.
+    fn remember(&self, sockets: &[SocketAddr]) {
+        let now = Instant::now();
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        lately.retain(|(socket, at)| at.elapsed() < LATELY && !sockets.contains(socket));
+        let many = (lately.len() + sockets.len()).saturating_sub(MOST_LATELY);
+        lately.drain(..many);
+        lately.extend(sockets.iter().map(|socket| (*socket, now)));
     }
 
     /// A lookup has found these, at least one. True: that is news.
@@ -105,6 +132,7 @@ impl Addresses {
         sockets.dedup();
         sockets.truncate(MOST);
         self.in_vain.store(false, Relaxed);
+        self.remember(&sockets);
         self.known.send_if_modified(|known| {
             let old = known.take().unwrap_or_default();
             let same = |socket: &SocketAddr| old.iter().find(|address| address.socket == *socket).cloned();
@@ -194,6 +222,17 @@ mod tests {
         let gone: Vec<bool> = old.iter().map(|address| address.is_gone()).collect();
         assert_eq!(gone, [true, false]);
         assert!(addresses.not_found(), "and again, after it was found");
+    }
+
+    #[test]
+    fn what_was_found_lately_is_bounded() {
+        let addresses = Addresses::of("a.example:80".into());
+        for n in 0..1000 {
+            addresses.found(vec![SocketAddr::from(([10, 0, 0, 1], n)), SocketAddr::from(([10, 0, 0, 2], n))]);
+        }
+        let all = addresses.sockets().now_or_never().flatten().expect("something is known");
+        assert_eq!(all.len(), 2 + MOST_LATELY);
+        assert!(all.contains(&SocketAddr::from(([10, 0, 0, 1], 999 - 100))));
     }
 
     #[test]

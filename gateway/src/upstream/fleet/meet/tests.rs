@@ -112,3 +112,24 @@ async fn an_address_of_this_machine_is_met_over_the_loopback() {
     fleets.fleet(OPEN).endpoints[0].addresses.found(vec![own.parse().expect("an address")]);
     assert!(fleets.meets_fenced(OPEN).await, "{own}");
 }
+
+#[tokio::test]
+async fn names_that_are_answered_with_a_few_addresses_at_a_time_meet_all_the_same() {
+    let fleets = fleets(&["open.example:80"], &["shut.example:80"]);
+    let told = |open: &'static str, shut: &'static str| {
+        let lookups = [("open.example:80", Lookup::Found(open)), ("shut.example:80", Lookup::Found(shut))];
+        look_up(&fleets, &lookups);
+    };
+    told("10.0.0.1:80", "10.0.0.2:80");
+    assert!(!fleets.meets_fenced(OPEN).await, "nothing says so yet");
+    told("10.0.0.2:80", "10.0.0.3:80");
+    assert!(fleets.meets_fenced(OPEN).await, "one of them led there before");
+    // Addresses come to belong to somebody else.
+    for _ in 0..3 {
+        for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
+            endpoint.addresses.grow_older(Duration::from_secs(300));
+        }
+        told("10.0.0.4:80", "10.0.0.3:80");
+    }
+    assert!(!fleets.meets_fenced(OPEN).await);
+}

@@ -114,7 +114,7 @@ impl Processes {
 
     /// Names come to lead elsewhere for as long as the process runs. `leads`: somebody is still sent to this socket under
     /// this name.
-    pub fn forget(&mut self, at: Boot, leads: impl Fn(&str, SocketAddr) -> bool) {
+    pub(super) fn forget(&mut self, at: Boot, leads: impl Fn(&str, SocketAddr) -> bool) {
         if self.behind.len() < LOOK_AT.max(2 * self.left) {
             return;
         }

@@ -101,6 +101,15 @@ fn a_route_that_hands_requests_over_or_is_handed_some_is_told() {
 }
 
 #[test]
+fn a_route_that_no_longer_only_observes_moves_its_keys_and_one_that_begins_to_does_not() {
+    let (observes, refuses) = (plan(&[("wait: 2s", "wait: 2s, enforce: observe")]), plan(&[]));
+    let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
+    assert_eq!(Difference::between(&refuses, &observes), expected);
+    let expected = Difference { rekeyed: names(&["pay"]), ..expected };
+    assert_eq!(Difference::between(&observes, &refuses), expected);
+}
+
+#[test]
 fn what_is_no_route_and_no_upstream_is_a_difference_too() {
     for (change, field) in [
         (("127.0.0.1:8080", "127.0.0.1:8080, hosts: [pay.example]"), "listeners"),

@@ -1,5 +1,7 @@
 //! Every reason for which the gateway itself answers a request, and the one place that turns reasons into HTTP.
 
+mod of_guards;
+
 use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
@@ -66,30 +68,6 @@ macro_rules! reasons {
             /// Reads [`Reason::word`] back. Of reasons with one word the first: the recorded one is what guards send.
             pub fn parse(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|reason| reason.word() == word)
-            }
-
-            /// Words in which a guard tells that it let nothing through, or what came of an operation before.
-            pub fn is_of_a_guard(self) -> bool {
-                matches!(
-                    self,
-                    Self::Stale
-                        | Self::Floor
-                        | Self::Duplicate
-                        | Self::TokenFuture
-                        | Self::TokenMalformed
-                        | Self::TokenMissing
-                        | Self::TicketMissing
-                        | Self::TicketInvalid
-                        | Self::TicketExpired
-                        | Self::TicketKey
-                        | Self::Busy
-                        | Self::InDoubt
-                        | Self::Quarantine
-                        | Self::Store
-                        | Self::InProgress
-                        | Self::IdempotencyMismatch
-                        | Self::OutcomeRecordedUnknown
-                )
             }
 
             fn status(self) -> StatusCode {

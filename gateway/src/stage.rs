@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use fencegate_guard::{admit::Waiting, register::Claim};
 use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
 use fencegate_policies::{
     host::CanonicalHost,
@@ -27,14 +28,17 @@ use crate::{
     body::Body,
     edition::Running,
     front::Entrance,
-    guard::{present::FENCING_OPERATION, register::Claim},
     listen::interim::Saying,
     peer::Peer,
     peers::{Forwarded, Told},
     refusal::Reason,
     share::Share,
-    steps::{limit::Permit, trace::Trace},
-    ticket::{FENCING_TICKET, Ticketing},
+    steps::{
+        claim::present::{FENCING_OPERATION, FENCING_TICKET},
+        limit::Permit,
+        trace::Trace,
+    },
+    ticketing::Ticketing,
     upstream::{gate::Gate, speak::TakesTrailers},
 };
 
@@ -314,6 +318,12 @@ impl Client {
             Some(gone) => drop(gone.await),
             None => std::future::pending().await,
         }
+    }
+}
+
+impl Waiting for Client {
+    async fn gone(&mut self) {
+        Self::gone(self).await;
     }
 }
 

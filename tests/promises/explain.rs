@@ -10,10 +10,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate::{
-    explain::{self, Ask, Explained},
-    guard::announce::{ANNOUNCEMENT, Announcement},
-};
+use fencegate::explain::{self, Ask, Explained};
+use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client::{self, Raw},

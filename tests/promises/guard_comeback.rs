@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::guard::{
+use fencegate_guard::{
     operation::{Entry, State},
     store::{Change, Redb, Store},
 };

@@ -1,6 +1,6 @@
 //! Nobody but a gateway of this installation moves a mark: one forged token would shut every honest one out.
 
-use fencegate::ticket::{Claims, Signer, jwks, keys::Pair, now};
+use fencegate_guard::ticket::{Claims, Signer, jwks, keys::Pair, now};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
     client::{Ask, Outcome},

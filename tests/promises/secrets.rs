@@ -2,10 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use fencegate::{
-    admin::bearer::Bearer,
-    ticket::{Signer, Verifier},
-};
+use fencegate::admin::bearer::Bearer;
+use fencegate_guard::ticket::{Signer, Verifier};
 use fencegate_tests::{
     client::Ask,
     gateway::{Launch, command},

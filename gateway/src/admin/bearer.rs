@@ -13,7 +13,7 @@ use aws_lc_rs::{
 };
 use tracing::{error, info};
 
-use crate::ticket::{BadFile, secret};
+use fencegate_guard::ticket::{BadFile, secret};
 
 /// What callers have to show. Clones see the same token.
 #[derive(Clone)]

@@ -12,6 +12,13 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
+use fencegate_guard::{
+    Guard, Refusals,
+    journal::Taken,
+    operation::{Entry, Resolution},
+    refused::Refused,
+    register::{Quarantined, Scope, Why},
+};
 use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::{clock::Boot, shown::Names};
 use serde::{Deserialize, Serialize};
@@ -25,13 +32,6 @@ use super::{
     fault::{Fault, Word},
     metrics::Metrics,
     page::{self, Csrf},
-};
-use crate::guard::{
-    Guard, Refusals,
-    journal::Taken,
-    operation::{Entry, Resolution},
-    refused::Refused,
-    register::{Quarantined, Scope, Why},
 };
 
 /// What the admin listener of a guard shows.

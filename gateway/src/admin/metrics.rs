@@ -2,7 +2,6 @@
 //!
 //! Labels come from the configuration or from enums, never from a request: traffic cannot make series.
 
-mod guard;
 mod waits;
 mod worker;
 
@@ -11,6 +10,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
+pub use fencegate_guard::metrics::GuardMetrics;
 use fencegate_lock::metrics::SessionMetrics;
 use fencegate_policies::plan::{Forward, Gateway, Level};
 use fencegate_process::families::{Families, LONG, SHORT};
@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 
 use self::waits::Waits;
 pub use self::{
-    guard::GuardMetrics,
     waits::Waiting,
     worker::{Acquired, Forwarding, Holding, RouteMetrics, WorkerMetrics},
 };

@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_lock::session::era::Meta;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
@@ -24,7 +25,6 @@ use tokio::{
 
 use super::{files, findings::Findings};
 use crate::{
-    guard::announce::{ANNOUNCEMENT, Announcement},
     listen::identity::not_after,
     network::{Network, Tcp},
     upstream::{pool::offered, speak::HTTP2, tls::Secured},

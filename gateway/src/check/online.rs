@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use fencegate_guard::ticket::Verifier;
 use fencegate_lock::state::Memory;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
@@ -19,7 +20,10 @@ use super::{
     findings::{Fact, Findings},
     peers, services,
 };
-use crate::ticket::{Pace, Ticketing, Verifier};
+use crate::{
+    ticket_keys::{Pace, Remote},
+    ticketing::Ticketing,
+};
 
 /// What was found out.
 pub(super) struct Found {
@@ -87,7 +91,8 @@ fn folder(file: &Path) -> &Path {
 
 /// What the tickets of gateways are verified with.
 async fn keys(findings: &Findings, from: Option<&Verification>) {
-    let opened = |path: &PathBuf, verifier: Result<Verifier, crate::ticket::BadFile>| match verifier {
+    let opened = |path: &PathBuf, verifier: Result<Verifier, fencegate_guard::ticket::BadFile>| match verifier
+    {
         Ok(_) => findings.saw("tickets", format!("verified with {}", path.display())),
         Err(bad) => files::unusable(findings, &["tickets"], &causes(&bad)),
     };
@@ -96,8 +101,8 @@ async fn keys(findings: &Findings, from: Option<&Verification>) {
         Some(Verification::PublicKeys(path)) => opened(path, Verifier::from_jwks_file(path)),
         Some(Verification::Secret(path)) => opened(path, Verifier::from_secret_file(path)),
         Some(Verification::Jwks(url)) => {
-            let fetched = match Verifier::from_jwks_url(url, Pace::default()) {
-                Ok(verifier) => verifier.fetch().await.map_err(|error| causes(&error)),
+            let fetched = match Remote::new(url, Pace::default()) {
+                Ok(remote) => remote.fetch().await.map_err(|error| causes(&error)),
                 Err(bad) => Err(causes(&bad)),
             };
             match fetched {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::Args;
+use fencegate_guard::ticket::{BadFile, secret};
 use fencegate_policies::plan;
 pub(super) use fencegate_process::again::Of;
 use fencegate_process::{again, said};
@@ -23,7 +24,6 @@ use super::{
 };
 use crate::{
     client::{Answer, Client, Unanswered},
-    ticket::{BadFile, secret},
     upstream::tls::{BadTls, Secured},
 };
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use fencegate_process::randomness::SystemRandomness;
 
-use crate::ticket::{
+use fencegate_guard::ticket::{
     BadFile, jwks,
     keys::{BadKey, Pair, Secret},
 };

@@ -7,7 +7,13 @@ use fencegate_policies::{
 use hyper::{HeaderMap, header::HeaderValue};
 use serde::Serialize;
 
-use crate::{guard::present::FENCING_OPERATION, stage::Keyed, steps::forward, ticket::FENCING_TICKET};
+use crate::{
+    stage::Keyed,
+    steps::{
+        claim::present::{FENCING_OPERATION, FENCING_TICKET},
+        forward,
+    },
+};
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Sent {

@@ -45,7 +45,7 @@ use crate::{
     stage::Arrived,
     step::Serve,
     steps::{fence::Fencing, hop::HopName, route::Routing},
-    ticket::Ticketing,
+    ticketing::Ticketing,
     trust::Guards,
     upstream::{fleet::Fleets, health},
 };

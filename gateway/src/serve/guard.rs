@@ -2,13 +2,18 @@
 
 use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 
+use fencegate_guard::{
+    Guard,
+    store::{Committer, FORMAT, Identity, NotDurable, Redb, Store, StoreError},
+    ticket::{BadFile, Verifier},
+};
 use fencegate_policies::plan::{self, UpstreamId};
-use fencegate_process::shown::Names;
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
     randomness::{Guid, SystemRandomness},
     said::Brief,
     shown,
+    shown::Names,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -24,10 +29,6 @@ use crate::{
     buffered::Budget,
     edition::Edition,
     front::Role,
-    guard::{
-        Guard,
-        store::{Committer, FORMAT, Identity, NotDurable, Redb, Store, StoreError},
-    },
     listen::certificates::Certificates,
     network::{Network, Tcp},
     share::Shares,
@@ -35,7 +36,7 @@ use crate::{
     stage::Arrived,
     step::Serve,
     steps::{check::Checking, claim::Claiming, hop::HopName},
-    ticket::{BadFile, BadUrl, Pace, Verifier},
+    ticket_keys::{BadUrl, Pace, Remote},
     trust::Guards,
     upstream::{fleet::Fleets, health},
 };
@@ -108,10 +109,11 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let mut signals = Signals::heard_on(&waiting)?;
     let admin = bind_admin(plan.serving.admin.address, false)?;
     let door = process::guarded(&plan.serving.admin, &metrics)?;
-    let tickets = plan.tickets.as_ref().map(|from| verifier(from, &waiting)).transpose()?;
+    let keys = plan.tickets.as_ref().map(|from| Keys::open(from, &waiting)).transpose()?;
     let (guard, store) = open(plan, options, &clock, &metrics)?;
     let drain = CancellationToken::new();
-    let role = Guarding { guard: guard.clone(), tickets: tickets.clone() };
+    let tickets = keys.as_ref().map(|keys| keys.verifier.clone());
+    let role = Guarding { guard: guard.clone(), tickets };
     let serving = Arc::new(plan.serving.clone());
     let workers = options.workers.max(1);
     let fleets = Fleets::of(&serving, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
@@ -156,7 +158,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
             // Its failures are those of the store, which are seen above.
             () = keep_tidy(&guard) => Ok(()),
             () = keep_resting(&guard) => Ok(()),
-            () = refresh(tickets.as_deref()) => Ok(()),
+            () = refresh(keys.as_ref()) => Ok(()),
         }
     })?;
     info!("draining");
@@ -228,27 +230,40 @@ fn identity(ensemble: &str) -> Identity {
     }
 }
 
-fn verifier(
-    from: &plan::Verification,
-    runtime: &tokio::runtime::Runtime,
-) -> Result<Arc<Verifier>, GuardTrouble> {
-    Ok(Arc::new(match from {
-        plan::Verification::PublicKeys(path) => Verifier::from_jwks_file(path)?,
-        plan::Verification::Secret(path) => Verifier::from_secret_file(path)?,
-        plan::Verification::Jwks(url) => {
-            let verifier = Verifier::from_jwks_url(url, Pace::default())?;
-            // Without keys every ticket is refused: better that than not to start while the gateways do.
-            if let Err(error) = runtime.block_on(verifier.fetch()) {
-                warn!(%error, "no ticket keys yet");
-            }
-            verifier
-        }
-    }))
+/// What tickets are verified with, and where its keys come from.
+struct Keys {
+    verifier: Arc<Verifier>,
+    /// `None` where they stand in a file.
+    remote: Option<Remote>,
 }
 
-async fn refresh(tickets: Option<&Verifier>) {
-    if let Some(verifier) = tickets {
-        verifier.refresh().await;
+impl Keys {
+    fn open(from: &plan::Verification, runtime: &tokio::runtime::Runtime) -> Result<Self, GuardTrouble> {
+        let of_file = |verifier| Self { verifier: Arc::new(verifier), remote: None };
+        Ok(match from {
+            plan::Verification::PublicKeys(path) => of_file(Verifier::from_jwks_file(path)?),
+            plan::Verification::Secret(path) => of_file(Verifier::from_secret_file(path)?),
+            plan::Verification::Jwks(url) => {
+                let remote = Remote::new(url, Pace::default())?;
+                // Without keys every ticket is refused: better that than not to start while the gateways do.
+                if let Err(error) = runtime.block_on(remote.fetch()) {
+                    warn!(%error, "no ticket keys yet");
+                }
+                Self { verifier: remote.verifier().clone(), remote: Some(remote) }
+            }
+        })
+    }
+
+    async fn refresh(&self) {
+        if let Some(remote) = &self.remote {
+            remote.refresh().await;
+        }
+    }
+}
+
+async fn refresh(keys: Option<&Keys>) {
+    if let Some(keys) = keys {
+        keys.refresh().await;
     }
     std::future::pending().await
 }

@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use fencegate_guard::ticket::BadFile;
 use fencegate_lock::state::NotOpened;
 use fencegate_policies::plan::{self, Protocols};
 use socket2::Socket;
@@ -27,7 +28,6 @@ use crate::{
     listen::certificates::{BadCertificate, Certificates},
     network::{Tcp, reserved, shared_socket},
     peers::{self, BadPeerTls},
-    ticket::BadFile,
     upstream::tls::BadTls,
 };
 

@@ -3,17 +3,28 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_lock::{session::evidence::Evidence, tenures::tenure::Dispatch};
+use fencegate_guard::{
+    Guard,
+    admit::Patience,
+    doubt::Running,
+    journal::{Found, Reserved, Taken, Wanted},
+    operation::{Entry, Kept, Resolution},
+    refused::Refused,
+};
+use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::ResourceKey,
     operation::OperationId,
     plan::{Enforce, Mode},
     token::Token,
 };
-use fencegate_process::{clock::Boot, shown};
+use fencegate_process::{
+    clock::{Boot, Permission},
+    shown,
+};
 use hyper::{
     HeaderMap, Response, StatusCode,
-    header::{HeaderName, HeaderValue},
+    header::{self, HeaderName, HeaderValue},
     http::response::Parts,
 };
 use tokio_util::task::TaskTracker;
@@ -26,14 +37,6 @@ use super::{
 use crate::{
     body::{Body, Reply},
     buffered::Budget,
-    guard::{
-        Guard,
-        admit::Patience,
-        doubt::Running,
-        journal::{Answered, Found, Reserved, Taken, Wanted},
-        operation::{Entry, Kept, Resolution},
-        refused::Refused,
-    },
     network::Network,
     refusal::{Outcome, Reason, Refusal},
     stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
@@ -87,7 +90,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = Admission { evidence: running.evidence(), running: running.clone() };
+    let admission = Admission { permission: Arc::new(running.permission()), running: running.clone() };
     let notes = request.notes.clone();
     let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };
     match next.serve(held(request, Some(admission))).await {
@@ -128,20 +131,20 @@ impl<N: Network> Checking<N> {
         };
         // An observing guard only says what it would have refused; but it cannot remember with a broken store.
         if self.guard.rules.enforce == Enforce::Refuse || matches!(refused, Refused::Store(_)) {
-            return Err(self.guard.refuse(refused, Some(&claimed.claim)));
+            return Err(self.guard.refuse(refused, Some(&claimed.claim)).into());
         }
-        request.notes.observed.set(Some(refused.reason()));
+        request.notes.observed.set(Some(Reason::from(&refused)));
         let passed = self.guard.let_pass(claimed.claim).await;
         passed
             .map(|running| Decided::Run(Box::new(running)))
-            .map_err(|refused| self.guard.refuse(refused, None))
+            .map_err(|refused| self.guard.refuse(refused, None).into())
     }
 
     async fn admit(
         &self,
         request: &Presented,
         claimed: &Claimed,
-        patience: &mut Patience<'_>,
+        patience: &mut Patience<'_, Client>,
     ) -> Result<Decided, Refused> {
         let reserved = match wanted(request, claimed) {
             None => None,
@@ -240,16 +243,37 @@ fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
     Ok(reply)
 }
 
+/// Fields of an answer that mean the same when it is given again. `Retry-After` does not: this answer will not change.
+const KEPT_FIELDS: [HeaderName; 8] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::LOCATION,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::CACHE_CONTROL,
+    header::LINK,
+];
+
+/// What is kept of an answer's fields.
+fn kept_fields(headers: &HeaderMap) -> Vec<(String, String)> {
+    let values = KEPT_FIELDS
+        .iter()
+        .flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value)));
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    values.filter_map(|(name, value)| Some((name.to_owned(), text(value)?))).collect()
+}
+
 /// The right of a dispatch that the guard has let in.
 pub struct Admission {
     running: Rc<Running>,
-    evidence: Arc<Evidence>,
+    permission: Arc<dyn Permission>,
 }
 
 impl Right for Admission {
     /// The same dispatch again: it is asked for anew only where nothing was sent.
     fn dispatch(&self) -> Option<Dispatch> {
-        Some(Dispatch { token: self.running.claim().token, evidence: self.evidence.clone() })
+        Some(Dispatch { token: self.running.claim().token, evidence: self.permission.clone() })
     }
 
     fn keys(&self) -> &[ResourceKey] {
@@ -288,7 +312,7 @@ impl<N: Network> InFlight<N> {
     }
 
     async fn unsent(self) -> Result<(), Refusal> {
-        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused, None))
+        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused, None).into())
     }
 }
 
@@ -299,8 +323,9 @@ impl<N: Network> Keep for InFlight<N> {
     }
 
     async fn complete(self, head: &Parts, body: Option<&Bytes>) {
-        let answered = Answered { status: head.status, headers: &head.headers, body };
-        if let Err(refused) = self.running.answered(answered).await {
+        let fields = self.running.operation().map(|_| kept_fields(&head.headers)).unwrap_or_default();
+        let answer = Kept { status: head.status.as_u16(), fields, body: body.cloned() };
+        if let Err(refused) = self.running.answered(answer).await {
             // The answer is the truth all the same; a repeat will be told that nobody knows.
             error!(keys = self.keys(), why = %refused, "the result of an operation was not recorded");
         }

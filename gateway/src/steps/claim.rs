@@ -1,9 +1,17 @@
 //! Reads what a request wants to be let in with: token, key, mode, ticket, operation. Answers what gateways ask of the
 //! guard itself.
 
+pub mod present;
+
 use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
+use fencegate_guard::{
+    Guard,
+    announce::{ANNOUNCEMENT, RAISE},
+    refused::{Malformed, Refused},
+    ticket::Verifier,
+};
 use fencegate_policies::plan::{Enforce, Missing, UpstreamId};
 use fencegate_process::shown::Names;
 use hyper::{
@@ -12,20 +20,14 @@ use hyper::{
 };
 use tracing::warn;
 
+use self::present::FENCING_HOPS;
 use super::route::{origin_form, overridden};
 use crate::{
     body::{Body, Reply},
-    guard::{
-        Guard,
-        announce::{ANNOUNCEMENT, RAISE},
-        present::{self, FENCING_HOPS},
-        refused::{Malformed, Refused},
-    },
     peer::Peer,
     refusal::{Reason, Refusal},
     stage::{Admitted, Claimed, Clean, Notes, Planned, Presented},
     step::Serve,
-    ticket::Verifier,
 };
 
 /// What the step works with.
@@ -79,7 +81,7 @@ pub async fn claim<S: Serve<Presented>>(
         claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
     {
         let refused = Refused::TokenMalformed(Malformed::NoDispatch);
-        return Err(claiming.guard.refuse(refused, Some(claim)));
+        return Err(claiming.guard.refuse(refused, Some(claim)).into());
     }
     origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
@@ -91,7 +93,7 @@ impl Claiming {
         let mut claim = present::claim(presented)?;
         let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
         if let Some(verifier) = &self.tickets {
-            claim.era = Some(self.guard.verify(verifier, presented, &claim)?);
+            claim.era = Some(self.guard.verify(verifier, present::ticket(presented)?.as_bytes(), &claim)?);
         }
         Ok(Claimed { claim, operation })
     }
@@ -114,11 +116,11 @@ impl Claiming {
         }
         self.tell(http, &refused, notes, peer);
         if rules.enforce == Enforce::Observe || (missing && rules.missing == Missing::Observe) {
-            notes.observed.set(Some(refused.reason()));
+            notes.observed.set(Some(Reason::from(&refused)));
             notes.fenced.set(true);
             return Ok(None);
         }
-        Err(self.guard.refuse(refused, None))
+        Err(self.guard.refuse(refused, None).into())
     }
 
     /// Of a method that needs no token. What may be of another method, or of another path, to the service is not.
@@ -134,7 +136,7 @@ impl Claiming {
         let shown = Names(self.plan.log.keys).shows_targets();
         let path = shown.then(|| http.uri().path().escape_debug());
         let path = path.map(tracing::field::display);
-        let (method, peer, reason) = (http.method(), peer.address, refused.reason().word());
+        let (method, peer, reason) = (http.method(), peer.address, refused.word().as_str());
         let client = notes.client.get().filter(|client| *client != peer.ip()).map(tracing::field::display);
         let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
         if *refused == Refused::TokenMissing {
@@ -149,12 +151,12 @@ impl Claiming {
     /// in between.
     async fn raise(&self, claimed: Option<Claimed>) -> Result<Reply, Refusal> {
         let Some(Claimed { claim, operation, .. }) = claimed else {
-            return Err(self.guard.refuse(Refused::TokenMissing, None));
+            return Err(self.guard.refuse(Refused::TokenMissing, None).into());
         };
         if claim.token.dispatch() != 0 {
             // It would use up a number that a dispatch may carry.
             let refused = Refused::TokenMalformed(Malformed::NoAnnouncement);
-            return Err(self.guard.refuse(refused, Some(&claim)));
+            return Err(self.guard.refuse(refused, Some(&claim)).into());
         }
         self.guard.raise(&claim).await.map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
         let seen = self

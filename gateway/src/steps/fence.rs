@@ -40,7 +40,7 @@ use crate::{
     stage::{Client, Detached, Fenced, Held, Hold, Keyed},
     step::Serve,
     steps::answer::{self, Bounds},
-    ticket::Ticketing,
+    ticketing::Ticketing,
     trust::Guards,
 };
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use fencegate_guard::operation::Entry;
 use fencegate_policies::{pick, plan::Probe};
 use hyper::{
     Method, Request,
@@ -12,7 +13,6 @@ use tracing::{debug, info};
 
 use crate::{
     body::Body,
-    guard::operation::Entry,
     network::Network,
     upstream::{fleet::Fleet, pool::Pool},
 };
@@ -115,7 +115,7 @@ mod tests {
     use fencegate_policies::token::Token;
 
     use super::*;
-    use crate::guard::operation::State;
+    use fencegate_guard::operation::State;
 
     #[test]
     fn only_what_its_name_alone_tells_from_others_is_asked_about() {

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_policies::plan::{Level, Upstream};
 use fencegate_process::clock::SharedClock;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -14,7 +15,6 @@ use tracing::error;
 use super::guards::{Distrust, Guards};
 use crate::{
     body::Body,
-    guard::announce::{ANNOUNCEMENT, Announcement},
     upstream::{
         address::Address,
         introduce::{Attempt, Doubt, Introduced, Introductions, Unmet},

@@ -12,16 +12,14 @@ use std::{
     time::Duration,
 };
 
+use fencegate_guard::announce::Announcement;
 use fencegate_lock::state::Memory;
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{clock::Boot, said};
 use tracing::{error, warn};
 
 use super::processes::{Asked, Heard, Met, NotAlone, Processes};
-use crate::{
-    guard::announce::Announcement,
-    upstream::{address::Address, introduce::Attempt},
-};
+use crate::upstream::{address::Address, introduce::Attempt};
 
 /// Shared by all workers.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! A request as a gateway stamps it, with any token.
 
-use fencegate::ticket::{Claims, Signer, now};
+use fencegate_guard::ticket::{Claims, Signer, now};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 
 use crate::client::{Answer, Ask};
@@ -70,7 +70,7 @@ impl Dispatch {
 
     #[must_use]
     pub fn ticket(mut self, signer: &Signer, claims: &Claims, at: u64) -> Self {
-        self.ticket = Some(signer.sign(claims, at).to_str().expect("ASCII").to_owned());
+        self.ticket = Some(signer.sign(claims, at));
         self
     }
 

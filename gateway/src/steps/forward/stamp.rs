@@ -12,9 +12,9 @@ use hyper::{
 };
 
 use crate::{
-    guard::present::{self, FENCING_HOPS},
     refusal::{Reason, Refusal},
     stage::Right,
+    steps::claim::present::{self, FENCING_HOPS},
 };
 
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");

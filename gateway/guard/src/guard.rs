@@ -1,0 +1,138 @@
+//! What decides over every dispatch to one upstream, and what it keeps.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, plan, token::Token};
+use fencegate_process::clock::{Boot, SharedClock};
+use serde::Serialize;
+
+use crate::{
+    journal::Underway,
+    metrics::GuardMetrics,
+    register::{Quarantined, Register, Scope},
+    store::{Committer, Identity, NotDurable, Remembered, Store},
+    time::Time,
+};
+
+/// What decides over every dispatch to one upstream. Shared by all workers.
+pub struct Guard {
+    pub rules: Rules,
+    pub identity: Identity,
+    /// Of this process: a second one on a copy of the same store has another.
+    pub instance: String,
+    /// It has its store since then.
+    pub(crate) since: Boot,
+    state: Mutex<State>,
+    pub(crate) refusals: Mutex<Refusals>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) committer: Committer,
+    clock: SharedClock,
+    pub(crate) time: Time,
+    pub metrics: GuardMetrics,
+}
+
+/// The times of a guard, and what it keeps.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    pub settle: Duration,
+    pub max_execution: Duration,
+    pub send_within: Duration,
+    pub evict_after: Duration,
+    pub enforce: plan::Enforce,
+    pub missing: plan::Missing,
+    pub unfenced: Vec<String>,
+    pub journal: plan::Journal,
+}
+
+pub(crate) struct State {
+    pub(crate) register: Register,
+    pub(crate) underway: Underway,
+}
+
+/// Dispatches that came too late.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Refusals {
+    /// Since the start.
+    pub stale: u64,
+    pub latest: Option<Stale>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Stale {
+    pub keys: Vec<ResourceKey>,
+    pub presented: Token,
+    pub newest: Token,
+}
+
+/// Keys that are remembered at most; beyond, the longest unused are forgotten early.
+pub(crate) const MOST_KEYS: usize = 1_000_000;
+
+impl Guard {
+    pub fn new(
+        plan: &plan::Guard,
+        remembered: &Remembered,
+        store: Arc<dyn Store>,
+        committer: Committer,
+        clock: SharedClock,
+        instance: String,
+        metrics: GuardMetrics,
+    ) -> Self {
+        let register = Register::new(remembered, clock.now(), plan.max_execution);
+        Self {
+            rules: Rules::of(plan),
+            identity: remembered.identity.clone(),
+            instance,
+            since: clock.now(),
+            state: Mutex::new(State { register, underway: Underway::default() }),
+            refusals: Mutex::default(),
+            store,
+            committer,
+            time: Time::new(remembered, clock.now(), plan.max_execution),
+            clock,
+            metrics,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is one call that keeps its invariants; who panicked in between has changed nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn now(&self) -> Boot {
+        self.clock.now()
+    }
+
+    /// Nothing is admitted on these keys before then.
+    pub fn quarantine(&self) -> Option<Quarantined> {
+        self.lock().register.quarantine(self.now())
+    }
+
+    /// Something could be admitted now: on some keys, that is.
+    pub fn lets_in(&self) -> bool {
+        !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
+    }
+
+    /// Returns when nothing can be remembered any more.
+    pub async fn store_failed(&self) -> NotDurable {
+        self.committer.failed().await
+    }
+}
+
+impl Rules {
+    fn of(plan: &plan::Guard) -> Self {
+        Self {
+            settle: plan.settle,
+            max_execution: plan.max_execution,
+            send_within: plan.send_within,
+            evict_after: plan.evict_after,
+            enforce: plan.enforce,
+            missing: plan.missing,
+            unfenced: plan.unfenced.clone(),
+            journal: plan.journal.clone(),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What is counted of a guard.
+
+use std::time::Duration;
+
+use fencegate_process::families::{Families, SHORT, unknown_operations};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
+
+use crate::{refused::Word, store::Taken};
+
+/// The series of a guard.
+#[derive(Clone)]
+pub struct GuardMetrics {
+    decisions: IntCounterVec,
+    in_flight: IntGauge,
+    settle: Histogram,
+    in_doubt: IntGauge,
+    resolved: IntCounterVec,
+    store_seconds: HistogramVec,
+    store_errors: IntCounterVec,
+    store_keys: IntGauge,
+    at_work: IntGauge,
+    quarantined: IntGauge,
+    journal_entries: IntGauge,
+    journal_bytes: IntGauge,
+    journal_most: IntGauge,
+    operations: IntCounterVec,
+    unknown: IntGauge,
+}
+
+impl GuardMetrics {
+    pub fn register(families: &Families) -> Self {
+        let counters =
+            |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
+        let gauge = |name, help| families.register(IntGauge::new(name, help));
+        let seconds = |name, help| HistogramOpts::new(name, help).buckets(SHORT.to_vec());
+        let metrics = Self {
+            decisions: counters("guard_decisions_total", "What became of claims.", "decision"),
+            in_flight: gauge("guard_in_flight", "Dispatches let in and not ended."),
+            settle: families.register(Histogram::with_opts(seconds(
+                "guard_settle_seconds",
+                "From a claim to its admission.",
+            ))),
+            in_doubt: gauge("guard_in_doubt", "Executions whose end was not seen."),
+            resolved: counters("guard_in_doubt_resolved_total", "Doubts that somebody ended.", "how"),
+            store_seconds: families.register(HistogramVec::new(
+                seconds("guard_store_seconds", "Time that the store took."),
+                &["op"],
+            )),
+            store_errors: counters("guard_store_errors_total", "Failures of the store.", "op"),
+            store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
+            at_work: gauge(
+                "guard_keys_at_work",
+                "Keys that would be in quarantine after an unclean stop at this moment.",
+            ),
+            quarantined: gauge(
+                "guard_keys_in_quarantine",
+                "Keys that an earlier guard may have at work; all that are remembered where nobody knows which.",
+            ),
+            journal_entries: gauge("guard_journal_operations", "Operations that the journal remembers."),
+            journal_bytes: gauge("guard_journal_bytes", "Bytes that the operations in the journal take up."),
+            journal_most: gauge("guard_journal_max_bytes", "Beyond so many, new operations are refused."),
+            operations: counters(
+                "journal_operations_total",
+                "Operations that happen at most once, by what was written down.",
+                "state",
+            ),
+            unknown: families.register(unknown_operations()).with_label_values(&["guard"]),
+        };
+        metrics.begin();
+        metrics
+    }
+
+    /// A series that is there before it counts is one that an alert can compare with.
+    fn begin(&self) {
+        let words = Word::ALL.iter().map(|word| word.as_str());
+        for decision in
+            ["admit", "admit_new_tenure", "recovered", "bypass", "journal-full"].into_iter().chain(words)
+        {
+            self.decisions.with_label_values(&[decision]);
+        }
+        for op in ["read", "commit"] {
+            self.store_errors.with_label_values(&[op]);
+        }
+        for state in ["admitted", "done", "unknown", "forgotten", "resolved-done", "resolved-not-done"] {
+            self.operations.with_label_values(&[state]);
+        }
+    }
+
+    pub fn decided(&self, decision: &'static str) {
+        self.decisions.with_label_values(&[decision]).inc();
+    }
+
+    pub fn admitted(&self, new_tenure: bool, waited: Duration) {
+        self.decided(if new_tenure { "admit_new_tenure" } else { "admit" });
+        self.settle.observe(waited.as_secs_f64());
+    }
+
+    pub fn in_flight(&self, by: i64) {
+        self.in_flight.add(by);
+    }
+
+    pub fn in_doubt(&self, executions: usize) {
+        self.in_doubt.set(i64::try_from(executions).unwrap_or(i64::MAX));
+    }
+
+    pub fn doubt_resolved(&self, how: &'static str) {
+        self.resolved.with_label_values(&[how]).inc();
+    }
+
+    pub fn stored(&self, op: &'static str, took: Duration) {
+        self.store_seconds.with_label_values(&[op]).observe(took.as_secs_f64());
+    }
+
+    pub fn store_error(&self, op: &'static str) {
+        self.store_errors.with_label_values(&[op]).inc();
+    }
+
+    pub fn store_keys(&self, keys: usize) {
+        self.store_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn at_work(&self, keys: usize) {
+        self.at_work.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn quarantined(&self, keys: usize) {
+        self.quarantined.set(i64::try_from(keys).unwrap_or(i64::MAX));
+    }
+
+    pub fn journal(&self, taken: Taken, most: u64) {
+        let gauge = |gauge: &IntGauge, value| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge(&self.journal_entries, taken.entries);
+        gauge(&self.journal_bytes, taken.bytes);
+        gauge(&self.journal_most, most);
+    }
+
+    /// So many operations have an outcome that nobody knows.
+    pub fn operations_unknown(&self, operations: usize) {
+        self.unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
+    }
+
+    pub fn operation(&self, state: &'static str) {
+        self.operations.with_label_values(&[state]).inc();
+    }
+}

@@ -1,0 +1,181 @@
+//! Why the guard does not let a dispatch through, in the words that gateways understand.
+
+use fencegate_policies::token::{BadToken, Token};
+use fencegate_process::clock::Boot;
+
+use super::ticket::Bad;
+
+/// Nothing was sent upstream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("a newer token was announced: {newest}")]
+    Stale { newest: Token },
+    /// After an unclean stop only the epoch of a mark is known: its tenure is refused once and comes back larger.
+    #[error("of epoch {epoch}, which ran before the guard was restarted")]
+    Recovered { epoch: u64 },
+    #[error("this token or a later one of its tenure was announced before: {newest}")]
+    Duplicate { newest: Token },
+    #[error("not above the floor {floor}, below which marks are forgotten")]
+    Floor { floor: u64 },
+    #[error(
+        "more than 2^48 above {highest}, the largest epoch that this guard has seen: forged, or of another installation"
+    )]
+    Future { highest: u64 },
+    #[error("no token")]
+    TokenMissing,
+    #[error("{0}")]
+    TokenMalformed(Malformed),
+    #[error("no ticket")]
+    TicketMissing,
+    #[error("the ticket is not valid: {0}")]
+    TicketInvalid(String),
+    #[error("the ticket has expired")]
+    TicketExpired,
+    #[error("the ticket is of another key, token or mode")]
+    TicketKey,
+    #[error("an older execution did not end within the time to settle")]
+    Busy,
+    #[error("the end of an older execution was not seen")]
+    InDoubt { until: Boot },
+    #[error("an earlier guard may have something at work on the key")]
+    Quarantine { until: Boot },
+    #[error("the store does not take what has to be remembered: {0}")]
+    Store(String),
+    #[error("the journal is full ({bytes} of {most} bytes): finished operations leave it after `keep`")]
+    JournalFull { bytes: u64, most: u64 },
+    #[error("the same operation is running")]
+    InProgress,
+    #[error("the operation was recorded with another request")]
+    Mismatch,
+    #[error("what came of the operation is not known")]
+    OutcomeUnknown { reference: String },
+}
+
+/// What is wrong with the fields of a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    #[error(transparent)]
+    Token(#[from] BadToken),
+    #[error("`{0}` stands there more than once")]
+    Repeated(&'static str),
+    #[error("`{0}` is missing beside the token")]
+    Missing(&'static str),
+    #[error("`{0}` cannot be read")]
+    Unreadable(&'static str),
+    #[error("the number is not that of the token")]
+    OtherNumber,
+    #[error("a dispatch is numbered from 1")]
+    NoDispatch,
+    #[error("an announcement has the dispatch number 0")]
+    NoAnnouncement,
+}
+
+/// What a refusal is called: in metrics, in logs, and towards gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Word {
+    Stale,
+    Floor,
+    Duplicate,
+    TokenFuture,
+    TokenMalformed,
+    TokenMissing,
+    TicketMissing,
+    TicketInvalid,
+    TicketExpired,
+    TicketKey,
+    Busy,
+    InDoubt,
+    Quarantine,
+    Store,
+    InProgress,
+    IdempotencyMismatch,
+    OutcomeUnknown,
+}
+
+impl Word {
+    pub const ALL: &[Self] = &[
+        Self::Stale,
+        Self::Floor,
+        Self::Duplicate,
+        Self::TokenFuture,
+        Self::TokenMalformed,
+        Self::TokenMissing,
+        Self::TicketMissing,
+        Self::TicketInvalid,
+        Self::TicketExpired,
+        Self::TicketKey,
+        Self::Busy,
+        Self::InDoubt,
+        Self::Quarantine,
+        Self::Store,
+        Self::InProgress,
+        Self::IdempotencyMismatch,
+        Self::OutcomeUnknown,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::Floor => "floor",
+            Self::Duplicate => "duplicate",
+            Self::TokenFuture => "token-future",
+            Self::TokenMalformed => "token-malformed",
+            Self::TokenMissing => "token-missing",
+            Self::TicketMissing => "ticket-missing",
+            Self::TicketInvalid => "ticket-invalid",
+            Self::TicketExpired => "ticket-expired",
+            Self::TicketKey => "ticket-key",
+            Self::Busy => "busy",
+            Self::InDoubt => "in-doubt",
+            Self::Quarantine => "quarantine",
+            Self::Store => "store",
+            Self::InProgress => "in-progress",
+            Self::IdempotencyMismatch => "idempotency-mismatch",
+            Self::OutcomeUnknown => "outcome-unknown",
+        }
+    }
+}
+
+impl Refused {
+    pub fn word(&self) -> Word {
+        match self {
+            Self::Stale { .. } | Self::Recovered { .. } => Word::Stale,
+            Self::Duplicate { .. } => Word::Duplicate,
+            Self::Floor { .. } => Word::Floor,
+            Self::Future { .. } => Word::TokenFuture,
+            Self::TokenMissing => Word::TokenMissing,
+            Self::TokenMalformed(_) => Word::TokenMalformed,
+            Self::TicketMissing => Word::TicketMissing,
+            Self::TicketInvalid(_) => Word::TicketInvalid,
+            Self::TicketExpired => Word::TicketExpired,
+            Self::TicketKey => Word::TicketKey,
+            Self::Busy => Word::Busy,
+            Self::InDoubt { .. } => Word::InDoubt,
+            Self::Quarantine { .. } => Word::Quarantine,
+            Self::Store(_) | Self::JournalFull { .. } => Word::Store,
+            Self::InProgress => Word::InProgress,
+            Self::Mismatch => Word::IdempotencyMismatch,
+            Self::OutcomeUnknown { .. } => Word::OutcomeUnknown,
+        }
+    }
+
+    /// For the metric of decisions. A token that only a restart made stale is told apart: it is no accident.
+    pub fn decision(&self) -> &'static str {
+        match self {
+            Self::Recovered { .. } => "recovered",
+            Self::JournalFull { .. } => "journal-full",
+            other => other.word().as_str(),
+        }
+    }
+}
+
+impl From<Bad> for Refused {
+    fn from(bad: Bad) -> Self {
+        match bad {
+            Bad::Missing => Self::TicketMissing,
+            Bad::Expired { .. } => Self::TicketExpired,
+            Bad::Key(_) => Self::TicketKey,
+            other @ Bad::Invalid(_) => Self::TicketInvalid(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Forgets keys that nobody uses: their tokens raise the floor.
+
+use fencegate_process::clock::Boot;
+
+use super::Register;
+use crate::store::Change;
+
+/// What one step of forgetting came to.
+#[derive(Debug)]
+pub struct Forgotten {
+    /// One transaction.
+    pub changes: Vec<Change>,
+    /// There may be more to forget.
+    pub more: bool,
+}
+
+/// One round of forgetting, in steps.
+#[derive(Debug)]
+pub struct Round {
+    idle_since: Boot,
+    most: usize,
+    /// How many keys are still to be looked at. Those that have to stay come back in the line, so it has no end.
+    looks: usize,
+}
+
+impl Register {
+    /// Begins to forget keys that nobody has used since `idle_since`, and more, the longest unused first, while there are
+    /// more than `most`. Each is looked at twice at most: it may have been used since it was put in the line.
+    pub fn round(&self, idle_since: Boot, most: usize) -> Round {
+        Round { idle_since, most, looks: 2 * self.unused.len() }
+    }
+
+    /// The next step of the round; looks at `at_once` keys at most. The tokens of what is forgotten raise the floor in
+    /// the same transaction.
+    pub fn evict(&mut self, round: &mut Round, at_once: usize, now: Boot) -> Forgotten {
+        let Round { idle_since, most, .. } = *round;
+        let mut changes = Vec::new();
+        let mut looked = 0;
+        while looked < at_once.min(round.looks)
+            && let Some((seen, _)) = self.unused.front()
+            && (*seen <= idle_since || self.keys.len() > most)
+        {
+            let Some((seen, key)) = self.unused.pop_front() else { break };
+            looked += 1;
+            let too_many = self.keys.len() > most;
+            let Some(record) = self.keys.get_mut(&key) else { continue };
+            // Used since it was looked at last: others go before it.
+            let spared = record.used > idle_since && !(too_many && record.used <= seen);
+            if spared || record.inherited || !record.is_idle(now) {
+                self.unused.push_back((record.used.max(seen), key));
+                continue;
+            }
+            let floor = record.epochs().highest();
+            self.at_work -= usize::from(record.at_work);
+            self.keys.remove(&key);
+            self.floor = self.floor.max(floor);
+            changes.push(Change::Forget { key });
+        }
+        if !changes.is_empty() {
+            changes.push(Change::Floor(self.floor));
+        }
+        round.looks -= looked;
+        let more = looked == at_once && round.looks > 0;
+        if !more {
+            self.give_back();
+        }
+        Forgotten { changes, more }
+    }
+
+    /// Memory that many keys have taken once.
+    fn give_back(&mut self) {
+        let most = self.keys.len().max(SMALL) * 4;
+        if self.keys.capacity() > most {
+            self.keys.shrink_to(most / 2);
+            self.unused.shrink_to(most / 2);
+        }
+        if self.resting.capacity() > SMALL.max(self.resting.len()) * 4 {
+            self.resting.shrink_to(SMALL);
+        }
+    }
+}
+
+/// Keys for which room is always kept.
+const SMALL: usize = 4096;

@@ -1,0 +1,286 @@
+//! One key: its two marks, and the dispatches that may be at work on it.
+//!
+//! A guard keeps a record per key for an hour and longer, so a record at rest is small: what only a key at work needs
+//! stands in a box of its own.
+
+use std::sync::Arc;
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
+use smallvec::SmallVec;
+use tokio::sync::{Notify, futures::OwnedNotified};
+
+use super::DispatchId;
+use crate::{
+    refused::Refused,
+    store::{Change, Epochs, Moment},
+};
+
+/// The newest token seen for one kind of access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub token: Token,
+    /// False after an unclean stop: only the epoch was durable, so nothing of that epoch is let in again.
+    pub exact: bool,
+}
+
+/// A dispatch that was sent and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    pub id: DispatchId,
+    pub token: Token,
+    pub mode: Mode,
+    pub since: Boot,
+}
+
+/// A dispatch that was sent, and nobody saw its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    pub id: DispatchId,
+    pub token: Token,
+    pub mode: Mode,
+    /// By then it counts as over.
+    pub until: Boot,
+}
+
+#[derive(Debug)]
+pub(super) struct Record {
+    write: Write,
+    read: Option<Box<Mark>>,
+    pub(super) used: Boot,
+    /// When the newest change of the key was handed in to be written.
+    pub(super) written: Moment,
+    work: Option<Box<Work>>,
+    /// The store holds, or will hold before anything is sent, that something may be at work on the key.
+    pub(super) at_work: bool,
+    /// It stands in the line of those of which the store will hold that nothing is.
+    pub(super) resting: bool,
+    /// A process before us may have had something at work on it when it ended.
+    pub(super) inherited: bool,
+}
+
+/// The mark of writes, or what stands in for it.
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    /// The floor when this record began: what was known of the key before may have been forgotten up to here.
+    Unseen {
+        base: u64,
+    },
+    Seen(Mark),
+}
+
+/// What is in flight and in doubt, and who waits for it.
+#[derive(Debug, Default)]
+struct Work {
+    running: SmallVec<[Running; 1]>,
+    doubts: Vec<Doubt>,
+    /// Told at every change that somebody may wait for.
+    told: Arc<Notify>,
+}
+
+/// Somebody else is at work.
+pub(super) struct Conflict {
+    /// Where only doubts are in the way: when the last of them is over.
+    pub(super) doubt: Option<Boot>,
+}
+
+impl Mark {
+    pub(super) fn exact(token: Token) -> Self {
+        Self { token, exact: true }
+    }
+
+    fn recovered(epoch: u64) -> Option<Self> {
+        let token = Token::new(epoch, u32::MAX, u32::MAX).ok()?;
+        Some(Self { token, exact: false })
+    }
+}
+
+impl Record {
+    pub(super) fn new(base: u64, now: Boot) -> Self {
+        Self {
+            write: Write::Unseen { base },
+            read: None,
+            used: now,
+            written: Moment::default(),
+            work: None,
+            at_work: false,
+            resting: false,
+            inherited: false,
+        }
+    }
+
+    pub(super) fn recovered(epochs: &Epochs, base: u64, now: Boot) -> Self {
+        let write = epochs.write.and_then(Mark::recovered).map_or(Write::Unseen { base }, Write::Seen);
+        let read = epochs.read.and_then(Mark::recovered).map(Box::new);
+        Self { write, read, ..Self::new(base, now) }
+    }
+
+    /// After a clean stop the whole tokens are known.
+    pub(super) fn make_exact(&mut self, write: Option<Token>, read: Option<Token>) {
+        self.write = write.map(Mark::exact).map_or(self.write, Write::Seen);
+        self.read = read.map(Mark::exact).map(Box::new).or(self.read.take());
+    }
+
+    pub(super) fn write(&self) -> Option<Mark> {
+        match self.write {
+            Write::Unseen { .. } => None,
+            Write::Seen(mark) => Some(mark),
+        }
+    }
+
+    pub(super) fn read(&self) -> Option<Mark> {
+        self.read.as_deref().copied()
+    }
+
+    pub(super) fn epochs(&self) -> Epochs {
+        let epoch = |mark: Option<Mark>| mark.map(|mark| mark.token.number());
+        Epochs { write: epoch(self.write()), read: epoch(self.read()) }
+    }
+
+    /// The first look, before the mark moves.
+    pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), Refused> {
+        self.beyond_base(token)?;
+        if let Some(write) = self.write()
+            && token <= write.token
+        {
+            let same = mode == Mode::Exclusive && token.number() == write.token.number();
+            return Err(match (same, write.exact) {
+                // Readers of one tenure run beside each other, in any order: theirs is never a duplicate.
+                (false, _) => Refused::Stale { newest: write.token },
+                (true, true) => Refused::Duplicate { newest: write.token },
+                (true, false) => Refused::Recovered { epoch: write.token.number() },
+            });
+        }
+        self.beyond_readers(token, mode)
+    }
+
+    /// A record that a reader began knows no write, and the last one may have been forgotten with the record before.
+    fn beyond_base(&self, token: Token) -> Result<(), Refused> {
+        match self.write {
+            Write::Unseen { base } if token.number() <= base => Err(Refused::Floor { floor: base }),
+            _ => Ok(()),
+        }
+    }
+
+    fn beyond_readers(&self, token: Token, mode: Mode) -> Result<(), Refused> {
+        match (mode, &self.read) {
+            (Mode::Exclusive, Some(read)) if token <= read.token => {
+                Err(Refused::Stale { newest: read.token })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The mark moves up, never down. `Some` where the epoch is one that has not been written yet: later dispatches of
+    /// a tenure cost no write.
+    pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<Change> {
+        // A mark below the base would say that nothing above it was ever seen.
+        self.beyond_base(token).ok()?;
+        let before = match mode {
+            Mode::Exclusive => self.write(),
+            Mode::Shared => self.read(),
+        };
+        if before.is_some_and(|mark| token <= mark.token) {
+            return None;
+        }
+        match mode {
+            Mode::Exclusive => self.write = Write::Seen(Mark::exact(token)),
+            Mode::Shared => self.read = Some(Box::new(Mark::exact(token))),
+        }
+        if before.is_some_and(|before| before.token.number() == token.number()) {
+            return None;
+        }
+        // Whoever waits for this key under an older token can stop waiting.
+        self.tell();
+        Some(Change::Mark { key: key.clone(), epochs: self.epochs() })
+    }
+
+    /// The second look, in the step that registers. For a write, `newest but one` is not enough: exactly this token
+    /// has to be the mark.
+    pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), Refused> {
+        match (mode, self.write()) {
+            (Mode::Exclusive, Some(write)) if write.token == token => self.beyond_readers(token, mode),
+            (Mode::Exclusive, write) => {
+                Err(Refused::Stale { newest: write.map_or(token, |mark| mark.token) })
+            }
+            (Mode::Shared, Some(write)) if token <= write.token => {
+                Err(Refused::Stale { newest: write.token })
+            }
+            (Mode::Shared, _) => self.beyond_base(token),
+        }
+    }
+}
+
+impl Record {
+    pub(super) fn begin(&mut self, running: Running) {
+        self.work.get_or_insert_default().running.push(running);
+    }
+
+    /// It has ended, or is in doubt from now on; who waits is told.
+    pub(super) fn end(&mut self, id: DispatchId, doubt: Option<Doubt>) {
+        let Some(work) = &mut self.work else { return };
+        work.running.retain(|running| running.id != id);
+        work.doubts.extend(doubt);
+        self.tell();
+        self.put_away();
+    }
+
+    pub(super) fn doubt(&mut self, doubt: Doubt) {
+        self.work.get_or_insert_default().doubts.push(doubt);
+    }
+
+    /// The doubts about this token are over. Which they were.
+    pub(super) fn resolve(&mut self, token: Token) -> Vec<DispatchId> {
+        let Some(work) = &mut self.work else { return Vec::new() };
+        let over = work.doubts.extract_if(.., |doubt| doubt.token == token).map(|doubt| doubt.id).collect();
+        self.tell();
+        self.put_away();
+        over
+    }
+
+    pub(super) fn running(&self) -> &[Running] {
+        self.work.as_ref().map_or(&[], |work| &work.running)
+    }
+
+    pub(super) fn doubts(&self, now: Boot) -> impl Iterator<Item = &Doubt> {
+        self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| now < doubt.until)
+    }
+
+    /// Conflicting is whatever is in flight or in doubt, unless both share. Also what is of the same tenure: its gateway
+    /// sends one after the other, so a second one beside the first means that somebody lost count.
+    pub(super) fn conflict(&self, mode: Mode, now: Boot) -> Option<Conflict> {
+        let both_share = |other: Mode| mode == Mode::Shared && other == Mode::Shared;
+        let running = self.running().iter().any(|running| !both_share(running.mode));
+        let doubt = self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.until).max();
+        match (running, doubt) {
+            (false, None) => None,
+            (false, Some(doubt)) => Some(Conflict { doubt: Some(doubt) }),
+            (true, _) => Some(Conflict { doubt: None }),
+        }
+    }
+
+    /// For who waits until nothing is in the way any more.
+    pub(super) fn told(&mut self) -> OwnedNotified {
+        self.work.get_or_insert_default().told.clone().notified_owned()
+    }
+
+    fn tell(&self) {
+        if let Some(work) = &self.work {
+            work.told.notify_waiters();
+        }
+    }
+
+    /// Nothing is in flight or in doubt.
+    pub(super) fn is_idle(&mut self, now: Boot) -> bool {
+        if let Some(work) = &mut self.work {
+            work.doubts.retain(|doubt| now < doubt.until);
+        }
+        self.put_away();
+        self.work.is_none()
+    }
+
+    /// Who waits holds what it will be told by.
+    fn put_away(&mut self) {
+        self.work.take_if(|work| work.running.is_empty() && work.doubts.is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! Which keys may be at work, so that after an unclean stop only they have to wait.
+//!
+//! Before a byte is sent, the store holds that something may be at work on its keys; that nothing is any more, it is told
+//! later, and only of keys that have rested for a while: so a key in use costs no write. What the store holds is never
+//! less than what is true.
+
+use std::{
+    fmt::{self, Display},
+    time::Duration,
+};
+
+use fencegate_policies::key::ResourceKey;
+use fencegate_process::clock::Boot;
+
+use super::{DispatchId, Open, Register, record::Doubt};
+use crate::store::{AtWork, Change, OpenDoubt, Remembered};
+
+/// Nothing is admitted on some keys before an instant.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    until: Boot,
+    /// `None`: on those that the store held to be at work.
+    every_key: Option<Why>,
+    keys: Vec<ResourceKey>,
+}
+
+/// Why nobody knows which keys may be at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Its store is new: another guard may have sent what still runs.
+    NewStore,
+    /// A build kept its store that did not write it down.
+    OlderBuild,
+}
+
+/// What is closed, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quarantined {
+    pub until: Boot,
+    pub scope: Scope,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    EveryKey(Why),
+    /// So many keys: those that were at work when the process before us was killed.
+    Keys(usize),
+}
+
+impl Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryKey(_) => f.write_str("every key"),
+            Self::Keys(1) => f.write_str("1 key"),
+            Self::Keys(keys) => write!(f, "{keys} keys"),
+        }
+    }
+}
+
+impl Register {
+    /// Keys that a process before us may have had at work. After a clean stop it has said what of that is left.
+    pub(super) fn take_over(&mut self, remembered: &Remembered, now: Boot, max_execution: Duration) {
+        // Whichever is longer: what runs was sent under the old one.
+        let longest = max_execution.max(remembered.max_execution.unwrap_or_default());
+        let left = match &remembered.clean_stop {
+            None => Some(longest),
+            Some(stop) => stop.quarantine,
+        };
+        let until = left.map(|left| now + left);
+        let (every_key, keys): (_, &[ResourceKey]) = match &remembered.at_work {
+            AtWork::NewStore => (Some(Why::NewStore), &[]),
+            AtWork::NotListed => (Some(Why::OlderBuild), &[]),
+            AtWork::Keys(keys) => (None, keys),
+        };
+        self.listed = every_key.is_none();
+        for key in keys {
+            self.record(key, now).inherited = until.is_some();
+            // It stands in the store already.
+            self.take_up(std::slice::from_ref(key));
+            self.comes_to_rest(key, now);
+        }
+        let closes = every_key.is_some() || !keys.is_empty();
+        self.quarantine =
+            until.filter(|_| closes).map(|until| Quarantine { until, every_key, keys: keys.to_vec() });
+    }
+
+    /// A doubt of the process before us.
+    pub(super) fn inherit(&mut self, left: &OpenDoubt, now: Boot) {
+        let id = self.name();
+        let OpenDoubt { keys, token, mode, remaining } = left;
+        let until = now + *remaining;
+        for key in keys {
+            self.record(key, now).doubt(Doubt { id, token: *token, mode: *mode, until });
+        }
+        let open = Open { keys: keys.clone().into(), token: *token, mode: *mode, until: Some(until) };
+        self.open.insert(id, open);
+        self.doubts.insert((until, id));
+    }
+
+    /// What is closed now.
+    pub fn quarantine(&self, now: Boot) -> Option<Quarantined> {
+        let Quarantine { until, every_key, keys } = self.quarantine.as_ref()?;
+        let scope = every_key.map_or(Scope::Keys(keys.len()), Scope::EveryKey);
+        (now < *until).then_some(Quarantined { until: *until, scope })
+    }
+
+    /// Until when a process before us may have something at work on one of these keys.
+    pub fn quarantine_of(&self, keys: &[ResourceKey], now: Boot) -> Option<Boot> {
+        let Quarantined { until, scope } = self.quarantine(now)?;
+        let inherited = |key| self.keys.get(key).is_some_and(|record| record.inherited);
+        let closed = matches!(scope, Scope::EveryKey(_)) || keys.iter().any(inherited);
+        closed.then_some(until)
+    }
+
+    /// What the store has to be told before anything is sent on these keys.
+    pub(super) fn take_up(&mut self, keys: &[ResourceKey]) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for key in keys {
+            if let Some(record) = self.keys.get_mut(key)
+                && !std::mem::replace(&mut record.at_work, true)
+            {
+                self.at_work += 1;
+                changes.push(Change::AtWork { key: key.clone() });
+            }
+        }
+        changes
+    }
+
+    /// Keys that the store holds to be at work: so many would have to wait after an unclean stop.
+    pub fn at_work(&self) -> usize {
+        self.at_work
+    }
+
+    /// Puts a key that nothing is at work on in the line of those that the store is told of.
+    pub(super) fn comes_to_rest(&mut self, key: &ResourceKey, now: Boot) {
+        let Some(record) = self.keys.get_mut(key) else { return };
+        if record.at_work && !record.resting && !record.inherited && record.is_idle(now) {
+            record.resting = true;
+            self.resting.push_back((now, key.clone()));
+        }
+    }
+
+    /// What the store can be told: of keys that have rested for `linger`, that nothing is at work on them. To be asked
+    /// now and then; at most `most` changes at once.
+    pub fn rest(&mut self, linger: Duration, most: usize, now: Boot) -> Vec<Change> {
+        self.end_doubts(now);
+        let mut changes = self.end_quarantine(now);
+        while changes.len() < most
+            && let Some((since, _)) = self.resting.front()
+            && *since + linger <= now
+        {
+            let Some((_, key)) = self.resting.pop_front() else { break };
+            let Some(record) = self.keys.get_mut(&key) else { continue };
+            record.resting = false;
+            // What is in flight or in doubt comes back here when it has ended.
+            if !record.at_work || record.inherited || !record.is_idle(now) {
+                continue;
+            }
+            if record.used + linger > now {
+                record.resting = true;
+                self.resting.push_back((record.used, key));
+            } else {
+                record.at_work = false;
+                self.at_work -= 1;
+                changes.push(Change::AtRest { key });
+            }
+        }
+        changes
+    }
+
+    fn end_doubts(&mut self, now: Boot) {
+        while let Some((until, id)) = self.doubts.first().copied()
+            && until <= now
+        {
+            self.doubts.pop_first();
+            self.ended(id, now);
+        }
+    }
+
+    fn ended(&mut self, id: DispatchId, now: Boot) {
+        let Some(open) = self.open.remove(&id) else { return };
+        for key in open.keys.iter() {
+            self.comes_to_rest(key, now);
+        }
+    }
+
+    fn end_quarantine(&mut self, now: Boot) -> Vec<Change> {
+        if self.quarantine(now).is_none()
+            && let Some(closed) = self.quarantine.take()
+        {
+            for key in &closed.keys {
+                if let Some(record) = self.keys.get_mut(key) {
+                    record.inherited = false;
+                }
+                self.comes_to_rest(key, now);
+            }
+        }
+        if self.listed || self.quarantine.is_some() {
+            return Vec::new();
+        }
+        self.list()
+    }
+
+    /// From now on the store's list of keys at work leaves none out.
+    fn list(&mut self) -> Vec<Change> {
+        self.listed = true;
+        let open: Vec<ResourceKey> = self.open.values().flat_map(|open| open.keys.to_vec()).collect();
+        let mut changes = self.take_up(&open);
+        changes.push(Change::AtWorkListed);
+        changes
+    }
+}

@@ -1,0 +1,103 @@
+//! What can be seen of the register, for operators, for the marker of an orderly stop, and for gauges.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
+
+use super::{Claim, Doubt, Mark, Register, Running};
+use crate::{doubt::OpenDoubt, store::WholeMarks};
+
+/// What is known of one key.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub write: Option<Token>,
+    pub read: Option<Token>,
+    pub running: Vec<Running>,
+    pub doubts: Vec<Doubt>,
+}
+
+/// A dispatch that was let in and is not known to be over.
+#[derive(Debug, Clone)]
+pub struct Open {
+    pub keys: Arc<[ResourceKey]>,
+    pub token: Token,
+    pub mode: Mode,
+    /// In doubt until then; `None` while it runs.
+    pub until: Option<Boot>,
+}
+
+impl Open {
+    pub(super) fn running(claim: &Claim) -> Self {
+        Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None }
+    }
+}
+
+impl Register {
+    /// The marks and doubts of a key.
+    pub fn seen(&self, key: &ResourceKey, now: Boot) -> Option<Seen> {
+        let record = self.keys.get(key)?;
+        Some(Seen {
+            write: record.write().map(|mark| mark.token),
+            read: record.read().map(|mark| mark.token),
+            running: record.running().to_vec(),
+            doubts: record.doubts(now).cloned().collect(),
+        })
+    }
+
+    /// The marks whose whole tokens are known, of so many keys behind the first `from`; fewer are the last.
+    pub fn exact_marks(&self, from: usize, most: usize) -> Vec<WholeMarks> {
+        let exact = |mark: Option<Mark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
+        let keys = self.unused.range(from.min(self.unused.len())..).take(most);
+        let whole = keys.map(|(_, key)| {
+            let record = self.keys.get(key);
+            let mark = |of: fn(&super::Record) -> Option<Mark>| exact(record.and_then(of));
+            WholeMarks {
+                key: key.clone(),
+                write: mark(super::Record::write),
+                read: mark(super::Record::read),
+            }
+        });
+        whole.collect()
+    }
+
+    /// May something still be at work under this token?
+    pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
+        let seen = keys.iter().filter_map(|key| self.keys.get(key));
+        seen.into_iter().any(|record| {
+            record.running().iter().any(|running| running.token == token)
+                || record.doubts(now).any(|doubt| doubt.token == token)
+        })
+    }
+
+    /// What is in flight or in doubt on one of these keys, each once.
+    pub fn open_on(&self, keys: &[ResourceKey], now: Boot) -> Vec<&Open> {
+        let records = || keys.iter().filter_map(|key| self.keys.get(key));
+        let running = records().flat_map(|record| record.running().iter().map(|running| running.id));
+        let doubts = records().flat_map(|record| record.doubts(now).map(|doubt| doubt.id));
+        let open: BTreeSet<_> = running.chain(doubts).collect();
+        open.iter().filter_map(|id| self.open.get(id)).collect()
+    }
+
+    /// Every execution in doubt, once, with all its keys.
+    pub fn open_doubts(&self, now: Boot) -> Vec<OpenDoubt> {
+        let open = self.open.values().filter_map(|open| {
+            let until = open.until.filter(|until| now < *until)?;
+            Some(OpenDoubt { token: open.token, mode: open.mode, keys: open.keys.to_vec(), until })
+        });
+        open.collect()
+    }
+
+    /// Everything in flight, once.
+    pub fn open_dispatches(&self) -> Vec<Claim> {
+        let running = self.open.values().filter(|open| open.until.is_none());
+        let claim =
+            |open: &Open| Claim { keys: open.keys.clone(), token: open.token, mode: open.mode, era: None };
+        running.map(claim).collect()
+    }
+
+    /// Executions in doubt. Those that have just ended count until [`Register::rest`] is asked.
+    pub fn doubts(&self) -> usize {
+        self.doubts.len()
+    }
+}

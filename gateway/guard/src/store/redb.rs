@@ -1,0 +1,302 @@
+//! The store of a guard that is alone: one redb file.
+
+mod tables;
+
+use std::{
+    collections::HashMap,
+    fmt, fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use fencegate_policies::{key::ResourceKey, operation::OperationId};
+use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, WriteTransaction};
+
+use self::tables::{
+    AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW, OPERATIONS,
+    SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
+};
+use super::{AtWork, Change, CleanStop, FORMAT, Identity, Remembered, Store, StoreError, Taken, WholeMarks};
+use crate::{operation::Entry, time::wall_clock};
+
+/// A redb file. Only one process has it open.
+pub struct Redb {
+    database: Database,
+    path: String,
+    journal: Mutex<Taken>,
+}
+
+/// Bytes of pages that are kept in memory; the kernel keeps them as well. The library would take a gigabyte.
+const CACHE: usize = 4 << 20;
+
+impl Redb {
+    /// Makes the file, with a floor below which no token will pass.
+    ///
+    /// # Errors
+    /// There is one already: a store is never made anew silently, because that forgets every mark.
+    pub fn init(path: &Path, identity: &Identity, floor: u64) -> Result<Self, StoreError> {
+        if path.exists() {
+            return Err(StoreError::Exists { path: path.display().to_string() });
+        }
+        let made = Database::builder().set_cache_size(CACHE).create(path);
+        let database = made.map_err(|error| unreadable(path, error))?;
+        // Answers may be kept in it, and answers may be card data.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(|error| unreadable(path, error))?;
+        let store = Self { database, path: path.display().to_string(), journal: Mutex::default() };
+        store.write(|write| {
+            Tables::open(write)?;
+            let mut single = write.open_table(SINGLE)?;
+            let identity = serde_json::to_vec(identity).expect("plain fields serialise");
+            single.insert(IDENTITY, identity.as_slice())?;
+            single.insert(FLOOR, floor.to_be_bytes().as_slice())?;
+            single.insert(LIST, NEW)?;
+            Ok(())
+        })?;
+        Ok(store)
+    }
+
+    /// Opens what [`Redb::init`] made.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Missing { path: path.display().to_string() });
+        }
+        let opened = Database::builder().set_cache_size(CACHE).open(path);
+        let mut database = opened.map_err(|error| unreadable(path, error))?;
+        // After an orderly stop the library takes every page for good.
+        match database.check_integrity() {
+            Ok(true) => Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() }),
+            Ok(false) => Err(unreadable(path, "pages are damaged")),
+            Err(error) => Err(unreadable(path, error)),
+        }
+    }
+
+    /// One transaction, on the disk when it returns.
+    fn write<T>(
+        &self,
+        write: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        let committed = || -> Result<T, redb::Error> {
+            let mut transaction = self.database.begin_write()?;
+            transaction.set_durability(Durability::Immediate)?;
+            // Written in one phase, a last commit that is damaged would be rolled back at the next start without a
+            // word, and its marks with it. In two, the store is refused then.
+            transaction.set_two_phase_commit(true);
+            let written = write(&transaction)?;
+            transaction.commit()?;
+            Ok(written)
+        };
+        committed().map_err(|error| StoreError::Failed(format!("{}: {error}", self.path)))
+    }
+
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        let done = || -> Result<T, redb::Error> { read(&self.database.begin_read()?) };
+        done().map_err(|error| StoreError::Failed(format!("{}: {error}", self.path)))
+    }
+
+    fn bad(&self, why: impl fmt::Display) -> StoreError {
+        StoreError::Unreadable { path: self.path.clone(), why: why.to_string() }
+    }
+}
+
+impl Redb {
+    fn identity(&self) -> Result<Identity, StoreError> {
+        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
+        let single = read.open_table(SINGLE).map_err(|error| self.bad(error))?;
+        let value = single.get(IDENTITY).map_err(|error| self.bad(error))?;
+        let value = value.ok_or_else(|| self.bad("it has no identity"))?;
+        let identity: Identity = serde_json::from_slice(value.value()).map_err(|error| self.bad(error))?;
+        if identity.format > FORMAT {
+            return Err(StoreError::Newer { path: self.path.clone(), found: identity.format });
+        }
+        Ok(Identity { format: FORMAT, ..identity })
+    }
+
+    /// The marks as they stand, after an orderly end also with whole tokens; and the keys at work.
+    fn keys(&self, remembered: &mut Remembered) -> Result<(), StoreError> {
+        let bad = |error: &dyn fmt::Display| self.bad(error);
+        let key =
+            |text: &str| ResourceKey::parse(text).map_err(|error| self.bad(format!("`{text}`: {error}")));
+        let read = self.database.begin_read().map_err(|error| bad(&error))?;
+        let marks = read.open_table(MARKS).map_err(|error| bad(&error))?;
+        for row in marks.iter().map_err(|error| bad(&error))? {
+            let (text, epochs) = row.map_err(|error| bad(&error))?;
+            let epochs = read_epochs(epochs.value()).ok_or_else(|| self.bad("marks have another length"))?;
+            remembered.marks.insert(key(text.value())?, epochs);
+        }
+        if let AtWork::Keys(keys) = &mut remembered.at_work {
+            let table = read.open_table(AT_WORK).map_err(|error| bad(&error))?;
+            for row in table.iter().map_err(|error| bad(&error))? {
+                keys.push(key(row.map_err(|error| bad(&error))?.0.value())?);
+            }
+        }
+        let Some(stop) = &mut remembered.clean_stop else { return Ok(()) };
+        let whole = read.open_table(WHOLE).map_err(|error| bad(&error))?;
+        for row in whole.iter().map_err(|error| bad(&error))? {
+            let (text, marks) = row.map_err(|error| bad(&error))?;
+            let (write, read) = serde_json::from_slice(marks.value()).map_err(|error| bad(&error))?;
+            stop.marks.push(WholeMarks { key: key(text.value())?, write, read });
+        }
+        Ok(())
+    }
+
+    /// What later builds have added is there from now on, and nothing that counts only once.
+    fn take_over(&self, remembered: &Remembered, max_execution: Duration) -> Result<Taken, StoreError> {
+        self.write(|write| {
+            let mut tables = Tables::open(write)?;
+            let identity = serde_json::to_vec(&remembered.identity).expect("plain fields serialise");
+            tables.single.insert(IDENTITY, identity.as_slice())?;
+            tables.single.remove(CLEAN_STOP)?;
+            tables.whole.retain(|_, _| false)?;
+            tables.apply(&Change::MaxExecution(
+                max_execution.max(remembered.max_execution.unwrap_or_default()),
+            ))?;
+            tables.apply(&Change::Time(remembered.time))?;
+            tables.measure()?;
+            tables.close()
+        })
+    }
+
+    fn entry(&self, written: &[u8]) -> Result<Entry, StoreError> {
+        read_entry(written).ok_or_else(|| self.bad("an operation is damaged"))
+    }
+}
+
+impl Store for Redb {
+    fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError> {
+        let identity = self.identity()?;
+        self.write(|write| Tables::open(write).map(drop))?;
+        let (mut remembered, clean_stop) = self.read(|read| {
+            let single = read.open_table(SINGLE)?;
+            let value =
+                |name: &str| Ok::<_, redb::Error>(single.get(name)?.map(|value| value.value().to_vec()));
+            let single_number = |name| Ok::<_, redb::Error>(value(name)?.map(|value| number(&value)));
+            let at_work = match value(LIST)?.as_deref() {
+                Some(LISTED) => AtWork::Keys(Vec::new()),
+                Some(NEW) => AtWork::NewStore,
+                _ => AtWork::NotListed,
+            };
+            let remembered = Remembered {
+                identity,
+                floor: single_number(FLOOR)?.unwrap_or_default(),
+                era: single_number(ERA)?.unwrap_or_default(),
+                // It goes on from here by itself. A build that had no such time wrote the wall clock's into its journal,
+                // and that is where it begins: what the wall clock says now may be far from it.
+                time: match single_number(TIME)? {
+                    Some(time) => time,
+                    None => latest(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
+                },
+                max_execution: single_number(MAX_EXECUTION)?.map(Duration::from_millis),
+                marks: HashMap::new(),
+                at_work,
+                clean_stop: None,
+            };
+            Ok((remembered, value(CLEAN_STOP)?))
+        })?;
+        let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanStop>(&json)).transpose();
+        remembered.clean_stop = clean_stop.map_err(|error| self.bad(error))?;
+        self.keys(&mut remembered)?;
+        self.set_journal(self.take_over(&remembered, max_execution)?);
+        Ok(remembered)
+    }
+
+    fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+        let taken = self.write(|write| {
+            let mut tables = Tables::open(write)?;
+            changes.iter().try_for_each(|change| tables.apply(change))?;
+            tables.close()
+        })?;
+        self.set_journal(taken);
+        Ok(())
+    }
+
+    fn operation(&self, id: &OperationId) -> Result<Option<Entry>, StoreError> {
+        let written = self.read(|read| {
+            let table = read.open_table(OPERATIONS)?;
+            Ok(table.get(id.bytes().as_slice())?.map(|value| value.value().to_vec()))
+        })?;
+        written.map(|written| self.entry(&written)).transpose()
+    }
+
+    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
+        self.read(|read| {
+            let rows = read.open_table(UNFINISHED)?;
+            let ids = rows.iter()?.take(most).map(|row| Ok(operation_id(row?.0.value().to_vec())));
+            Ok(ids.collect::<Result<Vec<_>, redb::Error>>()?.into_iter().flatten().collect())
+        })
+    }
+
+    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError> {
+        let found = self.read(|read| {
+            let (rows, operations) = (read.open_table(UNFINISHED)?, read.open_table(OPERATIONS)?);
+            let mut found = Vec::new();
+            for row in rows.iter()?.take(most) {
+                let id = row?.0.value().to_vec();
+                if let Some(written) = operations.get(id.as_slice())? {
+                    found.push((id, written.value().to_vec()));
+                }
+            }
+            Ok(found)
+        })?;
+        let known = |(id, written): (Vec<u8>, Vec<u8>)| Some((operation_id(id)?, self.entry(&written)));
+        found.into_iter().filter_map(known).map(|(id, entry)| Ok((id, entry?))).collect()
+    }
+
+    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError> {
+        let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
+        let found = self.read(|read| {
+            let table = read.open_table(OPERATIONS)?;
+            let mut rows = table.range(first.bytes().as_slice()..=last.bytes().as_slice())?;
+            let row = rows.next().transpose()?;
+            Ok(row.map(|(id, written)| (id.value().to_vec(), written.value().to_vec())))
+        })?;
+        let Some((id, written)) = found else { return Ok(None) };
+        let entry = self.entry(&written)?;
+        Ok(operation_id(id).map(|id| (id, entry)))
+    }
+
+    fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError> {
+        self.read(|read| {
+            let ends = read.open_table(ENDS)?;
+            let rows = ends.range((0, [].as_slice())..(now, [].as_slice()))?.take(most);
+            let ids =
+                rows.map(|row| Ok(row?.0.value().1.to_vec())).collect::<Result<Vec<_>, redb::Error>>()?;
+            Ok(ids.into_iter().filter_map(operation_id).collect())
+        })
+    }
+
+    fn journal(&self) -> Taken {
+        *self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Redb {
+    /// As a build leaves it that knows no list of keys at work, no time of its own, and no size of its journal.
+    #[cfg(test)]
+    pub(super) fn as_of_format_1(&self) -> Result<(), StoreError> {
+        self.write(|write| {
+            let mut single = write.open_table(SINGLE)?;
+            for later in [LIST, TIME, MAX_EXECUTION, tables::JOURNAL] {
+                single.remove(later)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn set_journal(&self, taken: Taken) {
+        *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+    }
+}
+
+fn operation_id(bytes: Vec<u8>) -> Option<OperationId> {
+    Some(OperationId::of(bytes.try_into().ok()?))
+}
+
+fn unreadable(path: &Path, error: impl fmt::Display) -> StoreError {
+    StoreError::Unreadable { path: path.display().to_string(), why: error.to_string() }
+}

@@ -1,0 +1,250 @@
+//! The tables of the file, and what each change does to them.
+
+use bytes::Bytes;
+use fencegate_policies::operation::OperationId;
+use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
+
+use crate::{
+    operation::{Entry, Kept, State},
+    store::{Change, Epochs, Taken},
+};
+
+/// Resource key to the epochs of its marks: 16 bytes, big-endian, zero for none.
+pub(super) const MARKS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("marks");
+/// Resource keys that something may be at work on. Whether it leaves none out, [`LIST`] says.
+pub(super) const AT_WORK: TableDefinition<'_, &str, ()> = TableDefinition::new("at-work");
+/// Resource key to its whole marks, JSON; of a clean stop.
+pub(super) const WHOLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("whole");
+/// Operation id to its entry, JSON.
+pub(super) const OPERATIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("operations");
+/// When a finished operation may be forgotten, and its id: in the order of that time.
+pub(super) const ENDS: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("ends");
+/// Operations without a known outcome.
+pub(super) const UNFINISHED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("unfinished");
+/// The few single values.
+pub(super) const SINGLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("single");
+
+pub(super) const IDENTITY: &str = "identity";
+pub(super) const FLOOR: &str = "floor";
+pub(super) const ERA: &str = "era";
+pub(super) const CLEAN_STOP: &str = "clean-stop";
+/// Milliseconds.
+pub(super) const MAX_EXECUTION: &str = "max-execution";
+pub(super) const TIME: &str = "time";
+/// [`NEW`] or [`LISTED`]; missing where a build has kept the file that knows no list.
+pub(super) const LIST: &str = "at-work-list";
+pub(super) const NEW: &[u8] = b"new";
+pub(super) const LISTED: &[u8] = b"listed";
+/// Entries and bytes of the journal: 16 bytes, big-endian.
+pub(super) const JOURNAL: &str = "journal";
+
+/// All of them, in one transaction.
+pub(super) struct Tables<'t> {
+    marks: Table<'t, &'static str, &'static [u8]>,
+    at_work: Table<'t, &'static str, ()>,
+    pub(super) whole: Table<'t, &'static str, &'static [u8]>,
+    operations: Table<'t, &'static [u8], &'static [u8]>,
+    ends: Table<'t, (u64, &'static [u8]), ()>,
+    unfinished: Table<'t, &'static [u8], ()>,
+    pub(super) single: Table<'t, &'static str, &'static [u8]>,
+    before: Taken,
+    journal: Taken,
+}
+
+impl<'t> Tables<'t> {
+    /// Makes those that are missing.
+    pub(super) fn open(write: &'t WriteTransaction) -> Result<Self, redb::Error> {
+        let single = write.open_table(SINGLE)?;
+        let before = single.get(JOURNAL)?.map(|value| taken(value.value())).unwrap_or_default();
+        Ok(Self {
+            marks: write.open_table(MARKS)?,
+            at_work: write.open_table(AT_WORK)?,
+            whole: write.open_table(WHOLE)?,
+            operations: write.open_table(OPERATIONS)?,
+            ends: write.open_table(ENDS)?,
+            unfinished: write.open_table(UNFINISHED)?,
+            single,
+            before,
+            journal: before,
+        })
+    }
+
+    /// What the journal takes up once this is committed.
+    pub(super) fn close(mut self) -> Result<Taken, redb::Error> {
+        if self.journal != self.before {
+            self.single.insert(JOURNAL, written_taken(self.journal).as_slice())?;
+        }
+        Ok(self.journal)
+    }
+
+    /// Counts the journal where nobody has done so.
+    pub(super) fn measure(&mut self) -> Result<(), redb::Error> {
+        if self.single.get(JOURNAL)?.is_none() {
+            for row in self.operations.iter()? {
+                self.journal.entries += 1;
+                self.journal.bytes += length(row?.1.value());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn apply(&mut self, change: &Change) -> Result<(), redb::Error> {
+        match change {
+            Change::Mark { key, epochs } => {
+                self.marks.insert(key.as_str(), written_epochs(epochs).as_slice())?;
+            }
+            Change::Forget { key } => {
+                self.marks.remove(key.as_str())?;
+                self.at_work.remove(key.as_str())?;
+            }
+            Change::AtWork { key } => {
+                self.at_work.insert(key.as_str(), ())?;
+            }
+            Change::AtRest { key } => {
+                self.at_work.remove(key.as_str())?;
+            }
+            Change::AtWorkListed => self.single(LIST, LISTED)?,
+            Change::MaxExecution(longest) => {
+                let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+                self.single(MAX_EXECUTION, &millis.to_be_bytes())?;
+            }
+            Change::Time(seconds) => self.single(TIME, &seconds.to_be_bytes())?,
+            Change::Floor(floor) => self.single(FLOOR, &floor.to_be_bytes())?,
+            Change::Era(era) => self.single(ERA, &era.to_be_bytes())?,
+            Change::Operation { id, entry } => self.operation(id, entry)?,
+            Change::ForgetOperation { id } => self.forget(id)?,
+            Change::ForgetFinished { id, before } => {
+                let written = self.operations.get(id.bytes().as_slice())?.map(|value| value.value().to_vec());
+                let entry = written.and_then(|written| read_entry(&written));
+                if entry.as_ref().and_then(end).is_some_and(|end| end < *before) {
+                    self.forget(id)?;
+                }
+            }
+            Change::Whole(marks) => {
+                let json = serde_json::to_vec(&(marks.write, marks.read)).expect("plain fields serialise");
+                self.whole.insert(marks.key.as_str(), json.as_slice())?;
+            }
+            Change::CleanStop(stop) => {
+                let json = serde_json::to_vec(stop).expect("plain fields serialise");
+                self.single(CLEAN_STOP, &json)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn single(&mut self, name: &'static str, value: &[u8]) -> Result<(), redb::Error> {
+        self.single.insert(name, value)?;
+        Ok(())
+    }
+
+    fn operation(&mut self, id: &OperationId, entry: &Entry) -> Result<(), redb::Error> {
+        self.forget(id)?;
+        let written = written_entry(entry);
+        let id = id.bytes().as_slice();
+        self.operations.insert(id, written.as_slice())?;
+        self.journal.entries += 1;
+        self.journal.bytes += length(&written);
+        match end(entry) {
+            None => self.unfinished.insert(id, ())?,
+            Some(end) => self.ends.insert((end, id), ())?,
+        };
+        Ok(())
+    }
+
+    fn forget(&mut self, id: &OperationId) -> Result<(), redb::Error> {
+        let id = id.bytes().as_slice();
+        let Some(before) = self.operations.remove(id)?.map(|written| written.value().to_vec()) else {
+            return Ok(());
+        };
+        self.journal.entries = self.journal.entries.saturating_sub(1);
+        self.journal.bytes = self.journal.bytes.saturating_sub(length(&before));
+        self.unfinished.remove(id)?;
+        if let Some(end) = read_entry(&before).as_ref().and_then(end) {
+            self.ends.remove((end, id))?;
+        }
+        Ok(())
+    }
+}
+
+/// With the id, which stands in two tables.
+fn length(written: &[u8]) -> u64 {
+    u64::try_from(written.len() + 2 * 32).unwrap_or(u64::MAX)
+}
+
+/// When it may be forgotten: seconds of the store's time.
+fn end(entry: &Entry) -> Option<u64> {
+    match entry.state {
+        State::Admitted => None,
+        State::Done { at, .. } | State::Resolved { at, .. } => Some(at.saturating_add(entry.keep)),
+    }
+}
+
+/// The latest moment that any operation was written down with; one that is damaged says none.
+pub(super) fn latest(
+    operations: &impl ReadableTable<&'static [u8], &'static [u8]>,
+) -> Result<Option<u64>, redb::Error> {
+    let mut latest = None;
+    for row in operations.iter()? {
+        let entry = read_entry(row?.1.value());
+        latest = latest.max(entry.map(|entry| match entry.state {
+            State::Admitted => entry.admitted,
+            State::Done { at, .. } | State::Resolved { at, .. } => at.max(entry.admitted),
+        }));
+    }
+    Ok(latest)
+}
+
+/// The length of the JSON, the JSON, and the body of a kept answer where there is one.
+fn written_entry(entry: &Entry) -> Vec<u8> {
+    let json = serde_json::to_vec(entry).expect("plain fields serialise");
+    let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");
+    let mut written = length.to_be_bytes().to_vec();
+    written.extend(json);
+    if let State::Done { answer: Some(Kept { body: Some(body), .. }), .. } = &entry.state {
+        written.push(1);
+        written.extend_from_slice(body);
+    }
+    written
+}
+
+pub(super) fn read_entry(written: &[u8]) -> Option<Entry> {
+    let (length, rest) = written.split_first_chunk::<4>()?;
+    let (json, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    let mut entry: Entry = serde_json::from_slice(json).ok()?;
+    if let (State::Done { answer: Some(kept), .. }, Some((1, body))) = (&mut entry.state, rest.split_first())
+    {
+        kept.body = Some(Bytes::copy_from_slice(body));
+    }
+    Some(entry)
+}
+
+fn written_epochs(epochs: &Epochs) -> [u8; 16] {
+    pair(epochs.write.unwrap_or_default(), epochs.read.unwrap_or_default())
+}
+
+pub(super) fn read_epochs(bytes: &[u8]) -> Option<Epochs> {
+    let (write, read) = bytes.split_at_checked(8)?;
+    // No czxid is zero.
+    let some = |epoch: u64| (epoch > 0).then_some(epoch);
+    (read.len() == 8).then(|| Epochs { write: some(number(write)), read: some(number(read)) })
+}
+
+fn written_taken(taken: Taken) -> [u8; 16] {
+    pair(taken.entries, taken.bytes)
+}
+
+fn taken(bytes: &[u8]) -> Taken {
+    let (entries, bytes) = bytes.split_at_checked(8).unwrap_or_default();
+    Taken { entries: number(entries), bytes: number(bytes) }
+}
+
+fn pair(first: u64, second: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&first.to_be_bytes());
+    bytes[8..].copy_from_slice(&second.to_be_bytes());
+    bytes
+}
+
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_be_bytes)
+}

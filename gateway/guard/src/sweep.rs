@@ -1,0 +1,157 @@
+//! What a guard does by itself: forgets what nobody needs, counts, and leaves in order.
+
+use std::time::Duration;
+
+use fencegate_process::{clock::Boot, failpoint};
+
+use super::{
+    Guard,
+    guard::{MOST_KEYS, State},
+    refused::Refused,
+    register::{Forgotten, Register, Round, Scope},
+    store::{Change, CleanStop, OpenDoubt},
+};
+
+impl Guard {
+    /// Tells the store of keys that have come to rest. To be asked every so often; nobody waits for it.
+    pub fn rest(&self) {
+        failpoint::pass("guard_rests");
+        let mut state = self.lock();
+        let changes = state.register.rest(LINGER, MOST_AT_ONCE, self.now());
+        self.committer.submit(changes);
+    }
+
+    /// Forgets keys that were not used for long, and operations that are kept no longer, a batch at a time: what is to be
+    /// let in meanwhile waits for one of them at most.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub async fn sweep(&self) -> Result<(), Refused> {
+        self.durable(self.committer.submit(self.passed())).await?;
+        let mut round = {
+            let idle_since = self.now() - self.rules.evict_after;
+            self.lock().register.round(idle_since, MOST_KEYS)
+        };
+        while self.evict(&mut round).await? {}
+        while self.forget_outlived().await? {}
+        Ok(())
+    }
+
+    /// Whether there may be more.
+    async fn evict(&self, round: &mut Round) -> Result<bool, Refused> {
+        let (moment, more) = {
+            let mut state = self.lock();
+            let Forgotten { changes, more } = state.register.evict(round, MOST_AT_ONCE, self.now());
+            (self.committer.submit(changes), more)
+        };
+        self.durable(moment).await.map(|()| more)
+    }
+
+    /// Whether there may be more.
+    async fn forget_outlived(&self) -> Result<bool, Refused> {
+        let before = self.time();
+        let outlived = match self.store.outlived(before, MOST_AT_ONCE) {
+            Ok(ids) => ids,
+            Err(error) => {
+                self.metrics.store_error("read");
+                tracing::error!(%error, "guard.store_unreadable");
+                return Ok(false);
+            }
+        };
+        let found = outlived.len();
+        let (moment, forgotten) = {
+            // One that is run again has been reserved, and is written anew by who has reserved it.
+            let state = self.lock();
+            let free = outlived.into_iter().filter(|id| !state.underway.is_reserved(id));
+            let changes: Vec<_> = free.map(|id| Change::ForgetFinished { id, before }).collect();
+            let forgotten = changes.len();
+            (self.committer.submit(changes), forgotten)
+        };
+        self.durable(moment).await?;
+        // Those that are reserved stand in the way of no others but in a batch that is all of them.
+        Ok(found == MOST_AT_ONCE && forgotten > 0)
+    }
+
+    /// The gauges, as they are now.
+    pub fn count(&self) {
+        let (doubts, keys, at_work, quarantine) = {
+            let State { register, .. } = &*self.lock();
+            (register.doubts(), register.len(), register.at_work(), register.quarantine(self.now()))
+        };
+        self.metrics.at_work(at_work);
+        self.metrics.in_doubt(doubts);
+        self.metrics.store_keys(keys);
+        self.metrics.quarantined(match quarantine.map(|closed| closed.scope) {
+            None => 0,
+            Some(Scope::Keys(closed)) => closed,
+            Some(Scope::EveryKey(_)) => keys.max(1),
+        });
+        self.metrics.journal(self.store.journal(), self.rules.journal.most);
+        // Of a store that cannot be read the last number stands; that it cannot is counted.
+        if let Ok(operations) = self.unknown() {
+            self.metrics.operations_unknown(operations);
+        }
+    }
+
+    /// After the last exchange: writes down what only memory knows, so that the next start needs no quarantine. The
+    /// marks in batches, and the marker that makes them count at the end.
+    ///
+    /// # Errors
+    /// Then the next start takes this one for a crash.
+    pub async fn leave(&self) -> Result<(), Refused> {
+        loop {
+            let changes = self.lock().register.rest(Duration::ZERO, MOST_AT_ONCE, self.now());
+            let more = changes.len() >= MOST_AT_ONCE;
+            self.durable(self.committer.submit(changes)).await?;
+            if !more {
+                break;
+            }
+        }
+        let mut told = 0;
+        loop {
+            let marks = self.lock().register.exact_marks(told, MOST_AT_ONCE);
+            told += marks.len();
+            let more = marks.len() == MOST_AT_ONCE;
+            self.durable(self.committer.submit(marks.into_iter().map(Change::Whole).collect())).await?;
+            if !more {
+                break;
+            }
+        }
+        let stop = clean_stop(&self.lock().register, self.now(), self.longest_execution());
+        let mut last = self.passed();
+        last.push(Change::CleanStop(stop));
+        self.durable(self.committer.submit(last)).await?;
+        self.committer.close();
+        Ok(())
+    }
+}
+
+/// Keys or operations in one transaction.
+const MOST_AT_ONCE: usize = 1000;
+
+/// So long after its last use the store is told that nothing is at work on a key: longer than a gateway keeps a tenure
+/// that nobody uses (250 ms by default; the next one has to be written anyway), and short, because all keys that the
+/// store holds to be at work have to wait after an unclean stop.
+const LINGER: Duration = Duration::from_millis(400);
+
+fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanStop {
+    let mut doubts: Vec<OpenDoubt> = register
+        .open_doubts(now)
+        .into_iter()
+        .map(|doubt| OpenDoubt {
+            keys: doubt.keys,
+            token: doubt.token,
+            mode: doubt.mode,
+            remaining: doubt.until.since(now),
+        })
+        .collect();
+    // What did not end within the drain ends with its connection, and its execution when it likes.
+    doubts.extend(register.open_dispatches().into_iter().map(|claim| OpenDoubt {
+        keys: claim.keys.to_vec(),
+        token: claim.token,
+        mode: claim.mode,
+        remaining: max_execution,
+    }));
+    let quarantine = register.quarantine(now).map(|closed| closed.until.since(now));
+    CleanStop { marks: Vec::new(), doubts, quarantine }
+}

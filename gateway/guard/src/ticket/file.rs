@@ -1,0 +1,91 @@
+//! Reads a key file: bounded, and not one that a stranger could have read or written.
+
+use std::{
+    fs::{File, Metadata},
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use super::keys::BadKey;
+
+/// What is wrong with a key file. Quotes nothing of it.
+#[derive(Debug, thiserror::Error)]
+pub enum BadFile {
+    #[error("read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("write {path}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{path} exists already, and a key that is overwritten is lost; choose another name")]
+    Exists { path: PathBuf },
+    #[error(
+        "{path} has mode {mode:04o}: others can read this secret; run `chmod 600 {path}`, and make a new key if \
+         others have been on this machine"
+    )]
+    Readable { path: PathBuf, mode: u32 },
+    #[error("{path} has mode {mode:04o}: others can put a key of theirs in; run `chmod go-w {path}`")]
+    Writable { path: PathBuf, mode: u32 },
+    #[error("{path} is no file, or larger than 64 KiB")]
+    Shape { path: PathBuf },
+    #[error("{path}")]
+    Key { path: PathBuf, source: BadKey },
+}
+
+/// Who may read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The owner, and the group: that is how a container is given a secret (`fsGroup`).
+    Secret,
+    /// Everybody, but only the owner and the group may write.
+    Public,
+}
+
+/// Tells one state of a file from another. The change time is in it because a file that is moved into place keeps
+/// its modification time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp([i128; 4]);
+
+/// Bytes of any key file or key set.
+pub const LARGEST: usize = 64 * 1024;
+
+pub(super) fn read(path: &Path, access: Access) -> Result<Vec<u8>, BadFile> {
+    read_stamped(path, access).map(|(bytes, _)| bytes)
+}
+
+/// The content, and the state it was read in: the stamp is older than the content, so that a later change shows.
+pub(super) fn read_stamped(path: &Path, access: Access) -> Result<(Vec<u8>, Stamp), BadFile> {
+    let failed = |source| BadFile::Read { path: path.into(), source };
+    let file = File::open(path).map_err(failed)?;
+    // Of the open file, not of the name: what is checked is what is read.
+    let seen = file.metadata().map_err(failed)?;
+    permitted(path, &seen, access)?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if !seen.is_file() || bytes.len() > LARGEST {
+        return Err(BadFile::Shape { path: path.into() });
+    }
+    Ok((bytes, Stamp::of(&seen)))
+}
+
+fn permitted(path: &Path, seen: &Metadata, access: Access) -> Result<(), BadFile> {
+    let (path, mode) = (path.to_owned(), seen.mode() & 0o7777);
+    match access {
+        Access::Secret if mode & 0o027 != 0 => Err(BadFile::Readable { path, mode }),
+        Access::Public if mode & 0o002 != 0 => Err(BadFile::Writable { path, mode }),
+        Access::Secret | Access::Public => Ok(()),
+    }
+}
+
+impl Stamp {
+    /// `None` while there is no such file.
+    pub(super) fn look(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|seen| Self::of(&seen))
+    }
+
+    fn of(seen: &Metadata) -> Self {
+        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        let (changed, modified) =
+            (nanos(seen.ctime(), seen.ctime_nsec()), nanos(seen.mtime(), seen.mtime_nsec()));
+        Self([seen.ino().into(), seen.size().into(), modified, changed])
+    }
+}

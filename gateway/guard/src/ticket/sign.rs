@@ -1,0 +1,120 @@
+//! Signs tickets: one per tenure, and again when half of its time is over.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+
+use super::{
+    BadFile, Claims, TYPE, VALID,
+    claims::Payload,
+    keys::{Pair, Secret},
+};
+
+/// A key to sign with.
+pub struct Signer {
+    key: EncodingKey,
+    header: Header,
+    kid: String,
+}
+
+impl Signer {
+    /// Signs with EdDSA (RFC 8037): whoever checks cannot sign.
+    pub fn with_key(pair: &Pair) -> Self {
+        Self::new(Algorithm::EdDSA, pair.encoding.clone(), pair.public.kid())
+    }
+
+    /// Signs with HS256: whoever checks could sign as well.
+    pub fn with_secret(secret: &Secret) -> Self {
+        Self::new(Algorithm::HS256, EncodingKey::from_secret(secret.bytes()), secret.kid())
+    }
+
+    /// # Errors
+    /// As [`Pair::read`].
+    pub fn from_key_file(path: &Path) -> Result<Self, BadFile> {
+        Pair::read(path).map(|pair| Self::with_key(&pair))
+    }
+
+    /// # Errors
+    /// As [`Secret::read`].
+    pub fn from_secret_file(path: &Path) -> Result<Self, BadFile> {
+        Secret::read(path).map(|secret| Self::with_secret(&secret))
+    }
+
+    fn new(algorithm: Algorithm, key: EncodingKey, kid: &str) -> Self {
+        let mut header = Header::new(algorithm);
+        header.typ = Some(TYPE.into());
+        header.kid = Some(kid.into());
+        Self { key, header, kid: kid.into() }
+    }
+
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    /// The value of `Fencing-Ticket`, good from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
+    /// microseconds; [`Ticket`] keeps what it gives.
+    /// Whoever reads it in a log could present it.
+    pub fn sign(&self, claims: &Claims, now: u64) -> String {
+        jsonwebtoken::encode(&self.header, &Payload::of(claims, now), &self.key)
+            .expect("the key was read as one of this algorithm, and claims are plain data")
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+/// The ticket of one tenure.
+pub struct Ticket {
+    signer: Arc<Signer>,
+    claims: Claims,
+    signed: Mutex<Option<Signed>>,
+}
+
+struct Signed {
+    text: Arc<str>,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+impl Ticket {
+    /// Signs nothing yet: a tenure without a dispatch costs nothing.
+    pub fn new(signer: Arc<Signer>, claims: Claims) -> Self {
+        Self { signer, claims, signed: Mutex::new(None) }
+    }
+
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The value of `Fencing-Ticket` at `now` (seconds since 1970), which has at least half of its time before it.
+    pub fn text(&self, now: u64) -> Arc<str> {
+        let mut signed = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(signed) = &*signed
+            // Signed in the future: the clock was set back, and others would refuse it as such.
+            && signed.at <= now
+            && now - signed.at < VALID / 2
+        {
+            return signed.text.clone();
+        }
+        let text: Arc<str> = self.signer.sign(&self.claims, now).into();
+        *signed = Some(Signed { text: text.clone(), at: now });
+        text
+    }
+}
+
+/// Without its text, which is as good as a key for some minutes.
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("signer", &self.signer)
+            .field("claims", &self.claims)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! What nobody signed is refused, whatever it looks like.
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ticket::jwks::encode as base64;
+
+fn payload() -> Value {
+    json!({
+        "v": 1, "keys": ["account/a", "account/b"], "e": "9223372036854775807", "s": 3, "mode": "exclusive",
+        "era": 7, "ensemble": OURS, "iss": "gateway-1", "iat": NOW, "exp": NOW + VALID,
+    })
+}
+
+fn header(algorithm: Algorithm, kid: &str) -> Header {
+    let mut header = Header::new(algorithm);
+    (header.typ, header.kid) = (Some(TYPE.into()), Some(kid.into()));
+    header
+}
+
+fn signed_by(pair: &Pair, header: &Header, payload: &Value) -> String {
+    encode(header, payload, &pair.encoding).expect("signed")
+}
+
+fn parts(ticket: &str) -> [String; 3] {
+    let parts: Vec<_> = ticket.split('.').map(str::to_owned).collect();
+    parts.try_into().expect("three parts")
+}
+
+fn joined(parts: &[String; 3]) -> String {
+    parts.join(".")
+}
+
+#[test]
+fn a_tampered_ticket_is_invalid() {
+    let pair = pair();
+    let verifier = Keys::of(&[&pair]).verifier();
+    let good = signed(&pair);
+    let richer = Claims { keys: vec!["account/c".into()], ..claims() };
+    let other = parts(&Signer::with_key(&pair).sign(&richer, NOW));
+    let [head, _, signature] = parts(&good);
+    let tampered = joined(&[head.clone(), other[1].clone(), signature.clone()]);
+    assert_eq!(verify(&verifier, &tampered), Err(Bad::Invalid(Flaw::Signature)));
+    let cut = joined(&[head, parts(&good)[1].clone(), String::new()]);
+    assert_eq!(verify(&verifier, &cut), Err(Bad::Invalid(Flaw::Signature)));
+    // Each character counts, also with the good ticket known.
+    assert_eq!(verify(&verifier, &good), Ok(()));
+    for at in 0..good.len() {
+        let mut bytes = good.as_bytes().to_vec();
+        bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+        let refused = verifier.verify(&bytes, OURS, NOW).expect_err("changed");
+        assert_eq!(refused.word(), "ticket-invalid", "{at}");
+    }
+}
+
+#[test]
+fn the_algorithm_is_that_of_the_key() {
+    let pair = pair();
+    let verifier = Keys::of(&[&pair]).verifier();
+    let kid = pair.public().kid();
+    // The classic: the public key, which everybody has, as the secret of an HMAC.
+    let public = base64(&pair.public().x);
+    for secret in [&pair.public().x[..], public.as_bytes()] {
+        for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
+            let key = EncodingKey::from_secret(secret);
+            let text = encode(&header(algorithm, kid), &payload(), &key).expect("signed");
+            let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
+            assert_eq!(refused, Err(Bad::Invalid(Flaw::Algorithm)), "{algorithm:?}");
+        }
+    }
+    // And the other way round.
+    let secret = Secret::generate(&SystemRandomness);
+    let folder = TempDir::new().expect("a folder");
+    secret.write(&folder.path().join("secret")).expect("a new file");
+    let shared = Verifier::from_secret_file(&folder.path().join("secret")).expect("a secret");
+    let ticket = signed_by(&pair, &header(Algorithm::EdDSA, secret.kid()), &payload());
+    assert_eq!(verify(&shared, &ticket), Err(Bad::Invalid(Flaw::Algorithm)));
+}
+
+#[test]
+fn none_is_no_algorithm() {
+    let pair = pair();
+    let verifier = Keys::of(&[&pair]).verifier();
+    for name in ["none", "None", "NONE", "", "EdDSA "] {
+        let header = json!({ "alg": name, "typ": TYPE, "kid": pair.public().kid() }).to_string();
+        let [head, body] = [header, payload().to_string()].map(|part| base64(part.as_bytes()));
+        for signature in [String::new(), parts(&signed(&pair))[2].clone()] {
+            let ticket = joined(&[head.clone(), body.clone(), signature]);
+            assert_eq!(verify(&verifier, &ticket), Err(Bad::Invalid(Flaw::Form)), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_stranger_signs_nothing() {
+    let (ours, stranger) = (pair(), pair());
+    let verifier = Keys::of(&[&ours]).verifier();
+    assert_eq!(verify(&verifier, &signed(&stranger)), Err(Bad::Invalid(Flaw::UnknownKey)));
+    let posing = signed_by(&stranger, &header(Algorithm::EdDSA, ours.public().kid()), &payload());
+    assert_eq!(verify(&verifier, &posing), Err(Bad::Invalid(Flaw::Signature)));
+    // With its key brought along.
+    let mut bringing = header(Algorithm::EdDSA, stranger.public().kid());
+    bringing.jwk = serde_json::from_value(serde_json::to_value(stranger.public().jwk()).expect("data")).ok();
+    assert!(bringing.jwk.is_some());
+    let brought = signed_by(&stranger, &bringing, &payload());
+    assert_eq!(verify(&verifier, &brought), Err(Bad::Invalid(Flaw::UnknownKey)));
+}
+
+#[test]
+fn a_token_for_something_else_is_no_ticket() {
+    let pair = pair();
+    let verifier = Keys::of(&[&pair]).verifier();
+    let good = header(Algorithm::EdDSA, pair.public().kid());
+    assert_eq!(verify(&verifier, &signed_by(&pair, &good, &payload())), Ok(()), "the pattern is good");
+    for (header, flaw) in [
+        (Header { typ: Some("JWT".into()), ..good.clone() }, Flaw::Type),
+        (Header { typ: None, ..good.clone() }, Flaw::Type),
+        (Header { kid: None, ..good.clone() }, Flaw::UnknownKey),
+        (Header { crit: Some(vec!["b64".into()]), ..good.clone() }, Flaw::Critical),
+    ] {
+        assert_eq!(verify(&verifier, &signed_by(&pair, &header, &payload())), Err(Bad::Invalid(flaw)));
+    }
+}
+
+#[test]
+fn claims_that_make_no_sense_are_refused_though_signed() {
+    let pair = pair();
+    let verifier = Keys::of(&[&pair]).verifier();
+    let header = header(Algorithm::EdDSA, pair.public().kid());
+    let many: Vec<String> = (10..27).map(|number| format!("key/{number}")).collect();
+    for (name, value, flaw) in [
+        ("v", json!(2), Flaw::Version),
+        ("keys", json!([]), Flaw::Claims),
+        ("keys", json!(["b", "a"]), Flaw::Claims),
+        ("keys", json!(["a", "a"]), Flaw::Claims),
+        ("keys", json!(["a", ""]), Flaw::Claims),
+        ("keys", json!(["a\nb"]), Flaw::Claims),
+        ("keys", json!(many), Flaw::Claims),
+        ("keys", json!("a"), Flaw::Claims),
+        ("e", json!("9223372036854775808"), Flaw::Claims),
+        ("e", json!("18446744073709551616"), Flaw::Claims),
+        ("e", json!(5), Flaw::Claims),
+        ("e", json!("05"), Flaw::Claims),
+        ("e", json!("+5"), Flaw::Claims),
+        ("e", json!("-5"), Flaw::Claims),
+        ("e", json!("1e3"), Flaw::Claims),
+        ("s", json!(4_294_967_296_u64), Flaw::Claims),
+        ("s", json!(1.5), Flaw::Claims),
+        ("mode", json!("Exclusive"), Flaw::Claims),
+        ("era", json!(-1), Flaw::Claims),
+        ("iss", json!("\u{1b}[2J"), Flaw::Claims),
+        ("iss", Value::Null, Flaw::Claims),
+        ("addr", json!(""), Flaw::Claims),
+        ("exp", json!(NOW), Flaw::Lifetime),
+        ("exp", json!(NOW - 1), Flaw::Lifetime),
+        ("exp", json!(NOW + VALID + 1), Flaw::Lifetime),
+        ("exp", json!(u64::MAX), Flaw::Lifetime),
+        ("iat", json!(0), Flaw::Lifetime),
+        ("nbf", json!(NOW + LEEWAY + 1), Flaw::Future),
+        ("aud", json!("somebody else"), Flaw::Claims),
+    ] {
+        let mut changed = payload();
+        changed[name] = value.clone();
+        let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
+        assert_eq!(refused, Err(Bad::Invalid(flaw)), "{name}: {value}");
+    }
+    for name in ["v", "keys", "e", "s", "mode", "era", "ensemble", "iss", "iat", "exp"] {
+        let mut changed = payload();
+        changed.as_object_mut().expect("an object").remove(name);
+        let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
+        assert_eq!(refused, Err(Bad::Invalid(Flaw::Claims)), "without {name}");
+    }
+    // Two readers could take different ones (RFC 7519, 4).
+    let twice = payload().to_string().replacen('{', "{\"era\":8,", 1);
+    let head = parts(&signed(&pair))[0].clone();
+    let message = format!("{head}.{}", base64(twice.as_bytes()));
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &pair.encoding, Algorithm::EdDSA);
+    let ticket = format!("{message}.{}", signature.expect("signed"));
+    assert_eq!(verify(&verifier, &ticket), Err(Bad::Invalid(Flaw::Claims)));
+    // What is not known is passed over.
+    let mut more = payload();
+    more["later"] = json!({ "x": [1, 2] });
+    assert_eq!(verify(&verifier, &signed_by(&pair, &header, &more)), Ok(()));
+}
+
+#[test]
+fn a_huge_text_is_not_even_looked_at() {
+    let verifier = Keys::of(&[&pair()]).verifier();
+    let refused = verifier.verify(&vec![b'A'; LONGEST + 1], OURS, NOW).map(drop);
+    assert_eq!(refused, Err(Bad::Invalid(Flaw::Long)));
+    let nested = base64("[".repeat(20_000).as_bytes());
+    let refused = verifier.verify(format!("{nested}.e30.").as_bytes(), OURS, NOW).map(drop);
+    assert_eq!(refused, Err(Bad::Invalid(Flaw::Form)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn garbage_is_invalid_and_never_a_panic(
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..600),
+            "[A-Za-z0-9_.=-]{0,600}".prop_map(String::into_bytes),
+        ],
+    ) {
+        let verifier = Verifier::of_set(jwks::Set::of_secret(&Secret::generate(&SystemRandomness)));
+        let refused = verifier.verify(&bytes, OURS, NOW).map(drop);
+        prop_assert_eq!(refused.expect_err("nobody signed it").word(), "ticket-invalid");
+    }
+
+    #[test]
+    fn a_garbled_header_or_payload_is_invalid_and_never_a_panic(header in ".{0,80}", payload in ".{0,80}") {
+        let pair = pair();
+        let verifier = Verifier::of_set(jwks::Set::parse(
+            jwks::render(&[pair.public()]).expect("one key").as_bytes(),
+        ).expect("good"));
+        let texts = [
+            format!("{}.{}.AAAA", base64(header.as_bytes()), base64(payload.as_bytes())),
+            format!("{}.{}.AAAA", parts(&signed(&pair))[0], base64(payload.as_bytes())),
+        ];
+        for text in texts {
+            let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
+            prop_assert_eq!(refused.expect_err("nobody signed it").word(), "ticket-invalid");
+        }
+    }
+
+    #[test]
+    fn garbage_is_no_key_and_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,200}") {
+        for bytes in [&bytes[..], text.as_bytes()] {
+            prop_assert!(Pair::parse(bytes).is_err());
+            prop_assert!(jwks::Set::parse(bytes).is_err());
+            drop(Secret::parse(bytes));
+        }
+    }
+}

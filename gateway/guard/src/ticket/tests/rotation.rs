@@ -1,0 +1,110 @@
+//! Keys come and go while requests are served.
+
+use super::*;
+
+#[test]
+fn while_two_keys_overlap_both_are_good() {
+    let (old, new) = (pair(), pair());
+    let verifier = Keys::of(&[&old, &new]).verifier();
+    assert_eq!(verify(&verifier, &signed(&old)), Ok(()));
+    assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
+}
+
+#[test]
+fn a_new_key_counts_at_its_first_ticket() {
+    let (old, new) = (pair(), pair());
+    let keys = Keys::of(&[&old]);
+    let verifier = keys.verifier();
+    assert_eq!(verify(&verifier, &signed(&new)), Err(Bad::Invalid(Flaw::UnknownKey)));
+    keys.publish(&[&old, &new]);
+    // In the same second.
+    assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
+    assert_eq!(verify(&verifier, &signed(&old)), Ok(()));
+}
+
+#[test]
+fn a_removed_key_is_refused_also_where_its_ticket_is_known() {
+    let (old, new) = (pair(), pair());
+    let keys = Keys::of(&[&old, &new]);
+    let verifier = keys.verifier();
+    let ticket = signed(&old);
+    assert_eq!(verify(&verifier, &ticket), Ok(()));
+    keys.publish(&[&new]);
+    let later = |ticket: &str| verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
+    assert_eq!(later(&ticket), Err(Bad::Invalid(Flaw::UnknownKey)));
+    assert_eq!(later(&signed(&new)), Ok(()));
+}
+
+#[test]
+fn another_key_under_the_same_name_does_not_inherit_tickets() {
+    let (old, new) = (pair(), pair());
+    let named = |pair: &Pair| {
+        let key = Public { kid: "ours".into(), ..pair.public().clone() };
+        jwks::render(&[&key]).expect("one key")
+    };
+    let keys = Keys::of(&[]);
+    keys.write(&named(&old));
+    let verifier = keys.verifier();
+    let signer = |pair: &Pair| {
+        let (encoding, public) =
+            (pair.encoding.clone(), Public { kid: "ours".into(), ..pair.public().clone() });
+        Signer::with_key(&Pair { encoding, public, seed: [0; 32] })
+    };
+    let ticket = signer(&old).sign(&claims(), NOW);
+    assert_eq!(verify(&verifier, &ticket), Ok(()));
+    keys.write(&named(&new));
+    let later = verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
+    assert_eq!(later, Err(Bad::Invalid(Flaw::Signature)));
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_a_good_one_does() {
+    let (old, new) = (pair(), pair());
+    let keys = Keys::of(&[&old]);
+    let verifier = keys.verifier();
+    let mut now = NOW;
+    let mut later = |ticket: &str| {
+        now += 1;
+        verifier.verify(ticket.as_bytes(), OURS, now).map(drop)
+    };
+    for bad in ["", "{", "{\"keys\": []}", "{\"keys\": [{\"kty\": \"RSA\"}]}", &"x".repeat(70_000)] {
+        keys.write(bad);
+        assert_eq!(later(&signed(&old)), Ok(()), "{bad:.20}");
+    }
+    fs::remove_file(keys.file()).expect("it was there");
+    assert_eq!(later(&signed(&old)), Ok(()));
+    keys.publish(&[&new]);
+    assert_eq!(later(&signed(&new)), Ok(()));
+    assert_eq!(later(&signed(&old)), Err(Bad::Invalid(Flaw::UnknownKey)));
+}
+
+#[test]
+fn a_key_set_holds_public_keys_for_signatures() {
+    let (one, other) = (pair(), pair());
+    let public = serde_json::to_value(one.public().jwk()).expect("plain data");
+    let set = |keys: serde_json::Value| {
+        jwks::Set::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes())
+    };
+    let with = |name: &str, value: &str| {
+        let mut key = public.clone();
+        key[name] = value.into();
+        key
+    };
+    let x = other.public().jwk();
+    let taken = serde_json::json!([public, { "kty": "OKP", "crv": "Ed25519",
+        "x": serde_json::to_value(x).expect("plain data")["x"], "kid": one.public().kid() }]);
+    for (keys, why) in [
+        (serde_json::json!([with("d", "AAAA")]), BadKey::Private),
+        (serde_json::json!([with("use", "enc")]), BadKey::NoKey),
+        (serde_json::json!([with("alg", "HS256")]), BadKey::NoKey),
+        (serde_json::json!([with("kty", "oct")]), BadKey::NoKey),
+        (serde_json::json!([with("x", "AAAA")]), BadKey::Kind),
+        (serde_json::json!([7, null, {}]), BadKey::NoKey),
+        (taken, BadKey::Twice),
+    ] {
+        assert_eq!(set(keys).err(), Some(why));
+    }
+    let kept = set(serde_json::json!([{ "kty": "RSA", "n": "AQAB" }, public, public])).expect("one good key");
+    assert_eq!(kept.kids(), [one.public().kid()]);
+    assert_eq!(jwks::render(&[one.public(), one.public()]), jwks::render(&[one.public()]));
+}

@@ -1,0 +1,270 @@
+//! Checks tickets: signed by a key we know, with that key's algorithm, of our installation, and of now.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use jsonwebtoken::errors::ErrorKind;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::{
+    Bad, BadFile, Flaw, LONGEST, TYPE, Verified,
+    cache::{Cache, Entry},
+    claims::Payload,
+    file::{self, Access, Stamp},
+    jwks::Set,
+    keys::{BadKey, Secret},
+};
+
+/// Checks tickets for all threads of a process.
+///
+/// A ticket that was found good is remembered by its text; its time, and whether its key is still one of ours, are
+/// looked at each time.
+pub struct Verifier {
+    source: Source,
+    set: RwLock<Arc<Set>>,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Debug)]
+enum Source {
+    File(Watched),
+    /// Somebody brings them, and is told when a ticket names one that is not known.
+    Given {
+        wanted: Notify,
+    },
+}
+
+/// A file that is read again when it changes.
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    kind: Kind,
+    /// As last read, well or not: what is wrong with a file is said once.
+    stamp: Mutex<Option<Stamp>>,
+    /// Second of the last look.
+    looked: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Jwks,
+    Secret,
+}
+
+impl Verifier {
+    /// Keys from a file as `fencegate keys public` prints it. A changed file counts within a second of the next
+    /// ticket, or at once if that names a key we do not know; a changed file that is bad changes nothing.
+    ///
+    /// # Errors
+    /// [`BadFile`]: there must be good keys to begin with.
+    pub fn from_jwks_file(path: &Path) -> Result<Self, BadFile> {
+        Self::from_file(path, Kind::Jwks)
+    }
+
+    /// The secret of `fencegate keys new --hs256`, read again as above.
+    ///
+    /// # Errors
+    /// As above, also if others can read the file.
+    pub fn from_secret_file(path: &Path) -> Result<Self, BadFile> {
+        Self::from_file(path, Kind::Secret)
+    }
+
+    fn from_file(path: &Path, kind: Kind) -> Result<Self, BadFile> {
+        let (set, stamp) = kind.read(path)?;
+        let (path, looked) = (path.to_owned(), AtomicU64::new(0));
+        Ok(Self::new(Source::File(Watched { path, kind, stamp: Mutex::new(Some(stamp)), looked }), set))
+    }
+
+    /// Keys that somebody brings. There are none before the first [`Verifier::give`].
+    pub fn to_be_given() -> Self {
+        Self::new(Source::Given { wanted: Notify::new() }, Set::default())
+    }
+
+    fn new(source: Source, set: Set) -> Self {
+        Self { source, set: RwLock::new(Arc::new(set)), cache: Mutex::default() }
+    }
+
+    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. Whether it is for the keys,
+    /// the token and the mode of the request: [`Verified::covers`]. The era is for the caller to compare.
+    ///
+    /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is [wanted][Self::wanted].
+    ///
+    /// # Errors
+    /// [`Bad`], but never [`Bad::Missing`] or [`Bad::Key`].
+    pub fn verify(&self, ticket: &[u8], ensemble: &str, now: u64) -> Result<Arc<Verified>, Bad> {
+        if ticket.len() > LONGEST {
+            return Err(Bad::Invalid(Flaw::Long));
+        }
+        if let Source::File(watched) = &self.source
+            && watched.looked.swap(now, Ordering::Relaxed) != now
+        {
+            self.look(watched);
+        }
+        let name = digest(&SHA256, ticket).as_ref().try_into().expect("SHA-256 has 32 bytes");
+        let known = self.cache().get(&name);
+        let set = self.set();
+        if let Some(Entry { verified, .. }) = known.filter(|entry| set.still_has(entry)) {
+            return belongs(&verified, ensemble, now).map(|()| verified);
+        }
+        let checked = match check(ticket, &set) {
+            Err(Flaw::UnknownKey) => check(ticket, &self.newest()),
+            done => done,
+        };
+        let entry = checked.map_err(Bad::Invalid)?;
+        belongs(&entry.verified, ensemble, now)?;
+        let verified = Arc::clone(&entry.verified);
+        self.cache().add(name, entry);
+        Ok(verified)
+    }
+
+    /// From now on these keys count and no others: a JSON Web Key Set, as text. `source` is for the log. What is larger
+    /// than [`LARGEST`][super::LARGEST] is better not read.
+    ///
+    /// # Errors
+    /// [`BadKey`]; then the keys are those of before.
+    pub fn give(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), BadKey> {
+        self.replace(Set::parse(text)?, source);
+        Ok(())
+    }
+
+    /// Returns when a ticket has named a key that is not known, also where that was before; of keys in a file, never.
+    pub async fn wanted(&self) {
+        match &self.source {
+            Source::File(_) => std::future::pending().await,
+            Source::Given { wanted } => wanted.notified().await,
+        }
+    }
+
+    /// The names of the keys that count now, for the log.
+    pub fn kids(&self) -> String {
+        self.set().kids().join(", ")
+    }
+
+    /// The keys after another look at the file; those that somebody brings come later.
+    fn newest(&self) -> Arc<Set> {
+        match &self.source {
+            Source::File(watched) => self.look(watched),
+            Source::Given { wanted } => wanted.notify_one(),
+        }
+        self.set()
+    }
+
+    /// Reads the file again if it changed. Blocks for as long as a small local file takes.
+    fn look(&self, watched: &Watched) {
+        // Also keeps a slower thread from putting older keys back.
+        let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = Stamp::look(&watched.path);
+        if seen == *stamp {
+            return;
+        }
+        match watched.kind.read(&watched.path) {
+            Ok((set, read)) => {
+                *stamp = Some(read);
+                self.replace(set, &watched.path.display());
+            }
+            Err(error) => {
+                *stamp = seen;
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                warn!(%error, cause, kids = self.kids(), "bad key file, kept the old keys");
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_set(set: Set) -> Self {
+        Self::new(Source::Given { wanted: Notify::new() }, set)
+    }
+
+    fn replace(&self, set: Set, source: &dyn fmt::Display) {
+        let set = Arc::new(set);
+        let old = {
+            let mut current = self.set.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::clone(&set))
+        };
+        if old.kids() != set.kids() {
+            info!(%source, kids = set.kids().join(", "), was = old.kids().join(", "), "keys of tickets");
+        }
+    }
+
+    fn set(&self) -> Arc<Set> {
+        Arc::clone(&self.set.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kind {
+    fn read(self, path: &Path) -> Result<(Set, Stamp), BadFile> {
+        let bad = |source| BadFile::Key { path: path.into(), source };
+        Ok(match self {
+            Self::Jwks => {
+                let (text, stamp) = file::read_stamped(path, Access::Public)?;
+                (Set::parse(&text).map_err(bad)?, stamp)
+            }
+            Self::Secret => {
+                let (text, stamp) = file::read_stamped(path, Access::Secret)?;
+                (Set::of_secret(&Secret::parse(&text).map_err(bad)?), stamp)
+            }
+        })
+    }
+}
+
+impl Set {
+    fn still_has(&self, entry: &Entry) -> bool {
+        self.find(&entry.kid).is_some_and(|key| key.thumbprint == entry.thumbprint)
+    }
+}
+
+/// Whether the text is a ticket that one of these keys signed.
+fn check(ticket: &[u8], set: &Set) -> Result<Entry, Flaw> {
+    let header = jsonwebtoken::decode_header(ticket).map_err(|_| Flaw::Form)?;
+    if header.typ.as_deref() != Some(TYPE) {
+        return Err(Flaw::Type);
+    }
+    if header.crit.is_some() {
+        return Err(Flaw::Critical);
+    }
+    let kid = header.kid.ok_or(Flaw::UnknownKey)?;
+    // `jwk`, `jku` and `x5c` in the header are not looked at: a token does not bring its own key.
+    let key = set.find(&kid).ok_or(Flaw::UnknownKey)?;
+    if header.alg != key.algorithm {
+        return Err(Flaw::Algorithm);
+    }
+    let payload = jsonwebtoken::decode::<Payload<'_>>(ticket, &key.decoding, &key.validation);
+    let payload = payload.map_err(|error| match error.kind() {
+        ErrorKind::InvalidSignature => Flaw::Signature,
+        ErrorKind::InvalidAlgorithm => Flaw::Algorithm,
+        ErrorKind::Json(_) | ErrorKind::InvalidAudience => Flaw::Claims,
+        _ => Flaw::Form,
+    })?;
+    let verified = Arc::new(payload.claims.read()?);
+    Ok(Entry { verified, kid: kid.into(), thumbprint: key.thumbprint })
+}
+
+/// What changes with the time and with who asks.
+fn belongs(verified: &Verified, ensemble: &str, now: u64) -> Result<(), Bad> {
+    verified.is_current(now)?;
+    if verified.claims.ensemble != ensemble {
+        return Err(Bad::Invalid(Flaw::Ensemble));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier")
+            .field("source", &self.source)
+            .field("kids", &self.set().kids())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! Brings the verifier of tickets the key set of a URL: at the start, in time, and when a ticket names a key that it does
+//! not know.
+
+use std::{
+    error::Error,
+    future::Future,
+    io,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use fencegate_guard::ticket::{LARGEST, Verifier, keys::BadKey};
+use fencegate_process::said::Brief;
+use futures_util::future::{Either, select};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::{Request, StatusCode, Uri, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
+
+#[cfg(test)]
+mod tests;
+
+/// A key set behind a URL, and who verifies with it. Whoever can change what this URL answers can sign tickets: it
+/// belongs on the same host, or on a network that is trusted as a whole.
+#[derive(Debug)]
+pub struct Remote {
+    url: Uri,
+    pace: Pace,
+    verifier: Arc<Verifier>,
+}
+
+/// How often a key set is fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// While all is well. Default 5 min.
+    pub every: Duration,
+    /// From one fetch to the next, however many tickets name unknown keys, and after a failure. Default 10 s.
+    pub least: Duration,
+    /// For one fetch, from name to last byte. Default 3 s.
+    pub patience: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let [every, least, patience] = [300, 10, 3].map(Duration::from_secs);
+        Self { every, least, patience }
+    }
+}
+
+/// Why a URL cannot be one of a key set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadUrl {
+    #[error("`{0}` is no URL of the form http://host[:port]/path")]
+    Form(String),
+    /// The text is not repeated: it holds a password.
+    #[error("the URL names a user; key sets are public")]
+    User,
+    #[error(
+        "`{0}` is not http://, which is the only scheme so far; fetch the file by other means and name the file"
+    )]
+    Scheme(String),
+}
+
+/// Why a key set could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfetched {
+    #[error("connect")]
+    Connect(#[source] io::Error),
+    #[error("the connection broke")]
+    Broken(#[from] hyper::Error),
+    #[error("no complete answer within {0:?}")]
+    Timeout(Duration),
+    /// Redirections are not followed: where keys come from is written down in one place.
+    #[error("the answer was {0}")]
+    Status(StatusCode),
+    #[error("the answer is larger than 64 KiB")]
+    Large,
+    #[error("the answer is no key set")]
+    Keys(#[from] BadKey),
+}
+
+impl Remote {
+    /// `http://` only. There are no keys before the first [`Remote::fetch`]; somebody must run [`Remote::refresh`].
+    ///
+    /// # Errors
+    /// [`BadUrl`].
+    pub fn new(url: &str, pace: Pace) -> Result<Self, BadUrl> {
+        let form = || BadUrl::Form(url.to_owned());
+        if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')) {
+            return Err(BadUrl::User);
+        }
+        let parsed: Uri = url.parse().map_err(|_| form())?;
+        match (parsed.scheme_str(), parsed.host()) {
+            (Some("http"), Some(host)) if !host.is_empty() => {}
+            (Some("http") | None, _) => return Err(form()),
+            (Some(_), _) => return Err(BadUrl::Scheme(url.to_owned())),
+        }
+        Ok(Self { url: parsed, pace, verifier: Arc::new(Verifier::to_be_given()) })
+    }
+
+    pub fn verifier(&self) -> &Arc<Verifier> {
+        &self.verifier
+    }
+
+    /// Fetches the key set now.
+    ///
+    /// # Errors
+    /// [`Unfetched`]; then the keys are those of before.
+    pub async fn fetch(&self) -> Result<(), Unfetched> {
+        let begun = Instant::now();
+        let answer = timeout(self.pace.patience, self.exchange()).await;
+        let bytes = answer.map_err(|_| Unfetched::Timeout(self.pace.patience))??;
+        debug!(url = %self.url, took = %Brief(begun.elapsed()), bytes = bytes.len(), "key set fetched");
+        Ok(self.verifier.give(&bytes, &self.url)?)
+    }
+
+    /// Fetches the key set at once and then in time, for as long as it is polled. One task per key set runs this.
+    pub async fn refresh(&self) {
+        loop {
+            let fetched = self.fetch().await;
+            if let Err(error) = &fetched {
+                let cause = error.source().map(ToString::to_string);
+                warn!(url = %self.url, %error, cause, kids = self.verifier.kids(), "keys not fetched, kept the old");
+            }
+            self.wait(fetched.is_ok()).await;
+        }
+    }
+
+    /// Waits until it is time for the next fetch.
+    async fn wait(&self, all_is_well: bool) {
+        sleep(self.pace.least).await;
+        if all_is_well {
+            let rest = self.pace.every.saturating_sub(self.pace.least);
+            // Over or wanted: both mean now.
+            drop(timeout(rest, self.verifier.wanted()).await);
+        }
+    }
+
+    async fn exchange(&self) -> Result<Bytes, Unfetched> {
+        let host = self.url.host().expect("checked when it was made");
+        let authority = format!("{host}:{}", self.url.port_u16().unwrap_or(80));
+        let stream = TcpStream::connect(&authority).await.map_err(Unfetched::Connect)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let path = self.url.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request::get(path)
+            .header(header::HOST, authority)
+            .header(header::ACCEPT, "application/jwk-set+json, application/json")
+            .body(Empty::<Bytes>::new())
+            .expect("the parts of a URL");
+        beside(connection, async {
+            let answer = sender.send_request(request).await?;
+            if answer.status() != StatusCode::OK {
+                return Err(Unfetched::Status(answer.status()));
+            }
+            match Limited::new(answer.into_body(), LARGEST).collect().await {
+                Ok(body) => Ok(body.to_bytes()),
+                Err(error) => Err(match error.downcast::<hyper::Error>() {
+                    Ok(broken) => Unfetched::Broken(*broken),
+                    Err(error) => {
+                        debug_assert!(error.is::<LengthLimitError>(), "{error}");
+                        Unfetched::Large
+                    }
+                }),
+            }
+        })
+        .await
+    }
+}
+
+/// Drives the connection along with its one exchange: no task is left behind when the exchange is given up.
+async fn beside<T>(connection: impl Future, exchange: impl Future<Output = T>) -> T {
+    match select(pin!(connection), pin!(exchange)).await {
+        // What the connection knows of its end the exchange is told, too.
+        Either::Left((_, exchange)) => exchange.await,
+        Either::Right((done, _)) => done,
+    }
+}

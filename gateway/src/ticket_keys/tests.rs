@@ -1,0 +1,189 @@
+//! Keys from a URL: whatever it answers, the keys that were good stay.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fencegate_guard::ticket::{
+    Bad, Claims, Flaw, Signer,
+    jwks::{self, Public},
+    keys::Pair,
+};
+use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_process::randomness::SystemRandomness;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    runtime,
+    sync::watch,
+    task::LocalSet,
+};
+
+use super::*;
+
+/// Seconds since 1970: some time in 2026.
+const NOW: u64 = 1_800_000_000;
+const OURS: &str = "00112233445566778899aabbccddeeff";
+
+fn pair() -> Pair {
+    Pair::generate(&SystemRandomness)
+}
+
+fn signed(pair: &Pair) -> String {
+    let claims = Claims {
+        keys: vec!["account/a".into()],
+        tenure: Token::new(7, 3, 0).expect("below 2^63"),
+        mode: Mode::Exclusive,
+        era: 7,
+        ensemble: OURS.into(),
+        issuer: "gateway-1".into(),
+        address: None,
+    };
+    Signer::with_key(pair).sign(&claims, NOW)
+}
+
+fn verify(verifier: &Verifier, ticket: &str) -> Result<(), Bad> {
+    verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
+}
+
+/// A server that gives one answer to everybody; an empty one means that it does not answer.
+struct Server {
+    answer: watch::Sender<Vec<u8>>,
+    url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/keys?of=tickets", listener.local_addr().expect("bound"));
+        let (answer, given) = watch::channel(Vec::new());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        tokio::task::spawn_local(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let answer = given.borrow().clone();
+                tokio::task::spawn_local(async move {
+                    let mut request = vec![0; 4096];
+                    let read = stream.read(&mut request).await.unwrap_or(0);
+                    assert!(request[..read].starts_with(b"GET /keys?of=tickets HTTP/1.1\r\n"));
+                    if answer.is_empty() {
+                        std::future::pending::<()>().await;
+                    }
+                    // It may hang up in the middle of a large answer.
+                    drop(stream.write_all(&answer).await);
+                });
+            }
+        });
+        Self { answer, url, asked }
+    }
+
+    fn says(&self, status: &str, body: &str) {
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        self.answer.send_replace(answer.into());
+    }
+
+    fn publishes(&self, pairs: &[&Pair]) {
+        let public: Vec<&Public> = pairs.iter().map(|pair| pair.public()).collect();
+        self.says("200 OK", &jwks::render(&public).expect("different keys"));
+    }
+}
+
+#[test]
+fn any_thread_can_go_on_with_a_refresh() {
+    fn is_sent(_: impl Send) {}
+    is_sent(Remote::new("http://localhost/", HASTY).expect("a URL").refresh());
+}
+
+fn run(test: impl Future) {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    LocalSet::new()
+        .block_on(&runtime, async { timeout(Duration::from_secs(60), test).await.expect("in time") });
+}
+
+const HASTY: Pace = Pace {
+    every: Duration::from_secs(3600),
+    least: Duration::from_millis(20),
+    patience: Duration::from_millis(300),
+};
+
+#[test]
+fn a_bad_answer_keeps_the_old_keys() {
+    run(async {
+        let (server, old, new) = (Server::start().await, pair(), pair());
+        let remote = Remote::new(&server.url, HASTY).expect("a URL");
+        let verifier = remote.verifier();
+        assert_eq!(verify(verifier, &signed(&old)), Err(Bad::Invalid(Flaw::UnknownKey)), "no key yet");
+        server.publishes(&[&old]);
+        remote.fetch().await.expect("a key set");
+        assert_eq!(verify(verifier, &signed(&old)), Ok(()));
+        let large = format!("{{\"keys\": [], \"x\": \"{}\"}}", "x".repeat(64 * 1024));
+        let other = jwks::render(&[new.public()]).expect("one key");
+        for (status, body) in [
+            ("500 Internal Server Error", &*other),
+            ("302 Found", &other),
+            ("200 OK", "<html>"),
+            ("200 OK", "{\"keys\": []}"),
+            ("200 OK", &large),
+        ] {
+            server.says(status, body);
+            remote.fetch().await.expect_err(status);
+            assert_eq!(verify(verifier, &signed(&old)), Ok(()), "{status}");
+        }
+        for raw in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "\0\0\0\0\r\n\r\n"] {
+            server.answer.send_replace(raw.into());
+            remote.fetch().await.expect_err(raw);
+            assert_eq!(verify(verifier, &signed(&old)), Ok(()), "{raw}");
+        }
+        server.publishes(&[&new]);
+        remote.fetch().await.expect("a key set");
+        assert_eq!(verify(verifier, &signed(&new)), Ok(()));
+        assert_eq!(
+            verify(verifier, &signed(&old)),
+            Err(Bad::Invalid(Flaw::UnknownKey)),
+            "known, and removed"
+        );
+    });
+}
+
+#[test]
+fn an_unknown_key_is_fetched_soon_but_not_for_every_ticket() {
+    run(async {
+        let (server, old, new) = (Server::start().await, pair(), pair());
+        server.publishes(&[&old]);
+        let least = Duration::from_millis(300);
+        let remote = Remote::new(&server.url, Pace { least, ..HASTY }).expect("a URL");
+        let verifier = remote.verifier().clone();
+        tokio::task::spawn_local(async move { remote.refresh().await });
+        let until_good = async |ticket: &str| {
+            while verify(&verifier, ticket).is_err() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        until_good(&signed(&old)).await;
+        server.publishes(&[&old, &new]);
+        let begun = Instant::now();
+        until_good(&signed(&new)).await;
+        // The first, the one that was wanted, and at most one for each further pause on a slow machine.
+        let (asked, most) =
+            (server.asked.load(Ordering::SeqCst), 2 + begun.elapsed().as_millis() / least.as_millis());
+        assert!((2..=most).contains(&(asked as u128)), "{asked} of {most}");
+    });
+}
+
+#[test]
+fn only_plain_urls_are_taken() {
+    for (url, why) in [
+        ("https://a/b", BadUrl::Scheme("https://a/b".into())),
+        ("file:///etc/keys", BadUrl::Scheme("file:///etc/keys".into())),
+        ("http://user:password@a/b", BadUrl::User),
+        ("/b", BadUrl::Form("/b".into())),
+        ("a", BadUrl::Form("a".into())),
+        ("http://", BadUrl::Form("http://".into())),
+        ("", BadUrl::Form(String::new())),
+    ] {
+        let found = Remote::new(url, Pace::default()).map(drop);
+        let form = matches!((&found, &why), (Err(BadUrl::Form(_)), BadUrl::Scheme(_)));
+        assert!(found == Err(why) || form, "{url}: {found:?}");
+    }
+    assert!(Remote::new("http://[::1]:8080/keys", Pace::default()).is_ok());
+}

@@ -62,12 +62,12 @@ impl Body {
     }
 
     pub fn whole(data: Bytes) -> Self {
-        Self::of(Source::Whole { data: some(data), trailers: None }, Trailers::Drop)
+        Self::of(Source::whole(data, None), Trailers::Drop)
     }
 
     /// Everything an upstream sent, already filtered.
     pub fn collected(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::of(Source::Whole { data: some(data), trailers }, Trailers::Pass)
+        Self::of(Source::whole(data, trailers), Trailers::Pass)
     }
 
     /// From a client. Its trailers are dropped: a token sent as a trailer would arrive.
@@ -188,6 +188,15 @@ impl Body {
     /// Keeps it until the body is complete, or dropped.
     pub fn holding(self, held: impl Sized + 'static) -> Self {
         self.telling(Box::new(Held(Some(held))))
+    }
+
+    /// What is here in full is given in pieces of at most so many bytes.
+    #[must_use]
+    pub fn in_pieces(mut self, most: usize) -> Self {
+        if let Source::Whole { piece, .. } = &mut self.source {
+            *piece = most;
+        }
+        self
     }
 
     /// Tells it how this goes and ends.

@@ -22,7 +22,12 @@ use super::broken::BodyError;
 use crate::listen::course::{Coming, Exchange};
 
 pub(super) enum Source {
-    Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
+    /// Given on in pieces of at most `piece` bytes.
+    Whole {
+        data: Option<Bytes>,
+        trailers: Option<HeaderMap>,
+        piece: usize,
+    },
     Live(Live),
     Piped(mpsc::Receiver<Piece>),
 }
@@ -80,9 +85,13 @@ struct Stall {
 }
 
 impl Source {
+    pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self::Whole { data: some(data), trailers, piece: usize::MAX }
+    }
+
     pub(super) fn is_end(&self) -> bool {
         match self {
-            Self::Whole { data, trailers } => data.is_none() && trailers.is_none(),
+            Self::Whole { data, trailers, .. } => data.is_none() && trailers.is_none(),
             Self::Live(live) => live.is_end(),
             Self::Piped(_) => false,
         }
@@ -90,8 +99,9 @@ impl Source {
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self {
-            Self::Whole { data, trailers } => Poll::Ready(match data.take() {
-                Some(data) => Some(Ok(Frame::data(data))),
+            Self::Whole { data, trailers, piece } => Poll::Ready(match data {
+                Some(rest) if rest.len() > *piece => Some(Ok(Frame::data(rest.split_to(*piece)))),
+                Some(_) => data.take().map(|data| Ok(Frame::data(data))),
                 None => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
             }),
             Self::Live(live) => {

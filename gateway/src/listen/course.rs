@@ -4,12 +4,14 @@
 mod now;
 #[cfg(test)]
 mod tests;
+mod unsent;
 
 use std::{
     cell::{Cell, RefCell},
+    io::{self, IoSlice},
     rc::{Rc, Weak},
     sync::Arc,
-    task::Waker,
+    task::{Poll, Waker},
     time::Duration,
 };
 
@@ -17,6 +19,7 @@ use tokio::time::Instant;
 
 pub use self::now::Coming;
 pub(super) use self::now::{Reading, Sight, Writing};
+use self::unsent::Unsent;
 use super::interim::Interims;
 use crate::body::parting::Taker;
 
@@ -37,6 +40,8 @@ pub struct Course {
     waits: RefCell<Option<Waker>>,
     /// Something of an answer was given to the HTTP library since all that it had was written.
     unwritten: Cell<bool>,
+    /// On HTTP/2, what the library still has then: it writes no more of a body than the client has room for.
+    pub(super) unsent: Unsent,
     /// Who waits until it is.
     written: RefCell<Vec<Waker>>,
     /// What is said to its client before an answer, where it takes one at a time.
@@ -92,6 +97,7 @@ impl Course {
             began: Instant::now(),
             over: Cell::new(None),
             unwritten: Cell::new(false),
+            unsent: Unsent::new(),
             written: RefCell::default(),
             taker: RefCell::default(),
         })
@@ -116,6 +122,13 @@ impl Course {
             exchanges.push(Rc::downgrade(&exchange));
         }
         (exchange.clone(), Answering(exchange))
+    }
+
+    /// So many bytes of these were taken.
+    pub(super) fn passed(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
+        if let (true, Poll::Ready(Ok(count))) = (self.several, polled) {
+            self.unsent.passed(pieces, *count);
+        }
     }
 
     pub(super) fn reading(&self) -> Reading {
@@ -186,7 +199,7 @@ impl Course {
     /// Since when the client has nothing to wait for: no request of it was taken that is not answered in full, and no
     /// answer is given that is not written.
     pub(super) fn is_quiet(&self) -> Option<Instant> {
-        if self.unwritten.get() {
+        if self.unwritten.get() || self.unsent.is_some() {
             return None;
         }
         if self.several {
@@ -210,6 +223,7 @@ impl Course {
     #[cfg(test)]
     pub(super) fn grows_older(&self, by: Duration) {
         self.over.set(self.over.get().map(|over| over - by));
+        self.unsent.grows_older(by);
         if let Reading::Head(since) = self.reading.get() {
             self.reading.set(Reading::Head(since - by));
         }
@@ -219,7 +233,7 @@ impl Course {
     pub(super) fn look(&self) -> Sight {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
-        let mut sight = Sight { exchanges: exchanges.len(), not_taken: 0 };
+        let mut sight = Sight { exchanges: exchanges.len(), unsent: self.unsent.is_some(), not_taken: 0 };
         for exchange in exchanges.iter().filter_map(Weak::upgrade).filter(|exchange| exchange.given.get()) {
             exchange.seen.set(exchange.seen.get().saturating_add(1));
             sight.not_taken = sight.not_taken.max(exchange.seen.get());
@@ -265,9 +279,16 @@ impl Answering {
         self.0.seen.set(0);
     }
 
-    /// A part of it, its head to begin with, goes to the HTTP library.
-    pub fn is_to_leave(&self) {
+    /// A part of it, its head to begin with, goes to the HTTP library, with so many bytes of its body.
+    pub fn is_to_leave(&self, bytes: usize) {
         self.0.course.unwritten.set(true);
+        if self.is_one_of_several() {
+            self.0.course.unsent.given(bytes);
+        }
+    }
+
+    pub fn is_one_of_several(&self) -> bool {
+        self.0.is_one_of_several()
     }
 
     /// All that was given of it was written; else the waker is told when it is.

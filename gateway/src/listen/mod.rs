@@ -12,6 +12,7 @@ mod door;
 mod entry;
 mod facing;
 pub mod farewell;
+mod frames;
 pub mod identity;
 pub mod interim;
 pub mod limit;

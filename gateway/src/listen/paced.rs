@@ -57,6 +57,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         timeouts: Timeouts,
         (front, metrics): (Rc<dyn Answers>, Rc<ClientMetrics>),
     ) -> Self {
+        course.unsent.waits(timeouts.response_write);
         Self {
             stream: Stream::Live(stream),
             course,
@@ -269,6 +270,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
         ready!(this.poll_begun(cx))?;
         let Stream::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
         let polled = Pin::new(stream).poll_write(cx, bytes);
+        this.course.passed(&polled, &[IoSlice::new(bytes)]);
         this.written(cx, polled)
     }
 
@@ -286,6 +288,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
             return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
         };
         let polled = Pin::new(stream).poll_write_vectored(cx, pieces);
+        this.course.passed(&polled, pieces);
         this.written(cx, polled)
     }
 

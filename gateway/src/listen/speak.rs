@@ -223,8 +223,8 @@ where
 /// the connection ended at once, that request would meet its end, and nobody could tell whether it was served.
 pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
-/// Returns when an HTTP/2 connection was without a request for too long, or its client took nothing of some answer. It
-/// looks four times in each time limit, so that no request costs a timer.
+/// Returns when an HTTP/2 connection was for too long without a request and without anything of an answer to take, or its
+/// client took nothing of some answer. It looks four times in each time limit, so that no request costs a timer.
 async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f32(look).ceil();
@@ -233,7 +233,7 @@ async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
     loop {
         sleep(look).await;
         let sight = course.look();
-        without = if sight.exchanges == 0 { without + 1.0 } else { 0.0 };
+        without = if sight.exchanges == 0 && !sight.unsent { without + 1.0 } else { 0.0 };
         if f32::from(sight.not_taken) > stuck {
             return Limit::ResponseWrite;
         }

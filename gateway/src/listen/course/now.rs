@@ -47,6 +47,8 @@ pub enum Coming {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::listen) struct Sight {
     pub(in crate::listen) exchanges: usize,
+    /// Something of answers that were given is not written.
+    pub(in crate::listen) unsent: bool,
     /// How often in a row some client was seen taking nothing of its answer.
     pub(in crate::listen) not_taken: u8,
 }

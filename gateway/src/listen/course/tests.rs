@@ -20,7 +20,7 @@ fn an_http2_connection_is_quiet_when_its_last_answer_is_written_and_was_so_for_a
     let course = Course::of_http2();
     assert!(course.is_quiet().is_some(), "it has asked nothing");
     let (exchange, answering) = course.begin();
-    answering.is_to_leave();
+    answering.is_to_leave(0);
     drop((exchange, answering));
     course.grows_older(ANSWER_LEAVES * 2);
     assert_eq!(course.is_quiet(), None, "given to the HTTP library, and not written");
@@ -39,7 +39,7 @@ fn an_http1_connection_is_quiet_without_a_request_and_one_that_sends_its_head_is
     course.grows_older(HEAD_COMES);
     assert!(course.is_quiet().is_some(), "it lets us wait for the rest");
     let (exchange, answering) = course.begin();
-    answering.is_to_leave();
+    answering.is_to_leave(0);
     drop((exchange, answering));
     course.owes(0);
     assert_eq!(course.is_quiet(), None, "its answer is not flushed");
@@ -58,10 +58,34 @@ fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_n
         if round > 1 {
             slow.asked(true);
         }
-        assert_eq!(course.look(), Sight { exchanges: 2, not_taken: 1 });
+        assert_eq!(course.look(), Sight { exchanges: 2, unsent: false, not_taken: 1 });
     }
     assert_eq!(course.look().not_taken, 2);
     drop((slow, _slow));
-    assert_eq!(course.look(), Sight { exchanges: 1, not_taken: 0 });
+    assert_eq!(course.look(), Sight { exchanges: 1, unsent: false, not_taken: 0 });
     assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
+}
+
+#[test]
+fn what_the_library_has_of_an_answer_is_work_for_as_long_as_some_of_it_moves() {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let course = Course::of_http2();
+    course.unsent.waits(PATIENCE);
+    let (exchange, answering) = course.begin();
+    answering.is_to_leave(1000);
+    drop((exchange, answering));
+    course.is_written();
+    for _ in 0..3 {
+        course.grows_older(PATIENCE / 4 * 3);
+        assert_eq!((course.is_quiet(), course.look().unsent), (None, true));
+        course.unsent.written(100);
+    }
+    course.unsent.written(700);
+    assert!(course.is_quiet().is_some() && !course.look().unsent, "all of it is written");
+    // Of a stream that was reset nothing is written any more.
+    course.begin().1.is_to_leave(1000);
+    course.is_written();
+    assert_eq!(course.is_quiet(), None);
+    course.grows_older(PATIENCE);
+    assert!(course.is_quiet().is_some() && !course.look().unsent);
 }

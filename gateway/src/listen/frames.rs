@@ -1,0 +1,85 @@
+//! Follows the frames that go out to an HTTP/2 client (RFC 9113, 4.1): the library takes pieces of answers before the
+//! client has room for them, and tells nobody when they are written.
+
+use std::io::IoSlice;
+
+/// Where we are in what goes out. A server's side begins with a frame.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    head: [u8; HEAD],
+    have: usize,
+    /// Of the payload.
+    left: usize,
+    is_data: bool,
+}
+
+const HEAD: usize = 9;
+const DATA: u8 = 0;
+
+impl Frames {
+    /// The first `count` bytes of these were taken. How many of them belong to bodies.
+    pub(super) fn pass(&mut self, pieces: &[IoSlice<'_>], count: usize) -> usize {
+        let (mut left, mut data) = (count, 0);
+        for piece in pieces {
+            let passed = &piece[..left.min(piece.len())];
+            left -= passed.len();
+            data += self.follow(passed);
+        }
+        data
+    }
+
+    fn follow(&mut self, mut bytes: &[u8]) -> usize {
+        let mut data = 0;
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let passed = self.left.min(bytes.len());
+                if self.is_data {
+                    data += passed;
+                }
+                (self.left, bytes) = (self.left - passed, &bytes[passed..]);
+                continue;
+            }
+            let taken = (HEAD - self.have).min(bytes.len());
+            self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
+            (self.have, bytes) = (self.have + taken, &bytes[taken..]);
+            if self.have == HEAD {
+                let [high, middle, low, kind, ..] = self.head;
+                self.left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+                self.is_data = kind == DATA;
+                self.have = 0;
+            }
+        }
+        data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, length: usize) -> Vec<u8> {
+        let [.., high, middle, low] = length.to_be_bytes();
+        [&[high, middle, low, kind, 0, 0, 0, 0, 1][..], &vec![0; length]].concat()
+    }
+
+    #[test]
+    fn only_what_belongs_to_bodies_counts_however_it_is_cut() {
+        let frames = [(4, 18), (1, 300), (0, 70_000), (6, 8), (0, 0), (0, 5), (8, 4), (1, 0), (0, 1)];
+        let all: Vec<u8> = frames.iter().flat_map(|(kind, length)| frame(*kind, *length)).collect();
+        for size in [1, 2, 8, 9, 10, 1000, all.len()] {
+            let mut followed = Frames::default();
+            let data: usize =
+                all.chunks(size).map(|piece| followed.pass(&[IoSlice::new(piece)], piece.len())).sum();
+            assert_eq!(data, 70_006, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_taken_comes_again() {
+        let (first, second) = (frame(0, 10), frame(0, 20));
+        let mut followed = Frames::default();
+        let pieces = [IoSlice::new(&first), IoSlice::new(&second)];
+        assert_eq!(followed.pass(&pieces, 22), 10);
+        assert_eq!(followed.pass(&[IoSlice::new(&second[3..])], 26), 20);
+    }
+}

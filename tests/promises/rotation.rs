@@ -6,10 +6,10 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::admin::metrics::Metrics;
 use fencegate_lock::{
-    session::{nameplate::Nameplate, supervise::Settings, zookeeper::Servers},
+    session::{nameplate::Nameplate, settings::Settings, zookeeper::Servers},
     tenures::{
-        keeper::{Keeper, Wish, keeper},
-        slot::Waits,
+        keeper::{Keeper, keeper},
+        wish::{Waits, Wish},
     },
 };
 use fencegate_policies::{

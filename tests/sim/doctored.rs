@@ -13,13 +13,13 @@ use fencegate_lock::{
     session::{
         link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
         nameplate::Nameplate,
-        supervise::Settings,
+        settings::Settings,
     },
     state::Memory,
     tenures::{
-        keeper::{Keeper, Refused, Wish, keeper},
-        slot::Waits,
+        keeper::{Keeper, Refused, keeper},
         tenure::Tenure,
+        wish::{Waits, Wish},
     },
 };
 use fencegate_policies::{

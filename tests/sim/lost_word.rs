@@ -5,8 +5,9 @@ use std::{cell::Cell, time::Duration};
 
 use fencegate_lock::{
     once::{
-        Came, Refused, Wanted,
+        Came, Wanted,
         record::{Record, State},
+        refused::Refused,
         room::Owner,
     },
     session::link::{Connect, Fault, Link, Step},

@@ -11,7 +11,10 @@ use prometheus::{
     IntGaugeVec, Opts,
 };
 
-use crate::{recipe::registry::MOST_BYTES, session::link::State, tenures::ended::Cause};
+use crate::{
+    session::{link::State, registry::MOST_BYTES},
+    tenures::ended::Cause,
+};
 
 /// The series of one ZooKeeper session.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use axum::{
     routing::{get, post},
 };
 use fencegate_lock::tenures::{
-    inquiry::{Resolution, Resolved},
+    inquiry::question::{Resolution, Resolved},
     survey::{Order, Select},
 };
 use fencegate_process::shown::Names;

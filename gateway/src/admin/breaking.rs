@@ -5,7 +5,7 @@ use axum::{
     body::Bytes,
     extract::{Path, State},
 };
-use fencegate_lock::tenures::inquiry::{Broken, Standing, Untold};
+use fencegate_lock::tenures::inquiry::question::{Broken, Standing, Untold};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

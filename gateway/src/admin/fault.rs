@@ -5,7 +5,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use fencegate_lock::tenures::inquiry::Untold;
+use fencegate_lock::tenures::inquiry::question::Untold;
 use serde_json::json;
 
 use super::door::Did;

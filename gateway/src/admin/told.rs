@@ -5,7 +5,7 @@ use fencegate_process::shown::Names;
 use serde::{Deserialize, Serialize};
 
 use fencegate_lock::tenures::{
-    inquiry::Standing,
+    inquiry::question::Standing,
     survey::{self, Keeping, Survey, Why},
 };
 

@@ -6,7 +6,7 @@ use fencegate_lock::{
     session::{
         era::{self, Meta, Unreadable},
         link::{Connect, Fault, Link},
-        nameplate::{Member, gateway_of},
+        member::{Member, gateway_of},
         paths::Paths,
         zookeeper::{Servers, Session, Writer},
     },

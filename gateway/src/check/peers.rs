@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_lock::session::nameplate::Member;
+use fencegate_lock::session::member::Member;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,

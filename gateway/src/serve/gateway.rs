@@ -5,7 +5,7 @@ use std::{convert::Infallible, io, path::PathBuf, rc::Rc, sync::Arc, thread};
 use fencegate_lock::{
     recipe::rotate::SEQUENCE_LIMIT,
     session::{
-        complaints::Complaints, metered::Metered, nameplate::Nameplate, supervise::Settings,
+        complaints::Complaints, metered::Metered, nameplate::Nameplate, settings::Settings,
         zookeeper::Servers,
     },
     state::Memory,

@@ -10,8 +10,8 @@ use fencegate_lock::{
     once::Admitted,
     reach::Way,
     tenures::{
-        keeper::{Keeper, Refused, Wish},
-        slot::Waits,
+        keeper::{Keeper, Refused},
+        wish::{Waits, Wish},
     },
 };
 use fencegate_policies::{

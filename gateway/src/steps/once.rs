@@ -1,6 +1,6 @@
 //! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
 
-use fencegate_lock::once::{Admitted, Came, Refused, Wanted, room::Owner};
+use fencegate_lock::once::{Admitted, Came, Wanted, refused::Refused, room::Owner};
 use fencegate_policies::plan::{Enforce, Fence, OnceStore};
 use fencegate_process::failpoint;
 use hyper::StatusCode;

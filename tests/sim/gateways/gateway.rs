@@ -6,12 +6,15 @@ use fencegate::admin::metrics::Metrics;
 use fencegate_lock::{
     pass::Pass,
     reach::Reach,
-    session::{nameplate::Nameplate, supervise::Settings},
-    tenures::keeper::{Keeper, Wish, keeper},
+    session::{nameplate::Nameplate, settings::Settings},
+    tenures::{
+        keeper::{Keeper, keeper},
+        wish::Wish,
+    },
 };
 pub(super) use fencegate_lock::{
     reach::Way,
-    tenures::{keeper::Refused, slot::Waits, tenure::Tenure},
+    tenures::{keeper::Refused, tenure::Tenure, wish::Waits},
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},

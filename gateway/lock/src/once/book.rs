@@ -8,10 +8,11 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    Admission, Came, Refused, Wanted,
+    Admission, Came, Wanted,
     census::Census,
     record::{Record, State, writes_to_admit},
 };
+use crate::once::refused::Refused;
 use crate::{
     recipe::site::{AGAIN, PAUSE},
     session::{

@@ -10,10 +10,8 @@ use std::{
 use fencegate_policies::{operation::OperationId, plan::Memory};
 use fencegate_process::{clock::Boot, randomness::Guid};
 
-use super::{
-    Refused,
-    room::{Owner, Tally},
-};
+use super::room::{Owner, Tally};
+use crate::once::refused::Refused;
 
 /// Shared by all sessions of a process. What it counts was seen by its sweeps, see [`super::sweep`].
 #[derive(Debug, Default)]

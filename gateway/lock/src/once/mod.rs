@@ -8,6 +8,7 @@ pub mod book;
 pub mod census;
 pub mod open;
 pub mod record;
+pub mod refused;
 pub mod room;
 pub mod sweep;
 
@@ -19,11 +20,10 @@ use fencegate_policies::{
     plan::{Ending, Memory},
     token::Token,
 };
-use fencegate_process::again;
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
-use self::room::Owner;
+use self::{refused::Refused, room::Owner};
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]
@@ -42,35 +42,6 @@ pub struct Wanted {
     pub owner: Owner,
     /// How many of its owner may be remembered.
     pub memory: Memory,
-}
-
-/// Why an operation is not to be sent. Nothing of this request was.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// `status`: of the answer; `None` where an operator has said so.
-    #[error("the operation was answered before")]
-    Done { status: Option<u16> },
-    #[error("its name was used for another request")]
-    Mismatch,
-    #[error("the same operation is running in this gateway")]
-    InProgress,
-    #[error(
-        "nobody knows what came of operation {reference}; `{}` shows it",
-        again::command(again::Of::Gateway, "once list")
-    )]
-    Unknown { reference: String },
-    #[error("the lock was lost before the operation was written down")]
-    Lost,
-    #[error("as many operations are remembered as there may be")]
-    Full,
-    #[error("as many operations are remembered of the route as there may be: `once.share`")]
-    RouteFull,
-    #[error("as many operations are remembered of this principal as there may be: `once.client_share`")]
-    ClientFull,
-    #[error("the record of the operation: {0}")]
-    Foreign(String),
-    #[error("{0}")]
-    Service(String),
 }
 
 /// What came of an operation.

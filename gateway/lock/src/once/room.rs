@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use fencegate_policies::plan::Memory;
 use serde::{Deserialize, Serialize};
 
-use super::Refused;
+use crate::once::refused::Refused;
 
 /// Whose operation it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

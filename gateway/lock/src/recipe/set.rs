@@ -19,10 +19,10 @@ use tokio::time::sleep;
 use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout,
-    registry::Registered,
     rotate::Full,
     site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
+use crate::recipe::registered::Registered;
 use crate::session::{
     evidence::Evidence,
     link::{Created, Failed, Fault, Kind, Link, Step},

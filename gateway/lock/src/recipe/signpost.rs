@@ -4,25 +4,17 @@
 //! listens to others. Whoever would have to wait may go there. What is read here may be out of date before it is used:
 //! whoever is asked looks for itself whether it keeps the key.
 
-use super::{layout, site::Site};
 use crate::{
     reach::Way,
     session::{
         link::{Fault, Link, Seen},
         live::Live,
-        nameplate::{Member, gateway_of},
+        member::{Member, gateway_of},
     },
 };
 
 /// What was read of a lock node.
 pub type Signpost = Result<(Vec<u8>, Seen), Fault>;
-
-/// Asks who is first now; `None` where it cannot be reached.
-pub async fn ask<L: Link>(site: &Site<L>) -> Option<Way> {
-    let children = site.live.link.children(&site.parent).await.ok()?;
-    let first = site.path(layout::alone(&children)?);
-    follow(&site.live, site.live.link.data(&first).await).await
-}
 
 /// From the lock node to the gateway; `None` where that is this process, or does not say where it is reached.
 pub async fn follow<L: Link>(live: &Live<L>, read: Signpost) -> Option<Way> {

@@ -12,9 +12,12 @@ use super::{
     layout::{self, Place},
     signpost::{self, Signpost},
 };
-use crate::session::{
-    link::{Failed, Fault, Kind, Link, Seen, Step},
-    live::Live,
+use crate::{
+    reach::Way,
+    session::{
+        link::{Failed, Fault, Kind, Link, Seen, Step},
+        live::Live,
+    },
 };
 
 /// Where an attempt stands.
@@ -182,11 +185,18 @@ impl<L: Link> Site<L> {
             }
             // Who has come since is not kept here until the one directly before us goes.
             if caller.asks_the_way()
-                && let Err(stop) = caller.way(signpost::ask(self).await)
+                && let Err(stop) = caller.way(self.way().await)
             {
                 return stop;
             }
         }
+    }
+
+    /// To whoever is first now; `None` where it cannot be reached.
+    async fn way(&self) -> Option<Way> {
+        let children = self.live.link.children(&self.parent).await.ok()?;
+        let first = self.path(layout::alone(&children)?);
+        signpost::follow(&self.live, self.live.link.data(&first).await).await
     }
 
     /// After the node holds: until the session is proven, so that a grant can be used.

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
+    compare,
     era::Era,
     heartbeat::{Beats, Rhythm},
     link::{Failed, Fault, Link, State, Step},
     live::{Live, View},
-    others,
     probe::speaks_for_us,
-    supervise::Settings,
 };
+use crate::session::settings::Settings;
 use crate::{once::sweep, recipe::janitor, state::Alarm};
 
 /// What the beats of one session need.
@@ -81,7 +81,7 @@ pub(super) async fn keep<L: Link>(
         never = pauses(live, settings) => match never {},
         never = janitor => match never {},
         never = sweep::sweep_every(live) => match never {},
-        never = others::watch(live, settings, every) => match never {},
+        never = compare::watch(live, settings, every) => match never {},
         // This session found it out, or another one of the process: then the next session looks for itself.
         () = alarm.raised() => Ended::RolledBack,
         // Whoever found a node of another owner.

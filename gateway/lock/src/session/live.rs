@@ -19,10 +19,8 @@ use crate::{
     metrics::SessionMetrics,
     once::census::Census,
     reach::Reach,
-    recipe::{
-        grant::{self, NotGranted},
-        registry::Registry,
-    },
+    recipe::grant::{self, NotGranted},
+    session::registry::Registry,
     state::Memory,
 };
 

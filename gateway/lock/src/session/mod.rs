@@ -6,6 +6,7 @@
 //! moment.
 
 pub mod bump;
+mod compare;
 pub mod complaints;
 pub mod era;
 pub mod evidence;
@@ -14,11 +15,15 @@ pub mod heartbeat;
 mod keep;
 pub mod link;
 pub mod live;
+pub mod member;
 pub mod metered;
 pub mod nameplate;
 mod others;
+pub mod parents;
 pub mod paths;
 pub mod probe;
 pub mod proof;
+pub mod registry;
+pub mod settings;
 pub mod supervise;
 pub mod zookeeper;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    convert::Infallible,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -11,16 +10,7 @@ use std::{
 };
 
 use fencegate_process::clock::Boot;
-use futures_util::future::join_all;
-use tokio::time::sleep;
-use tracing::{debug, info, warn};
-
-use super::{
-    link::{Fault, Link},
-    live::Live,
-    nameplate::{Member, gateway_of},
-    supervise::Settings,
-};
+use tracing::{info, warn};
 
 /// What was seen last, shared by all sessions of a process: one of them looks for all.
 #[derive(Debug, Default)]
@@ -32,12 +22,6 @@ pub(super) struct Others {
     /// Paths of the nodes that this process has made, of the last so many sessions.
     ours: Mutex<VecDeque<String>>,
 }
-
-/// How often a session asks whether it is time to look.
-const TICK: Duration = Duration::from_secs(1);
-
-/// Of so many nodes the plan is read; each gateway has one per session.
-const MOST: usize = 4096;
 
 /// Several times what a process has at once: a session that was lost leaves its node for a while.
 const MOST_OF_OURS: usize = 512;
@@ -59,14 +43,14 @@ impl Others {
         }
     }
 
-    fn are_not_ours(&self, mut members: Vec<String>) -> Vec<String> {
+    pub(super) fn are_not_ours(&self, mut members: Vec<String>) -> Vec<String> {
         let ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
         members.retain(|member| !ours.contains(member));
         members
     }
 
     /// True for one of those that ask, once per `every`.
-    fn is_due(&self, now: Boot, every: Duration) -> bool {
+    pub(super) fn is_due(&self, now: Boot, every: Duration) -> bool {
         let last = self.looked.load(Ordering::Acquire);
         let due = last == 0 || now.since(Boot::from_nanos(last)) >= every;
         let mine = || self.looked.compare_exchange(last, now.as_nanos(), Ordering::AcqRel, Ordering::Acquire);
@@ -74,7 +58,7 @@ impl Others {
     }
 
     /// Tells a change once, and gives the number of them.
-    fn saw(&self, unlike: BTreeSet<String>) -> usize {
+    pub(super) fn saw(&self, unlike: BTreeSet<String>) -> usize {
         let mut known = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != unlike {
             let gateways = unlike.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -88,46 +72,6 @@ impl Others {
         }
         known.len()
     }
-}
-
-/// For as long as the session lives. Reads only.
-pub(super) async fn watch<L: Link>(live: &Live<L>, settings: &Settings, every: Duration) -> Infallible {
-    let others = settings.member.others();
-    loop {
-        sleep(TICK.min(every)).await;
-        if !others.is_due(settings.clock.now(), every) {
-            continue;
-        }
-        match unlike(live, settings).await {
-            Ok(unlike) => {
-                let unlike = others.saw(unlike);
-                settings.metrics.unlike(unlike);
-                settings.census.strangers(unlike > 0);
-            }
-            // The next look is another try.
-            Err(fault) => debug!(%fault, "the other gateways were not seen"),
-        }
-    }
-}
-
-async fn unlike<L: Link>(live: &Live<L>, settings: &Settings) -> Result<BTreeSet<String>, Fault> {
-    let folder = live.paths.members();
-    let nodes = live.link.children(&folder).await?;
-    let paths = nodes.iter().take(MOST).map(|node| format!("{folder}/{node}")).collect();
-    let paths = settings.member.others().are_not_ours(paths);
-    let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
-    let ours = plan_of(&settings.member.data());
-    let plans = paths.iter().zip(read).filter_map(|(path, read)| {
-        let node = path.strip_prefix(&folder)?.trim_start_matches('/');
-        // A node that has gone was one of a gateway that has gone.
-        Some((gateway_of(node).to_owned(), plan_of(&read.ok()?.0)?))
-    });
-    Ok(plans.filter(|(_, plan)| Some(plan) != ours.as_ref()).map(|(gateway, _)| gateway).collect())
-}
-
-/// `None` for what is no member's data.
-fn plan_of(data: &[u8]) -> Option<String> {
-    serde_json::from_slice::<Member>(data).ok().map(|member| member.plan)
 }
 
 #[cfg(test)]

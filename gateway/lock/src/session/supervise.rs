@@ -2,8 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::plan;
-use fencegate_process::{clock::SharedClock, randomness::Randomness, said::Brief};
+use fencegate_process::said::Brief;
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -12,45 +11,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    complaints::Complaints,
     era::{self, Beginning, Era, Init, Mark, Unreadable},
     heartbeat::{Beats, Rhythm},
     keep::{Ended, Registration, keep},
     link::{Connect, Failed, Fault, Link},
     live::{Current, Live, View},
-    nameplate::Nameplate,
     paths::Paths,
     proof::Proof,
+    settings::Settings,
 };
-use crate::{
-    metrics::SessionMetrics,
-    once::census::Census,
-    recipe::registry::Registry,
-    state::{Memory, WentBack},
-};
-
-/// What a session is made with.
-pub struct Settings {
-    pub policy: plan::ZooKeeper,
-    /// The gateway's name: part of its member node's name.
-    pub gateway: String,
-    /// Data of the member node.
-    pub member: Nameplate,
-    /// Make `meta` if there is none, before the first session of the process; never again: an ensemble that loses
-    /// `meta` while we run was wiped, and would count its tokens from the beginning.
-    pub init: bool,
-    /// Numbers above it are not served: see [`crate::recipe::rotate`].
-    pub sequence_limit: u32,
-    /// What is known of the installation, by all sessions of the process.
-    pub memory: Arc<Memory>,
-    /// What is known of the operations, by all sessions of the process.
-    pub census: Arc<Census>,
-    pub clock: SharedClock,
-    pub randomness: Arc<dyn Randomness>,
-    pub metrics: SessionMetrics,
-    /// What all sessions of the process have said of why there is none.
-    pub complaints: Arc<Complaints>,
-}
+use crate::{session::registry::Registry, state::WentBack};
 
 /// Why there is no session yet.
 #[derive(Debug, thiserror::Error)]

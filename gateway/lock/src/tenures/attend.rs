@@ -10,7 +10,7 @@ use super::{
     caught::{FAILED, caught},
     ended::{Cause, Ended},
     queue::Due,
-    slot::{Slot, Table, Wanted},
+    slot::{Slot, Wanted},
 };
 use crate::recipe::{
     attempt::Attempt,
@@ -18,6 +18,7 @@ use crate::recipe::{
     layout::{self, Place},
     site::{AGAIN, PAUSE},
 };
+use crate::tenures::slot::table::Table;
 use crate::{
     reach::Way,
     session::{

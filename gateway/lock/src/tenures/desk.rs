@@ -7,11 +7,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     attend::attend,
-    inquiry::{self, Question, Turns},
+    inquiry::answers::{self},
     order::{self, Order},
-    slot::{Slot, Table},
+    slot::Slot,
 };
 use crate::recipe::grant::NotGranted;
+use crate::tenures::{
+    inquiry::{answers::Turns, question::Question},
+    slot::table::Table,
+};
 use crate::{
     once::{
         Admission,
@@ -20,7 +24,8 @@ use crate::{
     session::{
         link::Connect,
         live::{Current, View},
-        supervise::{Settings, supervise},
+        settings::Settings,
+        supervise::supervise,
     },
 };
 
@@ -71,7 +76,7 @@ impl Desk {
                         drop(tasks.spawn_local(book::serve(current, shelves, *admission)));
                     }
                     (Work::Ask(question), _) => {
-                        drop(tasks.spawn_local(inquiry::answer(current.clone(), turns.clone(), question)));
+                        drop(tasks.spawn_local(answers::answer(current.clone(), turns.clone(), question)));
                     }
                     (Work::Attend(slot), _) => {
                         drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));

@@ -1,110 +1,19 @@
 //! What an operator asks ZooKeeper through a running gateway, or has it do: who stands in line for a key, which gateways
 //! are there, what nobody knows the outcome of.
 
-mod answers;
+pub mod answers;
+pub mod question;
 
-use std::time::Duration;
-
-use fencegate_policies::{key::ResourceKey, plan::Mode};
+use fencegate_policies::key::ResourceKey;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
-pub use self::answers::{Turns, answer};
+use self::question::{Broken, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold};
 use super::{desk::Work, keeper::Keeper};
 use crate::{
     once::open::Open,
-    session::{link::Fault, live::View, proof::Proof},
+    session::{live::View, proof::Proof},
 };
-
-/// Answered on the thread of the sessions.
-pub enum Question {
-    Line { key: ResourceKey, answer: Told<Vec<Standing>> },
-    Break { key: ResourceKey, holder: String, answer: Told<Broken> },
-    Members { answer: Told<Vec<Registered>> },
-    Operations { answer: Told<Vec<Open>> },
-    Resolve { resolution: Resolution, answer: Told<Resolved> },
-}
-
-type Told<T> = oneshot::Sender<Result<T, Untold>>;
-
-/// Why nothing is known.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Untold {
-    #[error("no ZooKeeper session")]
-    Away,
-    #[error("ZooKeeper did not answer within {0:?}")]
-    Late(Duration),
-    /// Whoever was asked has ended: the process stops.
-    #[error("nobody answers any more: the gateway is stopping")]
-    Ended,
-    #[error("ask ZooKeeper: {0}")]
-    Fault(String),
-    /// Only of what changes something.
-    #[error("the answer of ZooKeeper was lost: it may have been done; look again")]
-    Unknown,
-}
-
-/// One that stands in line for a key, in any gateway.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
-    /// Name of its node, which names it and no other.
-    pub node: String,
-    pub mode: Mode,
-    /// Whose it is; none where no member of that session is registered.
-    pub gateway: Option<String>,
-    /// 16 hex digits.
-    pub session: String,
-    /// `Fencing-Number` of what it sends.
-    pub number: Option<u64>,
-    pub holds: bool,
-    /// The node that it waits for.
-    pub behind: Option<String>,
-}
-
-/// What came of breaking a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
-    /// The node is gone by our hand.
-    Gone,
-    /// It was not there, or did not hold.
-    NotHolding,
-    /// The answer was lost: it may be gone.
-    Unknown,
-}
-
-/// A gateway as it is registered in ZooKeeper, by one of its sessions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registered {
-    pub gateway: String,
-    /// 16 hex digits.
-    pub session: String,
-    /// Absent where its node cannot be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// Fingerprint of the plan: gateways with another one may use other locks for the same request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub plan: Option<String>,
-    /// Where other gateways reach it, where they do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<String>,
-}
-
-/// What an operator says of an operation.
-#[derive(Debug, Clone)]
-pub struct Resolution {
-    pub reference: String,
-    pub done: bool,
-    /// Also while it may be running.
-    pub force: bool,
-}
-
-/// What came of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resolved {
-    Written,
-    NotFound(String),
-    MayRun(String),
-}
 
 /// One of the gateway's sessions, as it is seen without asking anybody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,12 +27,6 @@ pub struct Session {
     /// Why there is no session.
     pub away: Option<String>,
 }
-
-/// Operators can wait; a page that many of them look at cannot.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// Nodes and operations that are told at most.
-const MOST: usize = 1000;
 
 impl Keeper {
     /// Who stands in line for a key, in the order in which they get it.
@@ -202,21 +105,5 @@ async fn told_in_time<T>(answer: oneshot::Receiver<Result<T, Untold>>) -> Result
     match timeout(PATIENCE, answer).await {
         Ok(answer) => answer.unwrap_or(Err(Untold::Ended)),
         Err(_elapsed) => Err(Untold::Late(PATIENCE)),
-    }
-}
-
-impl Untold {
-    /// Whoever ended on the way may have done it before.
-    fn of_a_change(self) -> Self {
-        if self == Self::Ended { Self::Unknown } else { self }
-    }
-}
-
-impl From<Fault> for Untold {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Over => Self::Away,
-            other => Self::Fault(other.to_string()),
-        }
     }
 }

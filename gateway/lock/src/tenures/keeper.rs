@@ -10,7 +10,7 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, Hold, Mode},
+    plan::{Caching, Hold},
 };
 use fencegate_process::clock::SharedClock;
 use tokio::{
@@ -25,12 +25,14 @@ use super::{
     queue::Patience,
     queues::{Full, Place, Queues},
     roll::{Asking, Roll},
-    slot::{Entered, Table, Waits, Wants},
+    slot::{Entered, Wants},
     tenure::Tenure,
+    wish::Wish,
 };
 use crate::recipe::grant::NotGranted;
+use crate::tenures::{slot::table::Table, wish::Waits};
 use crate::{
-    once::{self, Admission, Admitted, Unsent, Wanted},
+    once::{Admission, Admitted, Unsent, Wanted, refused},
     reach::Way,
     session::live::View,
 };
@@ -51,23 +53,6 @@ pub struct Keeper {
 pub(super) struct Line {
     pub(super) work: mpsc::UnboundedSender<Work>,
     pub(super) view: watch::Receiver<View>,
-}
-
-/// What a request wants.
-#[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
-    /// Sorted, without doubles, at least one.
-    pub keys: &'a [ResourceKey],
-    pub mode: Mode,
-    pub hold: Hold,
-    /// Zero: only if it is free now.
-    pub wait: Duration,
-    /// Requests of this gateway that may wait behind the holder.
-    pub queue: usize,
-    /// Where it waits: counts for a single key that is kept for others.
-    pub waits: Waits,
-    /// Who asks, for whoever looks.
-    pub route: &'a Arc<str>,
 }
 
 /// Why there is no tenure. Nothing was dispatched.
@@ -223,8 +208,8 @@ impl Keeper {
     ///
     /// # Cancellation
     /// Dropping the future gives the operation up: nothing was sent, and that is written down.
-    pub async fn admit(&self, wanted: Wanted) -> Result<Admitted, once::Refused> {
-        let stopping = || once::Refused::Service("the gateway is stopping".into());
+    pub async fn admit(&self, wanted: Wanted) -> Result<Admitted, refused::Refused> {
+        let stopping = || refused::Refused::Service("the gateway is stopping".into());
         let line = self.line(wanted.keys.first().expect("an operation has at least one key"));
         let (admission, answered, admitted) = Admission::new(wanted);
         line.work.send(Work::Once(Box::new(admission))).map_err(|_| stopping())?;

@@ -21,3 +21,4 @@ pub mod slot;
 pub mod survey;
 pub mod tenure;
 pub mod ways;
+pub mod wish;

@@ -11,8 +11,8 @@ use std::{
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use fencegate_process::clock::Boot;
 
-use super::keeper::Wish;
 use crate::recipe::grant::Grant;
+use crate::tenures::wish::Wish;
 
 /// By number of arrival. Such a request costs a quorum write, so one mutex for all of them is not felt.
 #[derive(Debug, Default)]

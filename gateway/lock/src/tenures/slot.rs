@@ -1,7 +1,7 @@
 //! The queues of all keys, shared by all workers: where a warm key is handed over without a word to any other thread.
 
 mod behind;
-mod table;
+pub mod table;
 mod turns;
 
 use std::{
@@ -20,11 +20,11 @@ use fencegate_process::{
 };
 use tokio::sync::{Notify, oneshot};
 
-pub use self::table::Table;
 use super::{
     ended::Cause,
     queue::{Arrival, Glimpse, Patience, Queue, Started},
-    tenure::Tenure,
+    tenure::{Shared, Tenure},
+    wish::Waits,
 };
 use crate::recipe::grant::{Grant, NotGranted};
 
@@ -65,17 +65,6 @@ struct Caller {
     rules: Caching,
     patience: Patience,
     waits: Waits,
-}
-
-/// Where a request may wait for a key.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Waits {
-    #[default]
-    Here,
-    /// Here, or at the gateway that keeps the key, which it may be sent on to.
-    Anywhere,
-    /// Only where the key is kept: another gateway has sent it here.
-    AtHolder,
 }
 
 /// How a request wants a key.
@@ -220,7 +209,7 @@ impl Slot {
     }
 
     fn tenure(self: &Arc<Self>, started: Started<Grant>) -> Tenure {
-        Tenure::of_slot(started.credentials, started.number, self.clone())
+        Tenure::of_shared(started.credentials, started.number, self.clone())
     }
 
     // ---- for whoever looks
@@ -235,26 +224,6 @@ impl Slot {
             waiting: &mut { waiting },
             elsewhere: self.behind.load(Ordering::Relaxed),
         })
-    }
-
-    // ---- for a request in flight
-
-    /// G for one more dispatch.
-    pub(super) fn next_number(&self) -> Option<u32> {
-        self.entry().queue.next_number()
-    }
-
-    /// A request is over; `known`: and so is everything that it started upstream.
-    pub(super) fn ended(self: &Arc<Self>, known: bool) {
-        let now = self.clock.now();
-        {
-            let mut entry = self.entry();
-            if !known {
-                entry.queue.close(Cause::Retired);
-            }
-            entry.queue.ended(now);
-        }
-        self.start_waiting();
     }
 
     /// Starts whoever may start, in order, and wakes the key's task if it has something to do.
@@ -275,6 +244,24 @@ impl Slot {
             drop(entry);
             caller.answer.send(Ok(self.tenure(started))).ok();
         }
+    }
+}
+
+impl Shared for Slot {
+    fn next_number(&self) -> Option<u32> {
+        self.entry().queue.next_number()
+    }
+
+    fn ended(self: Arc<Self>, known: bool) {
+        let now = self.clock.now();
+        {
+            let mut entry = self.entry();
+            if !known {
+                entry.queue.close(Cause::Retired);
+            }
+            entry.queue.ended(now);
+        }
+        self.start_waiting();
     }
 }
 

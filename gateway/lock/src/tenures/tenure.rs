@@ -1,12 +1,12 @@
 //! Our hold of a key, in the hands of one request: what its dispatches are stamped with and proven by.
 
-use std::{cell::Cell, sync::Arc};
+use std::{cell::Cell, fmt, sync::Arc};
 
 use fencegate_policies::token::Token;
 use fencegate_process::clock::Permission;
 use tokio::sync::oneshot;
 
-use super::{roll::Enrolled, slot::Slot};
+use super::roll::Enrolled;
 use crate::recipe::grant::Grant;
 use crate::session::evidence::Evidence;
 
@@ -23,12 +23,21 @@ pub struct Tenure {
     end: End,
 }
 
+/// A lock that requests have one after the other, or together.
+pub(super) trait Shared: fmt::Debug + Send + Sync {
+    /// G for one more dispatch; `None` when the lock is closed or its numbers are used up.
+    fn next_number(&self) -> Option<u32>;
+
+    /// A request is over; `known`: and so is everything that it started upstream.
+    fn ended(self: Arc<Self>, known: bool);
+}
+
 #[derive(Debug)]
 enum End {
     /// A node for this request only: its task removes it when this is dropped.
     Node { over: Option<oneshot::Sender<bool>>, enrolled: Enrolled },
     /// A cached tenure that others may use after us.
-    Slot(Arc<Slot>),
+    Shared(Arc<dyn Shared>),
 }
 
 /// One sending of a request upstream under a tenure.
@@ -44,8 +53,8 @@ impl Tenure {
     }
 
     /// `number`: G of the first dispatch, already counted.
-    pub(super) fn of_slot(grant: Grant, number: u32, slot: Arc<Slot>) -> Self {
-        Self::new(grant, number, End::Slot(slot))
+    pub(super) fn of_shared(grant: Grant, number: u32, lock: Arc<dyn Shared>) -> Self {
+        Self::new(grant, number, End::Shared(lock))
     }
 
     fn new(grant: Grant, number: u32, end: End) -> Self {
@@ -60,7 +69,7 @@ impl Tenure {
                     enrolled.dispatched();
                     self.number.get().checked_add(1)
                 }
-                End::Slot(slot) => slot.next_number(),
+                End::Shared(lock) => lock.next_number(),
             };
             self.number.set(next?);
         }
@@ -98,7 +107,7 @@ impl Tenure {
 
     /// Another request of this gateway had it before us.
     pub fn follows_another(&self) -> bool {
-        matches!(self.end, End::Slot(_)) && self.number.get() > 1
+        matches!(self.end, End::Shared(_)) && self.number.get() > 1
     }
 
     /// Another holder was before us.
@@ -111,7 +120,7 @@ impl Drop for Tenure {
     fn drop(&mut self) {
         let known = self.known.get() || !self.dispatched.get();
         match &mut self.end {
-            End::Slot(slot) => slot.ended(known),
+            End::Shared(lock) => lock.clone().ended(known),
             End::Node { over, .. } => {
                 // Its task has gone only when the session's thread has.
                 over.take().map(|over| over.send(known));

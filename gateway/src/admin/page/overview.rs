@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
 use fencegate_lock::tenures::{
-    inquiry::{Registered, Session},
+    inquiry::{Session, question::Registered},
     survey::{self, Order, Select, Survey, Why},
 };
 use fencegate_policies::plan::{Gateway, OnceStore};

@@ -6,7 +6,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use fencegate_lock::{reach::Way, tenures::slot::Waits};
+use fencegate_lock::{reach::Way, tenures::wish::Waits};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{Enforce, Fence, Forward, Hold, Mode},

@@ -6,7 +6,9 @@ use fencegate_policies::key::ResourceKey;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use super::{Broken, MOST, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold};
+use crate::tenures::inquiry::question::{
+    Broken, MOST, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold,
+};
 use crate::{
     once::open::{self, Open},
     recipe::{
@@ -16,7 +18,7 @@ use crate::{
     session::{
         link::{Failed, Fault, Link},
         live::{Current, Live},
-        nameplate::Member,
+        member::Member,
     },
 };
 

@@ -1,6 +1,6 @@
 //! What becomes of a wish where there is no session.
 
-use fencegate_policies::key::KeyTemplate;
+use fencegate_policies::{key::KeyTemplate, plan::Mode};
 use fencegate_process::clock::MachineClock;
 
 use super::*;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Caller, Slot, Waits};
+use super::{Caller, Slot};
+use crate::tenures::wish::Waits;
 use crate::{
     reach::Way,
     recipe::grant::{NotGranted, Stop},

@@ -12,7 +12,7 @@ use fencegate_policies::plan::{Caching, Mode};
 use fencegate_process::clock::Boot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use super::*;
+use super::{table::Table, *};
 use crate::{
     reach::Way,
     recipe::grant::NotGranted,

@@ -8,7 +8,8 @@ use std::{
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 
-use super::{Entered, Slot, Waits, Wants, unpoisoned};
+use super::{Entered, Slot, Wants, unpoisoned};
+use crate::tenures::wish::Waits;
 use crate::{
     reach::Way,
     tenures::{tenure::Tenure, ways::Ways},

@@ -4,7 +4,7 @@ use fencegate_policies::key::KeyTemplate;
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use tokio::sync::oneshot::Receiver;
 
-use super::*;
+use super::{table::Table, *};
 use crate::{
     pass::Pass,
     reach::Way,

@@ -4,9 +4,11 @@ use std::sync::{Arc, atomic::Ordering};
 
 use fencegate_process::clock::Boot;
 
-use super::{Slot, Waits, Wanted};
+use super::{Slot, Wanted};
+use crate::tenures::wish::Waits;
 use crate::{
     recipe::grant::Grant,
+    session::registry::Kept,
     tenures::{
         ended::{Cause, Ended},
         queue::Due,
@@ -96,14 +98,14 @@ impl Slot {
         }
         ends
     }
+}
 
-    /// `None` while something is in flight or nothing is held.
-    pub(crate) fn idle_since(&self) -> Option<Boot> {
+impl Kept for Slot {
+    fn idle_since(&self) -> Option<Boot> {
         self.entry().queue.idle_since()
     }
 
-    /// Ends an idle tenure to make room for others; whether it was idle.
-    pub(crate) fn evict(&self) -> bool {
+    fn evict(&self) -> bool {
         let evicted = self.entry().queue.evict();
         if evicted {
             self.look.notify_one();

@@ -1,0 +1,74 @@
+//! An entry of the registry: held from before a lock node is made until it is known to be gone.
+
+use std::{cell::Cell, rc::Rc};
+
+use fencegate_process::randomness::Guid;
+
+use super::grant::NotGranted;
+use crate::session::registry::MOST_BYTES;
+use crate::session::{link::Link, live::Live};
+
+/// Name, mark, and number of a lock node below its parent, with the slash.
+const NAME_BYTES: usize = 46;
+
+/// An entry of the registry, for as long as a node of this GUID may exist.
+pub struct Registered<L: Link> {
+    live: Rc<Live<L>>,
+    pub guid: Guid,
+    /// A node may be left when this is dropped: then nobody else is to remove it, as when the session is about to go.
+    stays: Cell<bool>,
+}
+
+impl<L: Link> Registered<L> {
+    /// For a node below each of `parents`, which are so many bytes long. Waits for room while idle tenures make some.
+    pub async fn enter(
+        live: &Rc<Live<L>>,
+        parents: impl IntoIterator<Item = usize>,
+    ) -> Result<Self, NotGranted> {
+        let bytes = parents.into_iter().map(|parent| parent + NAME_BYTES).sum::<usize>();
+        let registry = &live.registry;
+        while registry.bytes.get() + bytes > MOST_BYTES {
+            let freed = registry.freed.notified();
+            if registry.make_room() == 0 {
+                return Err(NotGranted::KeyLimit("the session's lock paths have reached their bound"));
+            }
+            tokio::select! {
+                () = freed => {}
+                () = live.over.cancelled() => return Err(NotGranted::Lost),
+            }
+        }
+        registry.bytes.set(registry.bytes.get() + bytes);
+        Ok(Self::with(live, bytes))
+    }
+
+    /// For a node that takes the place of this one in one transaction, and its bytes as well: there is room for it.
+    pub fn succeed(&self) -> Self {
+        let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
+        Self::with(&self.live, known.unwrap_or_default())
+    }
+
+    fn with(live: &Rc<Live<L>>, bytes: usize) -> Self {
+        let guid = Guid::new(&*live.randomness);
+        live.registry.guids.borrow_mut().insert(guid, bytes);
+        Self { live: live.clone(), guid, stays: Cell::new(false) }
+    }
+
+    /// Whatever becomes of this, its node may be there and may hold: it is nobody's to remove before the session ends.
+    pub fn stays(&self) {
+        self.stays.set(true);
+    }
+}
+
+impl<L: Link> Drop for Registered<L> {
+    fn drop(&mut self) {
+        let registry = &self.live.registry;
+        registry.cached.borrow_mut().remove(&self.guid);
+        if self.stays.get() || registry.closing.get() {
+            return;
+        }
+        if let Some(bytes) = registry.guids.borrow_mut().remove(&self.guid) {
+            registry.bytes.set(registry.bytes.get() - bytes);
+            registry.freed.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Compares what the gateways of an installation lock, by what their member nodes say.
+
+use std::{collections::BTreeSet, convert::Infallible, time::Duration};
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
+use tracing::debug;
+
+use super::{
+    link::{Fault, Link},
+    live::Live,
+    member::{Member, gateway_of},
+    settings::Settings,
+};
+
+/// How often a session asks whether it is time to look.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Of so many nodes the plan is read; each gateway has one per session.
+const MOST: usize = 4096;
+
+/// For as long as the session lives. Reads only.
+pub(super) async fn watch<L: Link>(live: &Live<L>, settings: &Settings, every: Duration) -> Infallible {
+    let others = settings.member.others();
+    loop {
+        sleep(TICK.min(every)).await;
+        if !others.is_due(settings.clock.now(), every) {
+            continue;
+        }
+        match unlike(live, settings).await {
+            Ok(unlike) => {
+                let unlike = others.saw(unlike);
+                settings.metrics.unlike(unlike);
+                settings.census.strangers(unlike > 0);
+            }
+            // The next look is another try.
+            Err(fault) => debug!(%fault, "the other gateways were not seen"),
+        }
+    }
+}
+
+async fn unlike<L: Link>(live: &Live<L>, settings: &Settings) -> Result<BTreeSet<String>, Fault> {
+    let folder = live.paths.members();
+    let nodes = live.link.children(&folder).await?;
+    let paths = nodes.iter().take(MOST).map(|node| format!("{folder}/{node}")).collect();
+    let paths = settings.member.others().are_not_ours(paths);
+    let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
+    let ours = plan_of(&settings.member.data());
+    let plans = paths.iter().zip(read).filter_map(|(path, read)| {
+        let node = path.strip_prefix(&folder)?.trim_start_matches('/');
+        // A node that has gone was one of a gateway that has gone.
+        Some((gateway_of(node).to_owned(), plan_of(&read.ok()?.0)?))
+    });
+    Ok(plans.filter(|(_, plan)| Some(plan) != ours.as_ref()).map(|(gateway, _)| gateway).collect())
+}
+
+/// `None` for what is no member's data.
+fn plan_of(data: &[u8]) -> Option<String> {
+    serde_json::from_slice::<Member>(data).ok().map(|member| member.plan)
+}

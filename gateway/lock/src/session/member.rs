@@ -1,0 +1,22 @@
+//! The member node by which a gateway is registered, as all gateways of the installation read it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::reach::Reach;
+
+/// Data of a member node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub format: u32,
+    pub version: String,
+    /// Fingerprint of what decides keys and lock paths, 16 hex digits.
+    pub plan: String,
+    /// Where other gateways reach it. Builds before this field do not say it, and do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Reach>,
+}
+
+/// The gateway that a member node is of: behind its name stands the session, see [`super::paths::Paths::member`].
+pub fn gateway_of(node: &str) -> &str {
+    node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
+}

@@ -1,0 +1,86 @@
+//! Knows every lock node that one session has or may have, and how many bytes their paths take.
+//!
+//! Closing a session is one transaction that names all its nodes; where that grows past the server's buffer the whole
+//! ensemble fails to start again (ZOOKEEPER-4306). So the sum of the paths is bounded.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+
+use fencegate_process::{clock::Boot, randomness::Guid};
+use tokio::sync::Notify;
+
+use super::parents::Parents;
+
+/// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; 1.4 MB of paths was survived.
+pub const MOST_BYTES: usize = 512 * 1024;
+
+/// A tenure that is kept for whoever comes next, and can be ended while nobody uses it.
+pub(crate) trait Kept {
+    /// Since when nobody uses it; `None` while somebody does.
+    fn idle_since(&self) -> Option<Boot>;
+
+    /// Ends it unless somebody uses it; whether it ends.
+    fn evict(&self) -> bool;
+}
+
+/// The nodes of one session.
+#[derive(Default)]
+pub struct Registry {
+    /// Entered before a create is sent, left after the delete is settled. The janitor removes every other node.
+    pub(crate) guids: RefCell<HashMap<Guid, usize>>,
+    pub(crate) bytes: Cell<usize>,
+    /// What is cached, to make room from.
+    pub(crate) cached: RefCell<HashMap<Guid, Weak<dyn Kept>>>,
+    /// Some bytes were given back.
+    pub(crate) freed: Notify,
+    /// What stands above the nodes.
+    pub parents: Parents,
+    /// The session is about to be closed, and all its nodes go with it in one transaction.
+    pub(crate) closing: Cell<bool>,
+}
+
+impl Registry {
+    pub fn contains(&self, guid: &Guid) -> bool {
+        self.guids.borrow().contains_key(guid)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.guids.borrow().len()
+    }
+
+    /// A tenure that may be ended to make room, while it is idle.
+    pub(crate) fn cached(&self, guid: Guid, kept: &Arc<impl Kept + 'static>) {
+        let kept = Arc::downgrade(kept);
+        self.cached.borrow_mut().insert(guid, kept);
+    }
+
+    /// From here on nodes are left to the end of the session, which is about to be closed: every idle tenure ends, and
+    /// nobody waits for one removal after the other.
+    pub fn leave_to_close(&self) {
+        self.closing.set(true);
+        for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
+            slot.evict();
+        }
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Asks the tenures that have been idle longest to end; how many were asked.
+    pub(crate) fn make_room(&self) -> usize {
+        let slots: Vec<_> = self.cached.borrow().values().filter_map(Weak::upgrade).collect();
+        let mut idle: Vec<_> = slots.iter().filter_map(|slot| Some((slot.idle_since()?, slot))).collect();
+        idle.sort_unstable_by_key(|(since, _)| *since);
+        // Some at a time: looking through all of them for each new node would cost more than the nodes.
+        let enough = idle.len().div_ceil(8);
+        idle.into_iter().take(enough).filter(|(_, slot)| slot.evict()).count()
+    }
+}

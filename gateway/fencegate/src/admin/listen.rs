@@ -1,0 +1,158 @@
+//! Takes connections to the admin listener and bounds what each may ask of us.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::{IpAddr, TcpListener},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
+use bytes::Bytes;
+use fencegate_http::listen::{
+    certificates::{Certificates, Shaken, handshake},
+    farewell::farewell,
+};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tower::ServiceExt as _;
+use tracing::{debug, warn};
+
+use super::{
+    bearer::Bearer,
+    door::{self, Caller, Door},
+    places::{Place, Places},
+};
+
+/// Whoever asks again after this long connects again.
+const LONGEST: Duration = Duration::from_secs(600);
+/// From the end of an answer to the head of the next request, too.
+const HEAD: Duration = Duration::from_secs(30);
+const HANDSHAKE: Duration = Duration::from_secs(5);
+const HEAD_BYTES: usize = 16 * 1024;
+const HEAD_FIELDS: usize = 64;
+const BODY_BYTES: usize = 16 * 1024;
+
+/// Serves on a thread of its own, for as long as the process lives: it answers also while it drains, and however busy
+/// the workers are. `meanwhile` runs beside it.
+pub fn start(
+    listener: TcpListener,
+    routes: Router,
+    (door, certificates): (Door, Option<Arc<Certificates>>),
+    meanwhile: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let bearer = door.bearer.clone();
+    let routes = routes
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn_with_state(door, door::pass));
+    thread::Builder::new().name("admin".into()).spawn(move || {
+        runtime.block_on(async {
+            drop(tokio::spawn(meanwhile));
+            if let Some(bearer) = bearer {
+                drop(tokio::spawn(Bearer::follow(bearer)));
+            }
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => accept(&listener, &routes, certificates).await,
+                Err(error) => warn!(%error, "the admin listener ended"),
+            }
+        });
+    })?;
+    Ok(())
+}
+
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    routes: &Router,
+    certificates: Option<Arc<Certificates>>,
+) {
+    let places = Places::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let (certificates, routes) = (certificates.clone(), routes.clone());
+                let address = peer.ip().to_canonical();
+                let place = Arc::new(places.take(address));
+                drop(tokio::spawn(async move {
+                    let routes = (routes, place.clone());
+                    tokio::select! {
+                        () = greet(stream, address, certificates.as_deref(), routes) => {}
+                        () = place.lost() => debug!(%address, "admin: hung up on"),
+                    }
+                }));
+            }
+            Err(error) => {
+                // No more descriptors, or a connection that ended before it began.
+                warn!(%error, "admin: accept");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Where TLS is spoken, nothing else is.
+async fn greet(
+    stream: TcpStream,
+    address: IpAddr,
+    certificates: Option<&Certificates>,
+    routes: (Router, Arc<Place>),
+) {
+    let Some(certificates) = certificates else {
+        return serve(stream, Caller { address, certificate: None, secured: false }, routes).await;
+    };
+    match timeout(HANDSHAKE, handshake(certificates, stream)).await {
+        Ok(Ok(Shaken::Secured(stream, secured, _))) => {
+            let certificate = secured.client.map(|client| {
+                let named: Vec<String> = [client.subject].into_iter().chain(client.names).collect();
+                format!("{} ({})", named.join(" "), &client.fingerprint[..FINGERPRINT]).into()
+            });
+            serve(stream, Caller { address, certificate, secured: true }, routes).await;
+        }
+        Ok(Ok(Shaken::Failed(error, stream))) => {
+            debug!(%address, %error, "admin: handshake");
+            farewell(stream, Bytes::new()).await;
+        }
+        Ok(Ok(Shaken::Plain(_) | Shaken::Gone)) => debug!(%address, "admin: no TLS"),
+        Ok(Err(error)) => debug!(%address, %error, "admin: handshake"),
+        Err(_elapsed) => debug!(%address, "admin: handshake took too long"),
+    }
+}
+
+/// Digits of a certificate's fingerprint that the log has room for.
+const FINGERPRINT: usize = 16;
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Caller,
+    (routes, place): (Router, Arc<Place>),
+) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller.clone());
+        let answered = routes.clone().oneshot(request.map(Body::new));
+        let place = place.clone();
+        place.asks();
+        async move {
+            let answer = answered.await.unwrap_or_else(|never| match never {});
+            place.is_answered();
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEAD_FIELDS)
+        .serve_connection(TokioIo::new(stream), service);
+    // However it ended: whoever was there has been told, or has gone.
+    drop(timeout(LONGEST, connection).await);
+}

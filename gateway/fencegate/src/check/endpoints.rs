@@ -1,0 +1,270 @@
+//! Looks whether the endpoints of an upstream can be reached as a request would reach them, and whether a guard is a guard.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
+use fencegate_http::{
+    listen::identity::not_after,
+    network::{Network, Tcp},
+    upstream::{pool::offered, speak::HTTP2, tls::Secured},
+};
+use fencegate_lock::session::era::Meta;
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic, Severity},
+    plan::{Level, Protocol, Upstream},
+};
+use fencegate_process::{again, said::causes};
+use futures_util::future::join_all;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{
+    Request, StatusCode,
+    client::conn::{http1, http2},
+    header,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+
+use super::{files, findings::Findings};
+
+/// Who looks does not wait longer than this for one address, whatever a request would do.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// A guard that has announced itself, and where.
+pub(super) struct Met {
+    endpoint: usize,
+    address: SocketAddr,
+    announcement: Announcement,
+}
+
+/// The upstream of a gateway. Guards that were met.
+pub(super) async fn of_gateway(findings: &Findings, upstream: &Upstream) -> Vec<Met> {
+    look(findings, upstream, &["upstreams", &upstream.name], "endpoints").await
+}
+
+/// The one service of a guard.
+pub(super) async fn of_guard(findings: &Findings, upstream: &Upstream) {
+    look(findings, upstream, &["upstream"], "endpoints").await;
+}
+
+async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str) -> Vec<Met> {
+    let secured = match upstream.tls.as_ref().map(Secured::open).transpose() {
+        Ok(secured) => secured,
+        Err(bad) => {
+            files::unusable(findings, &[way, &["tls"]].concat(), &causes(&bad));
+            return Vec::new();
+        }
+    };
+    let visits = upstream.endpoints.iter().enumerate().map(|(number, endpoint)| {
+        let secured = secured.as_ref();
+        async move { (number, endpoint, visit(upstream, endpoint, secured).await) }
+    });
+    let (mut met, mut missed, mut reached) = (Vec::new(), Vec::new(), false);
+    for (number, endpoint, visited) in join_all(visits).await {
+        let item = number.to_string();
+        let way = [way, &[list, &item]].concat();
+        for seen in visited {
+            match seen {
+                Ok(Seen { address, until, announcement }) => {
+                    reached = true;
+                    let said = format!("{}://{endpoint} answers at {address}", upstream.scheme());
+                    findings.saw(format!("upstream {}", upstream.name), said);
+                    files::certificate(findings, &way, &format!("of {endpoint}"), until);
+                    met.extend(announcement.map(|announcement| Met {
+                        endpoint: number,
+                        address,
+                        announcement,
+                    }));
+                }
+                Err(missing) => missed.push((item.clone(), missing)),
+            }
+        }
+    }
+    for (item, mut missing) in missed {
+        // Where another one can be reached, requests go there.
+        if reached && missing.code == Code::NoEndpoint {
+            missing.severity = Severity::Warning;
+        }
+        findings.found(&[way, &[list, &item]].concat(), missing);
+    }
+    met
+}
+
+/// One address of an endpoint that can be used.
+struct Seen {
+    address: SocketAddr,
+    /// Its certificate, in seconds since 1970.
+    until: Option<u64>,
+    announcement: Option<Announcement>,
+}
+
+/// Every address behind an endpoint.
+async fn visit(
+    upstream: &Upstream,
+    endpoint: &Arc<str>,
+    secured: Option<&Secured>,
+) -> Vec<Result<Seen, Diagnostic>> {
+    let limit = upstream.connect_timeout.min(LONGEST);
+    let resolved = timeout(limit, Tcp.resolve(endpoint)).await;
+    let resolved = resolved.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let unknown = |why: &str| {
+        let message = format!("the endpoint {endpoint} of `{}` is not found: {why}", upstream.name);
+        let remedy = "see that the name is spelled as the name server knows it, from this machine";
+        vec![Err(Diagnostic::new(Code::NoEndpoint, message).remedy(remedy))]
+    };
+    match resolved {
+        Err(error) => unknown(&error.to_string()),
+        Ok(addresses) if addresses.is_empty() => unknown("its name has no address"),
+        Ok(addresses) => {
+            let mut addresses = addresses;
+            addresses.sort_unstable();
+            addresses.dedup();
+            join_all(addresses.into_iter().map(|address| reach(upstream, endpoint, address, secured))).await
+        }
+    }
+}
+
+async fn reach(
+    upstream: &Upstream,
+    endpoint: &str,
+    address: SocketAddr,
+    secured: Option<&Secured>,
+) -> Result<Seen, Diagnostic> {
+    let limit = upstream.connect_timeout.min(LONGEST);
+    let late = || io::Error::from(io::ErrorKind::TimedOut);
+    let dialled = timeout(limit, Tcp.dial(address)).await.unwrap_or_else(|_| Err(late()));
+    let stream = dialled.map_err(|error| {
+        let message =
+            format!("the endpoint {endpoint} of `{}` cannot be reached at {address}: {error}", upstream.name);
+        Diagnostic::new(Code::NoEndpoint, message).remedy("start the service, or correct address and port")
+    })?;
+    let Some(secured) = secured else {
+        let http2 = upstream.protocol == Protocol::Http2;
+        let announcement = guard(upstream, endpoint, address, stream, http2).await?;
+        return Ok(Seen { address, until: None, announcement });
+    };
+    let shaken = timeout(limit, secured.connect(endpoint, stream, offered(upstream.protocol))).await;
+    let (stream, _) =
+        shaken.unwrap_or_else(|_| Err(late())).map_err(|error| untrusted(upstream, endpoint, &error))?;
+    let session = stream.get_ref().1;
+    let until = session.peer_certificates().and_then(|chain| not_after(chain.first()?));
+    let http2 = session.alpn_protocol() == Some(HTTP2.as_bytes());
+    let announcement = guard(upstream, endpoint, address, stream, http2).await?;
+    Ok(Seen { address, until, announcement })
+}
+
+fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnostic {
+    let message = format!("TLS with {endpoint} of `{}` fails: {}", upstream.name, causes(error));
+    let remedy =
+        "write `tls: {ca_file: ...}` with who signed its certificate, or `server_name` as it stands in there";
+    Diagnostic::new(Code::EndpointTls, message).remedy(remedy)
+}
+
+/// What a guard says of itself; `None` where none is asked for.
+async fn guard<S>(
+    upstream: &Upstream,
+    endpoint: &str,
+    address: SocketAddr,
+    stream: S,
+    http2: bool,
+) -> Result<Option<Announcement>, Diagnostic>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if upstream.fencing != Level::Guard {
+        return Ok(None);
+    }
+    let asked = timeout(LONGEST, announcement(endpoint, stream, http2, upstream.scheme())).await;
+    match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
+        Ok(announcement) => Ok(Some(announcement)),
+        Err(why) => {
+            let message = format!("what answers for `{}` at {address} is no guard: {why}", upstream.name);
+            let remedy =
+                "start `fencegate guard` there, beside the service, and let nothing else have the way to it";
+            Err(Diagnostic::new(Code::NoGuard, message).remedy(remedy))
+        }
+    }
+}
+
+async fn announcement<S>(endpoint: &str, stream: S, http2: bool, scheme: &str) -> Result<Announcement, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let said = |error: hyper::Error| causes(&error);
+    let question = Request::get(if http2 {
+        format!("{scheme}://{endpoint}{ANNOUNCEMENT}")
+    } else {
+        ANNOUNCEMENT.into()
+    });
+    let question = question
+        .header(header::HOST, endpoint)
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let answer = if http2 {
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(said)?;
+        tokio::spawn(connection);
+        sender.send_request(question).await.map_err(said)?
+    } else {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+        tokio::spawn(connection);
+        sender.send_request(question).await.map_err(said)?
+    };
+    if answer.status() != StatusCode::OK {
+        return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
+    }
+    let body =
+        Limited::new(answer.into_body(), 16 << 10).collect().await.map_err(|error| error.to_string())?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
+}
+
+/// Whether the guards of one upstream can be trusted with the tokens of this installation.
+pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[Met], installation: Option<&Meta>) {
+    for Met { endpoint, address, announcement } in met {
+        let number = endpoint.to_string();
+        let way = ["upstreams", &*upstream.name, "endpoints", &*number];
+        let longest = announcement.longest();
+        findings.saw(
+            format!("upstream {}", upstream.name),
+            format!(
+                "the guard at {address} settles and executes within {longest:?}, store {}",
+                announcement.store
+            ),
+        );
+        if upstream.response_timeout <= longest {
+            let message = format!(
+                "`response_timeout` of {:?} is not above the {longest:?} that the guard at {address} may take",
+                upstream.response_timeout
+            );
+            let way = ["upstreams", &*upstream.name, "response_timeout"];
+            let remedy = "make it longer than the guard's `settle` and `max_execution` together; nothing is sent before";
+            findings.wrong(&way, Code::GuardImpatient, message, remedy);
+        }
+        if let Some(meta) = installation
+            && meta.uuid != announcement.ensemble
+        {
+            let message = format!(
+                "the guard at {address} compares tokens of installation {}, and ZooKeeper has {}",
+                announcement.ensemble, meta.uuid
+            );
+            let show = again::command(again::Of::Gateway, "era show");
+            let remedy = &format!("make its store for this installation: `{show}` prints how");
+            findings.wrong(&way, Code::NoGuard, message, remedy);
+        }
+        if announcement.observes {
+            let message = format!("the guard at {address} only observes: it refuses nothing");
+            findings.wrong(&way, Code::Observed, message, "write `enforce: refuse` in its file");
+        }
+    }
+    if met.windows(2).any(|pair| pair[0].announcement.store != pair[1].announcement.store) {
+        let message = format!(
+            "the guards of `{}` have different stores: what one lets in, the others do not know",
+            upstream.name
+        );
+        let remedy = "put one guard before all instances of the service";
+        findings.wrong(&["upstreams", &*upstream.name, "endpoints"], Code::NoGuard, message, remedy);
+    }
+}

@@ -1,0 +1,142 @@
+//! Looks at the files that a policy names: are they there, are they what they should be, and for how long.
+
+use std::{
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use fencegate_http::{
+    buffered::{Allowance, allowance},
+    listen::certificates::examine,
+};
+use fencegate_lock::state::{self, Record};
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic},
+    plan::{Admin, Limits, ServedTls, memory},
+};
+use fencegate_process::said::causes;
+use rustix::fs::{Access, access};
+
+use super::findings::Findings;
+use crate::admin::bearer::Bearer;
+
+/// A certificate that ends sooner is worth a word: somebody has to find the time to renew it.
+const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// What a listener shows its clients.
+pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls>) {
+    let Some(tls) = tls else { return };
+    match examine(tls) {
+        Err(bad) => {
+            let remedy = "put a certificate with its chain and its own key there, in PEM; the process does not start without";
+            findings.wrong(way, Code::ListenerTls, causes(&bad), remedy);
+        }
+        Ok(examined) => {
+            for (number, (path, until)) in examined.iter().enumerate() {
+                let number = number.to_string();
+                let way = [way, &["certificates", &number, "certificate_file"]].concat();
+                certificate(findings, &way, &path.display().to_string(), *until);
+            }
+        }
+    }
+}
+
+/// What bodies that are here in full may take on this machine, or in this container. `way`: to the limits.
+pub(super) fn memory(findings: &Findings, way: &[&str], limits: &Limits) {
+    let mib = |bytes: usize| bytes >> 20;
+    let says = match limits.buffered {
+        // What is too little of that is told without a look at the machine.
+        Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
+        None => {
+            let Allowance { bytes, of } = allowance();
+            if memory::largest(bytes) < limits.max_body {
+                let message = format!(
+                    "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
+                     of the memory that the {of} allows",
+                    limits.max_body,
+                    memory::largest(bytes)
+                );
+                let remedy = "lower `max_body`, or give the process more memory";
+                findings.wrong(&[way, &["max_body"]].concat(), Code::SmallMemory, message, remedy);
+            }
+            format!("{} MiB, a part of what the {of} allows", mib(bytes))
+        }
+    };
+    findings.saw("memory for bodies", says);
+}
+
+pub(super) fn admin(findings: &Findings, admin: &Admin) {
+    listener(findings, &["admin", "tls"], admin.tls.as_ref());
+    if let Some(file) = &admin.bearer
+        && let Err(bad) = Bearer::open(file)
+    {
+        unusable(findings, &["admin", "auth", "bearer_file"], &causes(&bad));
+    }
+}
+
+pub(super) fn unusable(findings: &Findings, way: &[&str], why: &str) {
+    let remedy = "the process does not start without it: see that it is there, and who may read it";
+    findings.wrong(way, Code::FileUnusable, why, remedy);
+}
+
+/// `until`: seconds since 1970.
+pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until: Option<u64>) {
+    let Some(until) = until else { return };
+    let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
+    match left {
+        Err(_) => {
+            let fault = Diagnostic::new(Code::Expired, format!("the certificate {which} has expired"));
+            findings.found(
+                way,
+                fault.remedy("put a new one in its place: it is taken over while the process runs"),
+            );
+        }
+        Ok(left) if left < SOON => {
+            let message = format!("the certificate {which} expires in {} days", left.as_secs() / 86_400);
+            let remedy = "put a new one in its place: it is taken over while the process runs";
+            findings.wrong(way, Code::ExpiresSoon, message, remedy);
+        }
+        Ok(left) => {
+            findings.saw("certificates", format!("{which} is valid for {} days", left.as_secs() / 86_400))
+        }
+    }
+}
+
+/// What a gateway would find in its `state_dir`.
+pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Record> {
+    writable(findings, &["state_dir"], folder);
+    if !folder.is_dir() {
+        return Vec::new();
+    }
+    match state::read(folder) {
+        Ok(records) => {
+            if records.is_empty() {
+                findings.saw("state", "nothing was written down yet");
+            }
+            for Record { installation, era, highest } in &records {
+                let what = format!("installation {installation} in era {era}, up to epoch {highest}");
+                findings.saw("state", what);
+            }
+            return records;
+        }
+        Err(why) => {
+            let remedy =
+                "put a copy back, or move the file away and begin the next era: `fencegate explain FG0519`";
+            findings.wrong(&["state_dir"], Code::StateUnusable, causes(&why), remedy);
+        }
+    }
+    Vec::new()
+}
+
+/// Asks the system, and writes nothing.
+pub(super) fn writable(findings: &Findings, way: &[&str], folder: &Path) {
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) if folder.is_dir() => findings.saw("folders", format!("{} can be written", folder.display())),
+        told => {
+            let why = told.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
+            let message = format!("nothing can be written to {}: {why}", folder.display());
+            let remedy = "make the folder, and give it to the user that the process runs as";
+            findings.wrong(way, Code::FolderUnusable, message, remedy);
+        }
+    }
+}

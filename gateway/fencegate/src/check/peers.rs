@@ -1,0 +1,187 @@
+//! Looks whether other gateways could reach this one, and whether this one reaches them: what is not reached is not sent
+//! on, and nobody would notice but by the time that it takes.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use fencegate_http::{
+    listen::certificates::examine,
+    network::{Network, Tcp},
+    pem,
+    upstream::tls::Secured,
+};
+use fencegate_lock::session::member::Member;
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic},
+    host::CanonicalHost,
+    plan::{self, ClientAuth, ClientCertificate, Gateway, Peer, PeerTls, ServedTls, TlsVersion},
+};
+use fencegate_process::said::causes;
+use futures_util::future::join_all;
+use rustls::{
+    CertificateError,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    crypto::aws_lc_rs,
+    pki_types::{ServerName, UnixTime},
+    server::WebPkiClientVerifier,
+};
+use tokio::{io::AsyncReadExt, time::timeout};
+
+use super::{files, findings::Findings};
+use crate::serve::process::host_name;
+
+/// For one gateway, from its name to the end of the handshake.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// A certificate that is not believed is refused after the handshake has ended on our side, in TLS 1.3: one way and
+/// back is waited for that.
+const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
+
+/// So many are tried. Of more, those that are left would tell nothing new.
+const MOST: usize = 64;
+
+/// What stands in the file: its certificate, and what the others are told.
+pub(super) async fn own(findings: &Findings, peer: &Peer) {
+    if let Some(tls) = &peer.tls {
+        files(findings, peer, tls);
+    }
+    let why = match timeout(LONGEST, Tcp.resolve(&peer.advertise)).await {
+        Ok(Ok(addresses)) if !addresses.is_empty() => return,
+        Ok(Ok(_)) => "its name has no address".to_owned(),
+        Ok(Err(error)) => causes(&error),
+        Err(_) => "no answer in time".to_owned(),
+    };
+    let message =
+        format!("other gateways would be told `{}`, which is not found from here: {why}", peer.advertise);
+    let remedy = "write `advertise` as the name server knows this machine, or with its address";
+    findings.wrong(&["peer", "advertise"], Code::NotReached, message, remedy);
+}
+
+fn files(findings: &Findings, peer: &Peer, tls: &PeerTls) {
+    let way = ["peer", "tls"];
+    let shown = ServedTls {
+        certificates: vec![tls.pair.clone()],
+        client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        min_version: TlsVersion::Tls12,
+    };
+    let examined = match examine(&shown) {
+        Ok(examined) => examined,
+        Err(bad) => {
+            let remedy = "put a certificate with its chain, its own key and the certificate of who signed it there, in PEM; the process does not start without";
+            return findings.wrong(&way, Code::ListenerTls, causes(&bad), remedy);
+        }
+    };
+    for (path, until) in &examined {
+        let way = [&way[..], &["certificate_file"]].concat();
+        files::certificate(findings, &way, &path.display().to_string(), *until);
+    }
+    if let Err(why) = believed(peer, tls) {
+        let certificate = tls.pair.certificate.display();
+        let message = format!("other gateways would not believe the certificate in {certificate}: {why}");
+        let remedy = "give all gateways certificates that `ca_file` has signed, for servers and for clients, each for the host in its `advertise`";
+        findings.wrong(&[&way[..], &["certificate_file"]].concat(), Code::ListenerTls, message, remedy);
+    }
+}
+
+/// As another gateway with the same `ca_file` would look at us, whoever of the two connects.
+fn believed(peer: &Peer, tls: &PeerTls) -> Result<(), String> {
+    let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| causes(&bad))?;
+    let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| causes(&bad))?);
+    let (first, rest) = chain.split_first().ok_or("there is none")?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let host = CanonicalHost::parse(&peer.advertise).map_err(|bad| causes(&bad))?;
+    let bare = host.ip().map_or_else(|| host.name().to_owned(), |ip| ip.to_string());
+    let name = ServerName::try_from(bare).map_err(|bad| causes(&bad))?;
+    let server = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+    let server = server.map_err(|bad| causes(&bad))?;
+    let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+    let client = client.map_err(|bad| causes(&bad))?;
+    let now = UnixTime::now();
+    let judged = server
+        .verify_server_cert(first, rest, &name, &[], now)
+        .map(drop)
+        .and_then(|()| client.verify_client_cert(first, rest, now).map(drop));
+    match judged {
+        // That one has been told.
+        Err(rustls::Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => Ok(()),
+        judged => judged.map_err(|bad| causes(&bad)),
+    }
+}
+
+/// Knocks at every other gateway that says where it can be reached. `members`: by the name of the gateway.
+pub(super) async fn others(findings: &Findings, gateway: &Gateway, members: &BTreeMap<String, Member>) {
+    let Some(peer) = &gateway.peer else { return };
+    let secured = match &peer.tls {
+        None => None,
+        Some(tls) => match Secured::open(&shown_to(tls)) {
+            Ok(secured) => Some(secured),
+            // Has been told of the file.
+            Err(_) => return,
+        },
+    };
+    let ours = gateway.serving.name.clone().unwrap_or_else(host_name);
+    let reached = members.iter().filter_map(|(name, member)| Some((name, &*member.peer.as_ref()?.address)));
+    let reached: Vec<_> = reached.filter(|(name, _)| **name != ours).take(MOST).collect();
+    let visits = reached.iter().map(|(name, address)| {
+        let secured = secured.as_ref();
+        async move { (*name, *address, visit(address, secured).await) }
+    });
+    for (name, address, visited) in join_all(visits).await {
+        if address == peer.advertise {
+            let message = format!("`{name}` tells the others the same address as this file: `{address}`");
+            let remedy = "write for each gateway the name or address of its own machine";
+            findings.wrong(&["peer", "advertise"], Code::NotReached, message, remedy);
+        }
+        match visited {
+            Ok(at) => findings.saw("peers", format!("{name} answers at {address} ({at})")),
+            Err(why) => {
+                let message = format!("the gateway `{name}` cannot be reached at `{address}`: {why}");
+                let remedy = "see its `peer.advertise`, whether a firewall lets the port through, and that all gateways have `tls` with one `ca_file`, or none";
+                findings.found(&["peer"], Diagnostic::new(Code::PeerSilent, message).remedy(remedy));
+            }
+        }
+    }
+}
+
+/// What the others ask us for is what we ask them for.
+fn shown_to(tls: &PeerTls) -> plan::Tls {
+    plan::Tls {
+        ca_file: Some(tls.ca_file.clone()),
+        server_name: None,
+        client: Some(ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() }),
+    }
+}
+
+async fn visit(advertised: &str, secured: Option<&Secured>) -> Result<SocketAddr, String> {
+    let until = Instant::now() + LONGEST;
+    let left = || until.saturating_duration_since(Instant::now());
+    let late = |_| "no answer in time".to_owned();
+    let addresses = timeout(left(), Tcp.resolve(advertised)).await.map_err(late)?;
+    let addresses = addresses.map_err(|error| causes(&error))?;
+    let mut last = "its name has no address".to_owned();
+    for address in addresses {
+        match timeout(left(), knock(advertised, address, secured)).await.map_err(late)? {
+            Ok(()) => return Ok(address),
+            Err(error) => last = causes(&error),
+        }
+    }
+    Err(last)
+}
+
+async fn knock(advertised: &str, address: SocketAddr, secured: Option<&Secured>) -> io::Result<()> {
+    let stream = Tcp.dial(address).await?;
+    let Some(secured) = secured else { return Ok(()) };
+    let (mut stream, _) = secured.connect(advertised, stream, &["http/1.1"]).await?;
+    match timeout(SECOND_THOUGHTS, stream.read_u8()).await {
+        Ok(Err(error)) => Err(error),
+        // It waits for a request.
+        Err(_) | Ok(Ok(_)) => Ok(()),
+    }
+}

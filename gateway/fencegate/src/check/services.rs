@@ -1,0 +1,45 @@
+//! Looks whether upstreams that the file shows as two services lead to one: what goes by the one then goes round the
+//! fences of the other.
+
+use std::{collections::HashMap, net::SocketAddr, time::Duration};
+
+use fencegate_http::{
+    network::{Network, Tcp},
+    upstream::spot::spot,
+};
+use fencegate_policies::{
+    diagnose::Code,
+    plan::{Plan, Spot, Upstream},
+};
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::findings::Findings;
+
+const LONGEST: Duration = Duration::from_secs(5);
+
+pub(super) async fn look(findings: &Findings, plan: &Plan) {
+    let found = join_all(plan.upstreams.iter().map(spots)).await;
+    for (index, (one, here)) in plan.upstreams.iter().zip(&found).enumerate() {
+        for (other, there) in plan.upstreams[..index].iter().zip(&found) {
+            let known = one.service.id == other.service.id;
+            let is_fenced = one.service.is_fenced || other.service.is_fenced;
+            let shared = here.iter().find_map(|(spot, socket)| there.contains_key(spot).then_some(socket));
+            if let (false, true, Some(socket)) = (known, is_fenced, shared) {
+                let message = format!(
+                    "the upstreams `{}` and `{}` both lead to {socket}, and the file shows two services",
+                    other.name, one.name
+                );
+                let remedy = "write their endpoints alike, so that the ways round a fence are looked for";
+                findings.wrong(&["upstreams", &*one.name, "endpoints"], Code::SharedService, message, remedy);
+            }
+        }
+    }
+}
+
+/// Where the names of its endpoints lead. What is not found is told elsewhere.
+async fn spots(upstream: &Upstream) -> HashMap<Spot, SocketAddr> {
+    let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, Tcp.resolve(endpoint)));
+    let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();
+    found.map(|socket| (spot(socket), socket)).collect()
+}

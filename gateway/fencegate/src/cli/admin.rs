@@ -1,0 +1,255 @@
+//! Asks the admin listener of a running gateway or guard, for the verbs that do.
+
+use std::{
+    ffi::OsString,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use fencegate_guard::ticket::{BadFile, secret};
+use fencegate_http::upstream::tls::{BadTls, Secured};
+use fencegate_policies::plan;
+pub(super) use fencegate_process::again::Of;
+use fencegate_process::{again, said};
+use hyper::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    config::{self, Meant},
+    policy,
+};
+use crate::client::{Answer, Client, Unanswered};
+
+/// Which process is meant, and what is shown to it.
+#[derive(Debug, Args)]
+pub(super) struct Place {
+    /// The file that the process was started with: it says where its admin listener is, and what that asks for.
+    ///
+    /// The process is found by --admin or -c; else by $FENCEGATE_ADMIN; else by $FENCEGATE_CONFIG; else by
+    /// /etc/fencegate/policy.yaml (of a guard: guard.yaml); else at 127.0.0.1:9901 (of a guard: 9902).
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Its admin listener: `host:port`, `http://host:port` or `https://host:port`.
+    #[arg(long, value_name = "URL", conflicts_with = "policy")]
+    admin: Option<String>,
+    /// The file of the token that it asks for; that of the policy unless given.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Whose certificate for the listener is believed; those that the system believes unless given.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// A certificate to show where one is asked for.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    certificate_file: Option<PathBuf>,
+    /// The private key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "certificate_file")]
+    key_file: Option<PathBuf>,
+}
+
+/// Where to ask, and how.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Host and port.
+    pub(super) admin: String,
+    /// Nobody has named it, so it may not be the one that is meant.
+    guessed: bool,
+    token: Option<PathBuf>,
+    tls: Option<plan::Tls>,
+}
+
+/// Why nothing could be said or done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("start a runtime")]
+    Runtime(#[from] io::Error),
+    #[error(
+        "FG0601: find the admin listener at {admin}; `--admin` takes `host:port` or a URL without a path"
+    )]
+    NoHost { admin: String, source: io::Error },
+    #[error("FG0601: no answer from the admin listener at {admin}: {}; {}", said::causes(.why), if *.guessed {
+        "that is where it is unless somebody says otherwise, as `--admin URL` and `-c FILE` do"
+    } else {
+        "is the process running, and is that its admin address?"
+    })]
+    Unanswered { admin: String, guessed: bool, why: Unanswered },
+    #[error("read the token for {admin}")]
+    Token { admin: String, source: BadFile },
+    #[error(
+        "FG0602: {admin} does not let us in: {said}; `--token-file` names the token, `--certificate-file` a certificate"
+    )]
+    NotLetIn { admin: String, said: String },
+    #[error("speak TLS with {admin}")]
+    Tls { admin: String, source: BadTls },
+    #[error("{said}")]
+    NotFound { said: String },
+    /// `reason`: the word for it that programs read.
+    #[error("{said}")]
+    Refused { reason: String, said: String },
+    #[error("FG0601: {admin} is not the admin address of {what}")]
+    Another { admin: String, what: &'static str },
+}
+
+impl Place {
+    pub(super) fn found(&self, of: Of) -> Result<Found, ExitCode> {
+        let client = self.certificate_file.clone().zip(self.key_file.clone());
+        let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
+        let tls = plan::Tls { ca_file: self.ca_file.clone(), server_name: None, client };
+        again::told(of, self.said());
+        let (url, guessed) = match config::process(self.admin.as_deref(), self.policy.as_deref(), of) {
+            Meant::File(file) => return self.of_file(&file, of, tls),
+            Meant::Admin(url) => (url, false),
+            Meant::Usual(url) => (url.to_owned(), true),
+        };
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
+        let secured = scheme.eq_ignore_ascii_case("https");
+        let admin = rest.trim_end_matches('/').to_owned();
+        Ok(Found { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
+    }
+
+    fn of_file(&self, file: &Path, of: Of, tls: plan::Tls) -> Result<Found, ExitCode> {
+        let admin = match of {
+            Of::Gateway => policy::read_quietly(file)?.serving.admin,
+            Of::Guard => policy::read_guard_quietly(file)?.serving.admin,
+        };
+        Ok(Found {
+            admin: reachable(admin.address).to_string(),
+            guessed: false,
+            token: self.token_file.clone().or(admin.bearer),
+            // It is asked for here by its address, which stands in no certificate.
+            tls: admin.tls.map(|_| plan::Tls { server_name: Some("localhost".into()), ..tls }),
+        })
+    }
+}
+
+impl Place {
+    /// What was said on the command line, to be said again in commands that are printed.
+    fn said(&self) -> Vec<OsString> {
+        let files = [
+            ("-c", &self.policy),
+            ("--token-file", &self.token_file),
+            ("--ca-file", &self.ca_file),
+            ("--certificate-file", &self.certificate_file),
+            ("--key-file", &self.key_file),
+        ];
+        let admin = self.admin.iter().flat_map(|admin| ["--admin".into(), admin.into()]);
+        let files = files.into_iter().filter_map(|(name, file)| Some([name.into(), file.clone()?.into()]));
+        admin.chain(files.flatten()).collect()
+    }
+}
+
+/// It listens everywhere, so here as well.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        let here: IpAddr =
+            if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        address.set_ip(here);
+    }
+    address
+}
+
+/// One connection to an admin listener.
+pub(super) struct Asker {
+    admin: String,
+    guessed: bool,
+    client: Client,
+    what: &'static str,
+}
+
+/// For one answer: what is decided may have to be written to a disk.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Asker {
+    pub(super) async fn at(found: &Found, of: Of) -> Result<Self, Trouble> {
+        let admin = found.admin.clone();
+        let no_host = |source| Trouble::NoHost { admin: admin.clone(), source };
+        let mut addresses = tokio::net::lookup_host(&admin).await.map_err(no_host)?;
+        let address = addresses.next().ok_or_else(|| no_host(io::ErrorKind::NotFound.into()))?;
+        let mut client = Client::of(address).called(&admin);
+        if let Some(file) = &found.token {
+            let token = secret(file).map_err(|source| Trouble::Token { admin: admin.clone(), source })?;
+            client = client.bearing(token.trim_ascii());
+        }
+        if let Some(tls) = &found.tls {
+            let secured =
+                Secured::open(tls).map_err(|source| Trouble::Tls { admin: admin.clone(), source })?;
+            client = client.over(secured);
+        }
+        let what = match of {
+            Of::Gateway => "a gateway",
+            Of::Guard => "a guard",
+        };
+        Ok(Self { admin: found.admin.clone(), guessed: found.guessed, client, what })
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
+        let answer = self.client.get(path, PATIENCE).await;
+        self.body(answer)
+    }
+
+    pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, Trouble> {
+        let answer = self.client.post(path, body, PATIENCE).await;
+        self.body(answer)
+    }
+
+    /// The answer as it is, where more than one status is good.
+    pub(super) async fn post_for(&mut self, path: &str, body: &Value) -> Result<Answer, Trouble> {
+        let answer = self.client.post(path, body, PATIENCE).await;
+        let answer = answer.map_err(|source| self.unanswered(source))?;
+        match answer.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
+                Err(self.refused(&answer))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    fn body(&self, answer: Result<Answer, Unanswered>) -> Result<Value, Trouble> {
+        let answer = answer.map_err(|source| self.unanswered(source))?;
+        if answer.status.is_success() { Ok(answer.body) } else { Err(self.refused(&answer)) }
+    }
+
+    fn unanswered(&self, source: Unanswered) -> Trouble {
+        Trouble::Unanswered { admin: self.admin.clone(), guessed: self.guessed, why: source }
+    }
+
+    fn refused(&self, answer: &Answer) -> Trouble {
+        let admin = self.admin.clone();
+        let Some(said) = answer.body["error"].as_str().map(str::to_owned) else { return self.another() };
+        match answer.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
+                Trouble::NotLetIn { admin, said }
+            }
+            StatusCode::NOT_FOUND => Trouble::NotFound { said },
+            _ => Trouble::Refused {
+                reason: answer.body["reason"].as_str().unwrap_or_default().to_owned(),
+                said,
+            },
+        }
+    }
+
+    pub(super) fn another(&self) -> Trouble {
+        Trouble::Another { admin: self.admin.clone(), what: self.what }
+    }
+
+    pub(super) fn read<T: DeserializeOwned>(&self, told: Value) -> Result<T, Trouble> {
+        serde_json::from_value(told).map_err(|_| self.another())
+    }
+}
+
+/// Runs one question on a runtime of its own.
+pub(super) fn ask<R>(
+    found: &Found,
+    of: Of,
+    question: impl AsyncFnOnce(&mut Asker) -> Result<R, Trouble>,
+) -> Result<R, Trouble> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut asker = Asker::at(found, of).await?;
+        question(&mut asker).await
+    })
+}

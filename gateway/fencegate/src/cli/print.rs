@@ -1,0 +1,80 @@
+//! What is only printed: starter files, schemas, completions for shells, the manual page.
+
+use clap::ValueEnum;
+
+use super::command;
+
+/// A file that works after its addresses have been changed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Starter {
+    /// The least that does something: a lock per order in front of one service that compares nothing.
+    Minimal,
+    /// A gateway before a service with a guard; captures happen at most once.
+    Payments,
+    /// A gateway before a service that compares tokens; readers beside writers, two keys at once.
+    Inventory,
+    /// A gateway before the services of many tenants, told apart by host; values from the environment.
+    MultiTenant,
+    /// The guard beside the payment service.
+    Guard,
+}
+
+impl Starter {
+    /// The examples themselves: they are tested, and nobody has to keep a second text current.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Minimal => include_str!("../../../../policies/examples/minimal.yaml"),
+            Self::Payments => include_str!("../../../../policies/examples/payments.yaml"),
+            Self::Inventory => include_str!("../../../../policies/examples/inventory.yaml"),
+            Self::MultiTenant => include_str!("../../../../policies/examples/multi-tenant.yaml"),
+            Self::Guard => include_str!("../../../../policies/examples/guard.yaml"),
+        }
+    }
+}
+
+/// The names of the starters, with a line on each.
+pub(super) fn starters() -> String {
+    let all = Starter::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let lines = all.map(|one| {
+        let help = one.get_help().map(ToString::to_string).unwrap_or_default();
+        format!("  {:13} {help}\n", one.get_name())
+    });
+    format!(
+        "{}\nPrint one into a file, edit it, check it:\n  fencegate init minimal > policy.yaml\n  \
+         fencegate check policy.yaml\n",
+        lines.collect::<String>()
+    )
+}
+
+/// A test of the policies keeps it to what their reader asks for.
+pub(super) fn schema(guard: bool) -> &'static str {
+    match guard {
+        false => include_str!("../../../../policies/schema.json"),
+        true => include_str!("../../../../policies/schema.guard.json"),
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+pub(super) fn completions(shell: Shell) -> Vec<u8> {
+    let shell = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "fencegate", &mut script);
+    script
+}
+
+/// The manual page of the command; those of its verbs are what `--help` says.
+pub(super) fn manual() -> Vec<u8> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command()).render(&mut page).expect("memory takes every byte");
+    page
+}

@@ -1,0 +1,182 @@
+//! A client that keeps one HTTP/1.1 connection and speaks JSON: who asks a guard for an operator, and who pays in the
+//! demo.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Method, Request, StatusCode, header, header::HeaderValue};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use fencegate_http::upstream::tls::Secured;
+
+/// One connection, made when it is needed, and again when it broke.
+pub struct Client {
+    address: SocketAddr,
+    /// How the other end is called.
+    host: String,
+    bearer: Option<HeaderValue>,
+    tls: Option<Secured>,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+/// A complete answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    /// The word of `Fencing-Outcome`, without its parameters.
+    pub outcome: Option<String>,
+    pub token: Option<String>,
+    /// A text where the answer is no JSON.
+    pub body: Value,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// Nothing was sent.
+    #[error("connect")]
+    Connect(#[source] io::Error),
+    #[error("speak TLS")]
+    Tls(#[source] io::Error),
+    #[error("the connection broke")]
+    Broken(#[from] hyper::Error),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+impl Client {
+    pub fn of(address: SocketAddr) -> Self {
+        Self { address, host: address.to_string(), bearer: None, tls: None, connection: None }
+    }
+
+    /// By this name, with its port.
+    #[must_use]
+    pub fn called(self, host: &str) -> Self {
+        Self { host: host.to_owned(), ..self }
+    }
+
+    /// Shows a token. What no field can carry is not shown.
+    #[must_use]
+    pub fn bearing(self, token: &[u8]) -> Self {
+        let bearer = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
+        let bearer = bearer.map(|mut value| {
+            value.set_sensitive(true);
+            value
+        });
+        Self { bearer, ..self }
+    }
+
+    #[must_use]
+    pub fn over(self, tls: Secured) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<Answer, Unanswered> {
+        self.send(Method::GET, path, None, Bytes::new(), timeout).await
+    }
+
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn post(&mut self, path: &str, body: &Value, timeout: Duration) -> Result<Answer, Unanswered> {
+        self.send(Method::POST, path, None, Bytes::from(body.to_string()), timeout).await
+    }
+
+    /// A POST that is to happen once, under this name.
+    ///
+    /// # Errors
+    /// [`Unanswered`] when no complete answer came within `timeout`.
+    pub async fn once(
+        &mut self,
+        path: &str,
+        operation: &str,
+        body: &Value,
+        timeout: Duration,
+    ) -> Result<Answer, Unanswered> {
+        self.send(Method::POST, path, Some(operation), Bytes::from(body.to_string()), timeout).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        operation: Option<&str>,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Answer, Unanswered> {
+        let answer = tokio::time::timeout(timeout, self.exchange(method, path, operation, body)).await;
+        let answer = answer.unwrap_or(Err(Unanswered::Timeout(timeout)));
+        if answer.is_err() {
+            // An answer that is still to come would be taken for that of the next request.
+            self.connection = None;
+        }
+        answer
+    }
+
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        operation: Option<&str>,
+        body: Bytes,
+    ) -> Result<Answer, Unanswered> {
+        let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
+            Some(sender) => sender,
+            None => self.connect().await?,
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, &self.host)
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(bearer) = &self.bearer {
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
+        if let Some(operation) = operation {
+            request = request.header("idempotency-key", operation);
+        }
+        let request = request.body(Full::new(body)).expect("whoever asks knows how to write a path");
+        sender.ready().await?;
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        self.connection = Some(sender);
+
+        let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
+        let outcome =
+            field("fencing-outcome").map(|text| text.split(';').next().unwrap_or_default().to_owned());
+        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+        let body = serde_json::from_slice(&body).unwrap_or_else(|_| text());
+        Ok(Answer { status: head.status, outcome, token: field("fencing-token"), body })
+    }
+}
+
+impl Client {
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
+        let stream = TcpStream::connect(self.address).await.map_err(Unanswered::Connect)?;
+        stream.set_nodelay(true).map_err(Unanswered::Connect)?;
+        let Some(tls) = &self.tls else { return over(stream).await };
+        let (stream, _) = tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(Unanswered::Tls)?;
+        over(stream).await
+    }
+}
+
+async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends when the sender is dropped; what broke it is told to whoever waits for an answer.
+    tokio::spawn(connection);
+    Ok(sender)
+}

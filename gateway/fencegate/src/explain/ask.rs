@@ -1,0 +1,85 @@
+//! The request that is asked about, as a client would send it.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use fencegate_http::body::Body;
+use hyper::{
+    HeaderMap, Method, Request, StatusCode, Uri,
+    header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
+};
+
+use super::{Refused, unreadable};
+
+/// A request that nobody sends.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub(super) method: String,
+    pub(super) target: String,
+    fields: HeaderMap,
+    body: Bytes,
+}
+
+/// What was given is no request that one could ask about.
+#[derive(Debug, thiserror::Error)]
+pub enum BadAsk {
+    #[error("`{0}` is no request: write `'POST /v1/orders/42/capture'`")]
+    Line(String),
+    #[error("`{0}` is no header field: write `'name: value'`")]
+    Field(String),
+}
+
+impl Ask {
+    /// `line`: method and target; a target alone is asked for with GET. `host`: whom the client believes to talk to.
+    ///
+    /// # Errors
+    /// Where there is not one target, or a field that no client could send.
+    pub fn new(line: &str, host: &str, fields: &[String], body: Bytes) -> Result<Self, BadAsk> {
+        let (method, target) = match *line.split_ascii_whitespace().collect::<Vec<_>>() {
+            [method, target] => (method, target),
+            [target] if target.starts_with('/') => ("GET", target),
+            _ => return Err(BadAsk::Line(line.to_owned())),
+        };
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            let (name, value) = read(field).ok_or_else(|| BadAsk::Field(field.clone()))?;
+            headers.append(name, value);
+        }
+        if !headers.contains_key(HOST) {
+            let host = HeaderValue::from_str(host).map_err(|_| BadAsk::Field(format!("host: {host}")))?;
+            headers.insert(HOST, host);
+        }
+        let framed = headers.contains_key(TRANSFER_ENCODING) || headers.contains_key(CONTENT_LENGTH);
+        if !body.is_empty() && !framed {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+        Ok(Self { method: method.to_owned(), target: target.to_owned(), fields: headers, body })
+    }
+
+    /// As the HTTP library hands it over; else as it refuses it.
+    pub(super) fn request(&self) -> Result<Request<Body>, Refused> {
+        let method = Method::from_bytes(self.method.as_bytes())
+            .map_err(|error| unreadable(StatusCode::BAD_REQUEST, &error))?;
+        let target =
+            Uri::try_from(&*self.target).map_err(|error| unreadable(StatusCode::BAD_REQUEST, &error))?;
+        let mut request = Request::new(Body::whole(self.body.clone()));
+        *request.method_mut() = method;
+        *request.uri_mut() = target;
+        *request.headers_mut() = self.fields.clone();
+        Ok(request)
+    }
+}
+
+fn read(field: &str) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = field.split_once(':')?;
+    let value = value.trim_matches([' ', '\t']);
+    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value.as_bytes()).ok()?))
+}
+
+/// What a client calls the gateway that listens there, unless it is told a name.
+pub fn default_host(listener: SocketAddr) -> String {
+    match listener {
+        unspecified if unspecified.ip().is_unspecified() => format!("localhost:{}", unspecified.port()),
+        address => address.to_string(),
+    }
+}

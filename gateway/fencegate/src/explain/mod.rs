@@ -1,0 +1,309 @@
+//! Says what would become of a request, without sending it: walks it through the deciding steps of the gateway, with
+//! nothing behind them.
+
+mod ask;
+mod sent;
+mod text;
+
+use std::{
+    cell::RefCell,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+};
+
+use fencegate_http::{
+    body::{Body, Reply},
+    buffered::Budget,
+    peer::Peer,
+    share::Shares,
+    upstream::fleet::Fleets,
+};
+use fencegate_lock::session::paths::Paths;
+use fencegate_policies::plan::{
+    Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Upstream,
+};
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use hyper::{Request, StatusCode};
+use serde::Serialize;
+use tokio_util::task::TaskTracker;
+
+pub use self::{
+    ask::{Ask, BadAsk, default_host},
+    sent::Sent,
+};
+use crate::{
+    admin::metrics::{Metrics, WorkerMetrics},
+    edition::Edition,
+    refusal::{Outcome, Refusal},
+    stack::{self, Parts},
+    stage::{Arrived, Keyed, Notes},
+    step::Serve,
+    steps::{
+        fence,
+        hop::HopName,
+        limit::{InFlight, PerClient},
+        route::Routing,
+        upgrade::Wanted,
+    },
+};
+
+/// What a request meets. Absent parts are not known at the point where it is refused.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Explained {
+    pub method: String,
+    pub target: String,
+    /// `None` for what no route takes.
+    pub route: Option<String>,
+    pub upstream: Option<Destination>,
+    pub lock: Option<Lock>,
+    pub once: Option<Operation>,
+    /// The reason why it would be refused, on a route that only observes.
+    pub observed: Option<&'static str>,
+    pub sent: Option<Sent>,
+    pub refused: Option<Refused>,
+    /// The status of an answer that the gateway gives by itself, and that is no refusal.
+    pub answered: Option<u16>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Destination {
+    pub name: String,
+    pub endpoints: Vec<String>,
+    /// Who compares tokens.
+    pub fencing: &'static str,
+}
+
+/// What is held while the request runs.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Lock {
+    pub keys: Vec<Held>,
+    /// Other routes whose requests may lock the same keys.
+    pub also: Vec<String>,
+    pub mode: &'static str,
+    pub wait: String,
+    /// The answer when the wait is over.
+    pub locked_status: u16,
+    pub queue: usize,
+    /// Of it, for one client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_share: Option<usize>,
+    pub hold: Kept,
+    /// Where another gateway keeps the key, the request is sent on to it: `holder`. Absent where it waits here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forward: Option<&'static str>,
+    /// How long a body may go up that is too large to be taken in full; absent where it is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upload_timeout: Option<String>,
+    pub enforce: &'static str,
+}
+
+/// A key, and the node in ZooKeeper that stands for it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Held {
+    pub key: String,
+    pub path: String,
+}
+
+/// How long a key is kept after its request.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub enum Kept {
+    Strict,
+    Cached { linger: String, max_local: u32, max_hold: String, max_tenure: String },
+}
+
+/// What happens at most once.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Operation {
+    pub name: String,
+    /// Empty where the route asks for none.
+    pub principal: String,
+    pub store: &'static str,
+    pub keep: String,
+    /// What an operator finds it by.
+    pub reference: String,
+    /// Where ZooKeeper remembers it.
+    pub path: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// `None` where the HTTP library refuses, before any of the steps.
+    pub reason: Option<&'static str>,
+    pub status: u16,
+    pub outcome: &'static str,
+    pub detail: String,
+}
+
+/// What would become of the request. No side effects: nothing is connected to, nothing is written.
+///
+/// # Errors
+/// The machine has no resources for a runtime.
+pub fn explain(gateway: &Gateway, ask: &Ask) -> io::Result<Explained> {
+    let asked = Explained { method: ask.method.clone(), target: ask.target.clone(), ..Explained::default() };
+    let request = match ask.request() {
+        Ok(request) => request,
+        Err(refused) => return Ok(Explained { refused: Some(refused), ..asked }),
+    };
+    let fields = request.headers().clone();
+    let (answer, notes, keyed) = walk(gateway, request)?;
+    let serving = &gateway.serving;
+    let route = notes.route.get().map(|id| serving.routes.get(id));
+    let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
+    let reached = Explained {
+        route: route.map(|route| route.name.to_string()),
+        upstream: upstream.map(|id| destination(serving.upstream(id))),
+        observed: notes.observed.get().map(|reason| reason.word()),
+        ..asked
+    };
+    Ok(match (answer, keyed) {
+        (Err(refusal), _) => Explained { refused: Some(refused(&refusal)), ..reached },
+        (Ok(reply), None) => Explained { answered: Some(reply.status().as_u16()), ..reached },
+        (Ok(_), Some(keyed)) => Explained {
+            lock: lock(gateway, &keyed),
+            once: operation(gateway, &keyed),
+            sent: Some(Sent::of(gateway, keyed, &fields)),
+            ..reached
+        },
+    })
+}
+
+/// Where the acting steps would begin: keeps the request as it is then.
+#[derive(Clone, Default)]
+struct Kerb(Rc<RefCell<Option<Keyed>>>);
+
+impl Serve<Keyed> for Kerb {
+    async fn serve(&self, request: Keyed) -> Result<Reply, Refusal> {
+        self.0.replace(Some(request));
+        Ok(Reply::new(Body::empty()))
+    }
+}
+
+type Walked = (Result<Reply, Refusal>, Rc<Notes>, Option<Keyed>);
+
+fn walk(gateway: &Gateway, request: Request<Body>) -> io::Result<Walked> {
+    let plan = Arc::new(gateway.serving.clone());
+    let all = Metrics::of_gateway(gateway);
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
+    let hop = HopName::new(Guid::new(&SystemRandomness));
+    let per_client = PerClient { shares: Shares::default(), most: None };
+    let (in_flight, running) = (InFlight::at_most(1), TaskTracker::new());
+    let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
+    let budget = Budget::new(memory, all.buffered().clone());
+    let parts = Parts { in_flight, per_client, hop, budget, pass: None, plan: plan.clone(), running };
+    let kerb = Kerb::default();
+    let edition = Edition::first(plan.clone(), Fleets::to_look_at(&plan, all.endpoints()));
+    let steps = stack::decide(parts, Routing::of(edition, metrics), kerb.clone());
+    let notes = Rc::<Notes>::default();
+    let arrived = Arrived { http: Box::new(request), notes: notes.clone(), peer: Rc::new(nobody()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let answer = runtime.block_on(steps.serve(arrived));
+    let keyed = kerb.0.take();
+    Ok((answer, notes, keyed))
+}
+
+/// Whoever asks for an explanation has not connected.
+fn nobody() -> Peer {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Peer { address: local, local, tls: None }
+}
+
+fn destination(upstream: &Upstream) -> Destination {
+    Destination {
+        name: upstream.name.to_string(),
+        endpoints: upstream
+            .endpoints
+            .iter()
+            .map(|endpoint| format!("{}://{endpoint}", upstream.scheme()))
+            .collect(),
+        fencing: upstream.fencing.word(),
+    }
+}
+
+fn refused(refusal: &Refusal) -> Refused {
+    Refused {
+        reason: Some(refusal.reason.word()),
+        status: refusal.status().as_u16(),
+        outcome: refusal.outcome().word(),
+        detail: format!("{} ({})", refusal.reason.title(), refusal.detail),
+    }
+}
+
+/// The HTTP library answers before the gateway has seen anything.
+fn unreadable(status: StatusCode, why: &dyn std::error::Error) -> Refused {
+    let outcome = Outcome::NotDispatched.word();
+    Refused { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }
+}
+
+fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
+    let fenced = keyed.fenced.as_ref()?;
+    let fence = fenced.fence(&gateway.serving);
+    let paths = Paths::below(&gateway.zookeeper.root);
+    let others = gateway.serving.routes.routes().iter().filter(|route| route.id != fenced.route);
+    let also = others.filter(|route| route.fence.as_ref().is_some_and(|other| fence.may_share_key(other)));
+    Some(Lock {
+        also: also.map(|route| route.name.to_string()).collect(),
+        keys: fenced.keys.iter().map(|key| Held { key: key.to_string(), path: paths.lock(key) }).collect(),
+        mode: fenced.mode.word(),
+        wait: text::duration(fence::wait(keyed, fence)),
+        locked_status: fence.locked_status,
+        queue: fence.queue,
+        client_share: fence.client_share,
+        hold: kept(fence),
+        forward: is_sent_on(gateway, keyed, fence).then_some("holder"),
+        upload_timeout: match fence.large_bodies {
+            LargeBodies::Refuse => None,
+            LargeBodies::Stream { within } => Some(text::duration(within)),
+        },
+        enforce: match fence.enforce {
+            Enforce::Refuse => "refuse",
+            Enforce::Observe => "observe",
+        },
+    })
+}
+
+/// In the plan, a fence that keeps no key sends nothing on.
+fn is_sent_on(gateway: &Gateway, keyed: &Keyed, fence: &Fence) -> bool {
+    let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == Mode::Exclusive);
+    // Here, one that would go up while it comes is in full, too.
+    let most = gateway.serving.listener.limits.max_body;
+    let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
+    let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
+    let switches = route.is_some_and(|route| !route.upgrade.is_empty())
+        && keyed.http.extensions().get::<Wanted>().is_some();
+    gateway.peer.is_some() && fence.forward == Forward::Holder && exclusive && in_full && !switches
+}
+
+fn kept(fence: &Fence) -> Kept {
+    match fence.hold {
+        Hold::Strict => Kept::Strict,
+        Hold::Cached(Caching { linger, max_local, max_hold, max_tenure }) => Kept::Cached {
+            linger: text::duration(linger),
+            max_local,
+            max_hold: text::duration(max_hold),
+            max_tenure: text::duration(max_tenure),
+        },
+    }
+}
+
+fn operation(gateway: &Gateway, keyed: &Keyed) -> Option<Operation> {
+    let fenced = keyed.fenced.as_ref()?;
+    let (hashed, named) = (fenced.operation.as_ref()?, keyed.notes.named.get()?);
+    let once = fenced.fence(&gateway.serving).once.as_ref()?;
+    let (store, path) = match once.store {
+        OnceStore::Guard => ("guard", None),
+        OnceStore::ZooKeeper => {
+            ("zookeeper", Some(Paths::below(&gateway.zookeeper.root).operation(&hashed.id)))
+        }
+    };
+    Some(Operation {
+        name: named.name.clone(),
+        principal: named.principal.clone(),
+        store,
+        keep: text::duration(once.keep),
+        reference: hashed.id.reference(),
+        path,
+    })
+}

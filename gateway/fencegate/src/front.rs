@@ -1,0 +1,328 @@
+//! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
+//! Only here do refusals become responses, and only here are answers stamped.
+
+mod entrance;
+
+use std::{
+    cell::RefCell,
+    fmt::Write as _,
+    future::{Future, poll_fn},
+    rc::Rc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use fencegate_http::{
+    body::Reply,
+    listen::{
+        answers::{Answered, Answers, Asked, Refused},
+        limit::Limit,
+    },
+};
+use fencegate_process::{said::Brief, shown};
+use hyper::{
+    StatusCode, Version,
+    header::{CONNECTION, HeaderMap, HeaderValue},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use self::entrance::Entering;
+pub use self::entrance::Entrance;
+use crate::{
+    access::{Audience, Entry},
+    admin::metrics::{RouteMetrics, WorkerMetrics},
+    peers::announce_trailers,
+    refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
+    stage::{Arrived, Notes, Replayed},
+    step::Serve,
+    steps::{
+        forward::{FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN},
+        trace::X_REQUEST_ID,
+    },
+};
+
+/// Serves the connections of one worker.
+#[derive(Clone)]
+pub struct Front {
+    /// Looked up per request, so that a reload swaps it between two.
+    desk: Rc<RefCell<Desk>>,
+    role: Role,
+    /// A clone of the token itself takes a lock that all workers share.
+    drain: Rc<CancellationToken>,
+}
+
+/// The steps of one plan, and what counts their requests.
+#[derive(Clone)]
+pub struct Desk {
+    steps: Rc<dyn Steps>,
+    metrics: Rc<WorkerMetrics>,
+    audience: Option<Rc<Audience>>,
+    entering: Rc<Entering>,
+}
+
+/// Who answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Gateway,
+    /// To other gateways, which read why it refuses.
+    Holder,
+    /// Its refusals carry a word for the gateway.
+    Guard,
+}
+
+impl Desk {
+    pub fn new(steps: impl Serve<Arrived>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { steps: Rc::new(steps), metrics, audience: None, entering: Rc::default() }
+    }
+
+    /// Tells of each request.
+    #[must_use]
+    pub fn telling(self, audience: Option<Rc<Audience>>) -> Self {
+        Self { audience, ..self }
+    }
+}
+
+impl Front {
+    /// `drain`: from then on each answer asks its client to go elsewhere with the next request.
+    pub fn new(desk: Desk, role: Role, drain: CancellationToken) -> Self {
+        Self { desk: Rc::new(RefCell::new(desk)), role, drain: Rc::new(drain) }
+    }
+
+    /// From the next request on; what has begun goes on where it is. What this returns is done when every request that
+    /// has looked the old desk up is counted under its plan.
+    pub fn turn_to(&self, desk: Desk) -> impl Future<Output = ()> + use<> {
+        let Desk { entering, .. } = self.desk.replace(desk);
+        async move { entering.nobody().await }
+    }
+
+    /// The same steps, for connections of other gateways.
+    pub fn to_gateways(&self) -> Self {
+        Self { role: Role::Holder, ..self.clone() }
+    }
+}
+
+impl Answers for Front {
+    fn answer(&self, asked: Asked) -> Answered {
+        // In one step: whoever is not counted here has not seen this desk.
+        let Desk { steps, metrics, audience, entering } = self.desk.borrow().clone();
+        let entrance = entering.enter();
+        let (role, drain) = (self.role, self.drain.clone());
+        steps.answer(Visited { asked, metrics, audience, role, drain, entrance })
+    }
+
+    fn refuse(&self, refused: Refused, took: Duration) -> Reply {
+        let (desk, refusal) = (self.desk.borrow(), Refusal::from(refused));
+        let route = desk.metrics.unrouted();
+        route.rejected(refusal.reason);
+        route.answered(refusal.status(), took);
+        info!(reason = refusal.reason.word(), detail = %refusal.detail, "refused before it was a request");
+        refusal.into_reply()
+    }
+}
+
+/// A request, and the desk that it has come to.
+struct Visited {
+    asked: Asked,
+    metrics: Rc<WorkerMetrics>,
+    audience: Option<Rc<Audience>>,
+    role: Role,
+    drain: Rc<CancellationToken>,
+    entrance: Entrance,
+}
+
+/// All steps behind one pointer. Their type names each of them within the one before; what serves connections would be
+/// compiled anew for it, several times the size of everything else.
+trait Steps {
+    fn answer(self: Rc<Self>, visited: Visited) -> Answered;
+}
+
+impl<S: Serve<Arrived>> Steps for S {
+    fn answer(self: Rc<Self>, visited: Visited) -> Answered {
+        let Visited { asked, metrics, audience, role, drain, entrance } = visited;
+        let Asked { http, peer, exchange, answering } = asked;
+        let goes_on = http.version() == Version::HTTP_2;
+        // HTTP/1.0 has no interim answers; between gateways nobody listens for them.
+        let goes_before = http.version() == Version::HTTP_11 && role != Role::Holder;
+        Box::pin(async move {
+            let notes = Rc::<Notes>::default();
+            notes.of_gateways.set(role == Role::Holder);
+            notes.entrance.replace(Some(entrance));
+            let begin = |audience| Entry::begin(audience, http.method(), http.uri(), &peer, &notes);
+            let entry = audience.as_ref().map(begin);
+            let visit = Visit::begin(metrics, notes.clone(), role, entry);
+            let says = goes_before.then(|| exchange.interims().cloned()).flatten();
+            if let Some(interims) = &says {
+                let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
+                notes.interims.get_or_init(|| saying);
+            }
+            let answer = self.serve(Arrived { http, notes: notes.clone(), peer }).await;
+            // Of one that came to no route; its answer may be long on its way.
+            notes.entrance.take();
+            if let Some(interims) = &says {
+                poll_fn(|cx| interims.poll_over(cx)).await;
+            }
+            let answer =
+                answer.map_err(|refusal| if exchange.stalled.get() { slow(&refusal) } else { refusal });
+            let (mut reply, entry) = visit.end(answer);
+            let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if !goes_on && !switches && drain.is_cancelled() {
+                // HTTP/2 has a frame for it.
+                reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(reply.map(|body| {
+                let body = answering.with(body);
+                match entry {
+                    Some(entry) => body.telling(Box::new(entry)),
+                    None => body,
+                }
+            }))
+        })
+    }
+}
+
+/// Nothing else is to blame than the client, which let the rest of its body wait.
+fn slow(refusal: &Refusal) -> Refusal {
+    let reason = match refusal.outcome() {
+        Outcome::NotDispatched => Reason::SlowRequest,
+        Outcome::Done | Outcome::Replayed | Outcome::Unknown => Reason::SlowUpload,
+    };
+    Refusal::new(reason, format!("the rest of the body did not come; {}", refusal.detail))
+}
+
+/// One request, from its head to the head of its answer; dropped before that, its client went away.
+struct Visit {
+    metrics: Rc<WorkerMetrics>,
+    notes: Rc<Notes>,
+    role: Role,
+    began: Instant,
+    answered: bool,
+    entry: Option<Entry>,
+}
+
+impl Visit {
+    fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role, entry: Option<Entry>) -> Self {
+        notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
+        Self { metrics, notes, role, began: Instant::now(), answered: false, entry }
+    }
+
+    fn route(&self) -> &RouteMetrics {
+        self.notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
+    }
+
+    fn end(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<Entry>) {
+        self.answered = true;
+        let refused = answer.as_ref().err().map(|refusal| refusal.reason);
+        let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| Outcome::Done);
+        // Of another gateway's answer: it has stamped it, and knows what came of the request.
+        let told = self.notes.told.get().filter(|_| answer.is_ok());
+        let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
+        let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
+        let word =
+            answer.as_ref().err().filter(|_| self.role == Role::Guard).and_then(Refusal::word_of_guard);
+        let mut reply = answer.unwrap_or_else(|refusal| {
+            self.log(&refusal);
+            refusal.into_reply()
+        });
+        if told.is_none() && (self.notes.fenced.get() || self.role != Role::Gateway) {
+            let told = refused.filter(|_| self.role != Role::Gateway);
+            stamp(reply.headers_mut(), &self.notes, outcome, told);
+        }
+        if self.role == Role::Holder {
+            announce_trailers(&mut reply);
+        }
+        if let (Role::Guard, Some(reference)) = (self.role, reference) {
+            let mut value = reply.headers()[FENCING_OUTCOME].as_bytes().to_vec();
+            value.extend(format!("; ref={reference}").bytes());
+            let value = HeaderValue::from_bytes(&value).expect("a reference is a word");
+            reply.headers_mut().insert(FENCING_OUTCOME, value);
+        }
+        if let Some(word) = word {
+            reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
+        }
+        if let Some(name) = self.notes.request_id.get() {
+            reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| name.clone());
+        }
+        self.count(refused, outcome);
+        self.route().answered(reply.status(), self.began.elapsed());
+        // An answer that is still on its way is in flight.
+        let in_flight = self.notes.in_flight.take();
+        let reply = reply.map(|body| match in_flight {
+            Some(in_flight) => body.holding(in_flight),
+            None => body,
+        });
+        let mut entry = self.entry.take();
+        if let Some(entry) = &mut entry {
+            entry.answered(self.route().name(), reply.status(), outcome, refused);
+        }
+        (reply, entry)
+    }
+
+    fn count(&self, refused: Option<Reason>, outcome: Outcome) {
+        if let Some(reason) = refused {
+            self.route().rejected(reason);
+            if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
+                self.metrics.clients().timed_out(Limit::RequestBody);
+            }
+        }
+        if outcome == Outcome::Unknown {
+            self.route().outcome_unknown();
+        }
+    }
+
+    fn log(&self, refusal: &Refusal) {
+        info!(
+            route = self.route().name(),
+            keys = self.notes.keys.get().map(|keys| shown::keys(keys)),
+            reason = refusal.reason.word(),
+            outcome = refusal.outcome().word(),
+            detail = %refusal.detail.escape_debug(),
+            waited = self.notes.waited.get().map(|waited| tracing::field::display(Brief(waited))),
+            "refused"
+        );
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.notes.in_flight.take();
+        if !self.answered {
+            self.route().abandoned(self.began.elapsed());
+        }
+    }
+}
+
+/// The token that the request was sent with, and the outcome; last, after everything of the upstream was cleaned.
+fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Option<Reason>) {
+    let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
+    if let Some(token) = notes.token.get() {
+        headers.insert(FENCING_TOKEN, ascii(&token.text()));
+        headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
+    }
+    let replayed = notes.replayed.get();
+    let mut value = replayed.map_or(outcome, |_| Outcome::Replayed).word().to_owned();
+    if replayed == Some(Replayed::WithoutBody) {
+        value.push_str("; body=omitted");
+    }
+    if let Some(reason) = refused {
+        value.push_str("; reason=");
+        value.push_str(reason.word());
+    }
+    if let Some(reason) = notes.observed.get() {
+        value.push_str("; observe=");
+        value.push_str(reason.word());
+    }
+    if notes.hop_seen.get() {
+        value.push_str("; hop=seen");
+    }
+    if notes.proof_lost.get() {
+        value.push_str("; proof=lost");
+    }
+    if let Some(waited) = notes.waited.get() {
+        write!(value, "; waited={}", waited.as_millis()).expect("a string takes what it is given");
+    }
+    headers.insert(FENCING_OUTCOME, ascii(value.as_bytes()));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! A request that has looked its plan up is waited for, whoever runs before it is polled.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+};
+
+use fencegate_http::{
+    body::Body,
+    buffered::Budget,
+    listen::{Facing, course::Course},
+    peer::Peer,
+    upstream::fleet::Fleets,
+};
+use fencegate_policies::{
+    file::load,
+    plan::{Plan, UpstreamId},
+};
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use futures_util::FutureExt;
+use hyper::{Request, client, rt::Executor, server::conn::http2::Builder};
+use hyper_util::rt::TokioIo;
+use tokio::task::{LocalSet, spawn_local, yield_now};
+
+use super::*;
+use crate::{
+    admin::metrics::Metrics,
+    edition::{Edition, Running},
+    stack::{Parts, decide},
+    stage::Keyed,
+    steps::{
+        hop::HopName,
+        limit::{InFlight, PerClient},
+        route::Routing,
+    },
+};
+
+fn policy(key: &str) -> String {
+    format!(
+        r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams: {{a: {{endpoints: ["http://a:80"], fencing: upstream}}}}
+routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key: "{key}/{{path.id}}"}}}}]
+"#
+    )
+}
+
+/// Keeps what a request is counted with, as if it ran for ever.
+#[derive(Clone, Default)]
+struct Keeps(Rc<RefCell<Vec<Rc<Running>>>>);
+
+impl Serve<Keyed> for Keeps {
+    async fn serve(&self, request: Keyed) -> Result<Reply, Refusal> {
+        let fenced = request.fenced.expect("the route fences");
+        self.0.borrow_mut().push(fenced.running);
+        std::future::pending().await
+    }
+}
+
+/// Runs no stream before it is told to: a busy worker has others before it.
+#[derive(Clone, Default)]
+struct Later(Rc<RefCell<Vec<Stream>>>);
+
+type Stream = Pin<Box<dyn Future<Output = ()>>>;
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Later {
+    fn execute(&self, stream: F) {
+        self.0.borrow_mut().push(Box::pin(stream));
+    }
+}
+
+fn desk(edition: &Arc<Edition>, all: &Arc<Metrics>, keeps: &Keeps) -> Desk {
+    let plan = edition.plan.clone();
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
+    let parts = Parts {
+        in_flight: InFlight::at_most(9),
+        per_client: PerClient { shares: Default::default(), most: None },
+        hop: HopName::new(Guid::new(&SystemRandomness)),
+        plan,
+        budget: Budget::new(1 << 20, all.buffered().clone()),
+        pass: None,
+        running: Default::default(),
+    };
+    Desk::new(decide(parts, Routing::of(edition.clone(), metrics.clone()), keeps.clone()), metrics)
+}
+
+fn made(key: &str) -> (Arc<Plan>, Arc<Fleets>, Arc<Metrics>) {
+    let gateway = load(&policy(key)).plan.expect("sound");
+    let plan = Arc::new(gateway.serving.clone());
+    let all = Metrics::of_gateway(&gateway);
+    let fleets = Fleets::to_look_at(&plan, all.endpoints());
+    (plan, fleets, all)
+}
+
+#[tokio::test]
+async fn an_http_2_request_that_was_given_its_plan_is_waited_for_before_it_is_first_polled() {
+    LocalSet::new().run_until(first_polled_late()).await;
+}
+
+async fn first_polled_late() {
+    let (keeps, later) = (Keeps::default(), Later::default());
+    let (plan, fleets, all) = made("pay");
+    let first = Edition::first(plan, fleets);
+    let front = Front::new(desk(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
+
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let peer = Peer { address: local, local, tls: None };
+    let facing = Facing::new(Rc::new(front.clone()), peer, Course::of_http2(), Duration::from_secs(9));
+    spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
+    let (mut sender, connection) =
+        client::conn::http2::handshake(OnThread, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");
+    spawn_local(connection);
+    let request = Request::post("http://a/pay/7").body(Body::empty()).expect("a request");
+    spawn_local(sender.send_request(request));
+    while later.0.borrow().is_empty() {
+        yield_now().await;
+    }
+
+    // The request has looked its plan up, and another one takes its place.
+    let (plan, fleets, all) = made("order");
+    let (second, openings) = Edition::after(&first, plan, fleets, &["pay".to_owned()]);
+    let mut begun = Box::pin(front.turn_to(desk(&second, &all, &keeps)));
+    assert!(begun.as_mut().now_or_never().is_none(), "it may still begin under the old plan");
+
+    let streams = std::mem::take(&mut *later.0.borrow_mut());
+    let streams: Vec<_> = streams.into_iter().map(spawn_local).collect();
+    begun.await;
+    while keeps.0.borrow().is_empty() {
+        yield_now().await;
+    }
+    let opening = openings.into_iter().next().expect("the key moves");
+    assert!(opening.due().now_or_never().is_none(), "it runs under the old key");
+    assert!(!second.is_open(UpstreamId(0)));
+    keeps.0.borrow_mut().clear();
+    streams.iter().for_each(tokio::task::JoinHandle::abort);
+    opening.due().await;
+}
+
+#[derive(Clone)]
+struct OnThread;
+
+impl<F: Future<Output: 'static> + 'static> Executor<F> for OnThread {
+    fn execute(&self, future: F) {
+        spawn_local(future);
+    }
+}

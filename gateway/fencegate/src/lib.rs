@@ -1,0 +1,33 @@
+//! Fencegate: an HTTP reverse proxy that holds a ZooKeeper lock per resource while a request runs, and stamps the
+//! request with a fencing token.
+//!
+//! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
+//! happens there, [`front`] is before the first of them, [`refusal`] the one place of reasons, statuses and words.
+//! [`peers`] sends requests on to other gateways, [`trust`] knows which guards to believe. [`serve`] starts and stops it
+//! all, [`edition`] is what a reload changes, [`admin`] shows it.
+
+// The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
+#![recursion_limit = "256"]
+// They panic where nobody reads any more; what a verb says goes through `cli::out`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod access;
+pub mod admin;
+pub mod check;
+pub mod cli;
+pub mod client;
+pub mod demo;
+pub mod edition;
+pub mod explain;
+pub mod front;
+pub mod peers;
+pub mod refusal;
+pub mod serve;
+pub mod stack;
+pub mod stage;
+pub mod step;
+pub mod steps;
+pub mod ticket_keys;
+pub mod ticketing;
+pub mod trust;
+pub mod written;

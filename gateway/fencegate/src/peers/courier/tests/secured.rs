@@ -1,0 +1,135 @@
+//! Over TLS, where more is written than requests.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::mpsc as blocking, thread};
+
+use fencegate_http::upstream::tls::Secured;
+use fencegate_policies::plan::{ClientCertificate, Tls};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+};
+use tempfile::TempDir;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+
+/// Who signs for one side.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "an authority of tests");
+        let key = KeyPair::generate().expect("randomness");
+        Self(CertifiedIssuer::self_signed(params, key).expect("sound"))
+    }
+
+    fn sign(&self) -> (rcgen::Certificate, KeyPair) {
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("an address");
+        let key = KeyPair::generate().expect("randomness");
+        (params.signed_by(&key, &self.0).expect("sound"), key)
+    }
+
+    /// Asks for certificates that `clients` has signed.
+    fn served(&self, clients: &Self) -> TlsAcceptor {
+        let mut roots = RootCertStore::empty();
+        roots.add(clients.0.der().clone()).expect("its own certificate");
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let asked = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        let (certificate, key) = self.sign();
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("its own versions")
+            .with_client_cert_verifier(asked.expect("roots"))
+            .with_single_cert(vec![certificate.der().clone()], key);
+        TlsAcceptor::from(Arc::new(config.expect("a pair")))
+    }
+
+    /// A courier that shows one of its certificates.
+    fn courier(&self) -> (Courier<Tcp>, TempDir) {
+        let folder = TempDir::new().expect("a folder");
+        let write = |name: &str, text: String| -> PathBuf {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("written");
+            // A key that others may read is not taken.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
+            path
+        };
+        let (certificate, key) = self.sign();
+        let client = ClientCertificate {
+            chain: write("chain.pem", certificate.pem()),
+            key: write("key.pem", key.serialize_pem()),
+        };
+        let ca_file = Some(write("ca.pem", self.0.pem()));
+        let tls = Tls { ca_file, server_name: None, client: Some(client) };
+        let mut courier = courier();
+        courier.ours.secured = Some(Arc::new(Secured::open(&tls).expect("files")));
+        (courier, folder)
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_certificate_that_is_refused_behind_the_handshake_costs_a_request_nothing() {
+    LocalSet::new()
+        .run_until(async {
+            let (ours, others) = (Authority::new(), Authority::new());
+            let served = ours.served(&others);
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("bound");
+            let refuses = async {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                assert!(served.accept(stream).await.is_err(), "a stranger");
+            };
+            let (courier, _files) = ours.courier();
+            let ((answer, _), ()) = tokio::join!(carried(&courier, address, 1000), refuses);
+            assert!(is_back(&answer));
+        })
+        .await;
+}
+
+/// Serves two connections with one request each on a thread of its own; says when it has closed the first one.
+fn closes_once(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    listener.set_nonblocking(true).expect("a socket");
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener).expect("a socket");
+            for _ in 0..2 {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                let mut stream = served.accept(stream).await.expect("a gateway");
+                assert!(asked(&mut stream).await && request(&mut stream).await.is_some());
+                stream.write_all(DONE.as_bytes()).await.expect("written");
+                stream.shutdown().await.expect("said");
+                drop(stream);
+                closed.send(()).ok();
+            }
+        });
+    });
+    address
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_tls_says_at_the_end_of_an_idle_connection_is_not_taken_for_the_request() {
+    LocalSet::new()
+        .run_until(async {
+            let ours = Authority::new();
+            let (closed, is_closed) = blocking::channel();
+            let address = closes_once(ours.served(&ours), closed);
+            let (courier, _files) = ours.courier();
+            let (answer, _) = carried(&courier, address, 1000).await;
+            let Carried::Answered(reply) = answer else { panic!("not answered") };
+            reply.into_body().spent().await.expect("complete");
+            // The thread stands still meanwhile: nobody here has seen the end yet.
+            is_closed.recv_timeout(Duration::from_secs(10)).expect("closed");
+            let (answer, _) = carried(&courier, address, 1000).await;
+            assert!(matches!(answer, Carried::Answered(_)), "once more, over a fresh one");
+        })
+        .await;
+}

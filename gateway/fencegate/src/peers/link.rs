@@ -1,0 +1,274 @@
+//! Connections of one worker to other gateways: each carries one exchange at a time, and waits a while for the next.
+
+use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_http::{
+    body::{Body, Trailers, ending::Ending},
+    network::Network,
+    upstream::{
+        address::Address,
+        gate::{Gate, Gated, Why},
+        names::dial,
+        speak::{self, HTTP1, Heads, NotAnswered, Running, Sender},
+        tls::{Generation, Secured},
+    },
+};
+use fencegate_lock::{
+    pass::{Nonce, Pass},
+    reach::Way,
+};
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use hyper::{
+    Request, Response, StatusCode, Version,
+    body::{Body as _, Incoming},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::steps::forwarded;
+
+struct Link {
+    sender: Sender,
+    gate: Rc<Gate>,
+    /// Everything that runs for it ends with it.
+    _running: Running,
+    /// Of the files for TLS that it was made with.
+    generation: Option<Generation>,
+    reused: bool,
+}
+
+impl Link {
+    fn is_usable(&self) -> bool {
+        self.generation.as_ref().is_none_or(Generation::is_current) && !self.sender.is_closed()
+    }
+
+    /// Asks who is there, before anything of a client is written and before the pass is shown. Another process may have
+    /// got the address since. And a gateway that takes no more connections, or refuses our certificate, lets TCP and TLS
+    /// go through on our side first: only an answer says that what comes next will be read.
+    async fn prove(&mut self, way: &Way) -> io::Result<()> {
+        let nonce = Nonce::new(&SystemRandomness);
+        let question = forwarded::question(&way.address, &nonce).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold")
+        })?;
+        let answer = self.sender.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
+        let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
+        if !whole || !forwarded::is_proven(answer.headers(), &way.pass, &nonce) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "who is there does not know the pass",
+            ));
+        }
+        drop(answer);
+        self.sender.settled().await.map_err(io::Error::other)?;
+        // What is counted from here on is of a request.
+        if self.gate.is_flushed() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+}
+
+struct Lying {
+    link: Link,
+    pass: Pass,
+    until: Instant,
+}
+
+/// Connections that wait for an exchange, by the address that they lead to.
+#[derive(Default)]
+pub(crate) struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
+
+/// At most. A gateway that listens closes what lies idle for its own `timeouts.idle`, 60 s unless it says otherwise; a
+/// request that meets this on its way would have an unknown outcome.
+const KEPT: Duration = Duration::from_secs(30);
+/// To one gateway.
+const MOST: usize = 64;
+/// Gateways that connections are kept to.
+const MOST_WAYS: usize = 256;
+/// How often they are looked through.
+const SWEEP: Duration = Duration::from_secs(5);
+/// For an answer that was complete before its request: then the rest of that goes, or the connection does.
+const REST: Duration = Duration::from_secs(1);
+/// For a connection, with its first exchange. A gateway that is not there is found out soon: the request waits meanwhile,
+/// and can queue here.
+const CONNECT: Duration = Duration::from_secs(1);
+/// For the same, where there is next to nothing left to wait.
+const AT_LEAST: Duration = Duration::from_millis(50);
+/// An answer has the fields of the upstream's and our own.
+const WIDER: Heads = Heads { fields: 288, bytes: 128 << 10 };
+/// A name with more addresses than this is a mistake.
+const MOST_ADDRESSES: usize = 8;
+
+impl Idle {
+    /// The youngest one that is ready. Those of an older process at the same address are closed.
+    fn take(&self, way: &Way) -> Option<Link> {
+        let mut all = self.0.borrow_mut();
+        let lying = all.get_mut(&way.address)?;
+        let now = Instant::now();
+        lying.retain(|one| one.link.is_usable() && now < one.until && one.pass == way.pass);
+        let ready = lying.iter().rposition(|one| one.link.sender.is_ready())?;
+        Some(lying.swap_remove(ready).link)
+    }
+
+    fn keep(&self, link: Link, way: &Way, keep: Duration) {
+        let mut all = self.0.borrow_mut();
+        if !link.is_usable() || (all.len() >= MOST_WAYS && !all.contains_key(&way.address)) {
+            return;
+        }
+        let lying = all.entry(way.address.clone()).or_default();
+        if lying.len() < MOST {
+            lying.push(Lying { link, pass: way.pass.clone(), until: Instant::now() + keep });
+        }
+    }
+
+    /// The way leads nowhere any more.
+    pub(super) fn forget(&self, way: &Way) {
+        self.0.borrow_mut().remove(&way.address);
+    }
+
+    #[cfg(test)]
+    pub(super) fn lying(&self) -> usize {
+        self.0.borrow().values().map(Vec::len).sum()
+    }
+
+    /// Closes what nobody has used for a while, for ever.
+    pub(crate) async fn tend(&self) {
+        loop {
+            sleep(SWEEP).await;
+            let now = Instant::now();
+            self.0.borrow_mut().retain(|_, lying| {
+                lying.retain(|one| one.link.is_usable() && now < one.until);
+                !lying.is_empty()
+            });
+        }
+    }
+}
+
+/// What connections are made with.
+pub(super) struct Dialling<'a, N> {
+    pub(super) network: &'a N,
+    pub(super) clock: &'a SharedClock,
+    pub(super) secured: Option<&'a Secured>,
+    /// How long they may lie idle, at most.
+    pub(super) kept: Duration,
+    /// What the request may wait yet. Half of it is for a connection: whoever gets none queues here with the rest.
+    pub(super) left: Duration,
+}
+
+impl<N: Network> Dialling<'_, N> {
+    /// # Errors
+    /// Nobody is there, or not who should be. Nothing of a request was sent.
+    ///
+    /// # Cancellation
+    /// A connection that was being made is closed.
+    async fn reach(&self, way: &Way) -> io::Result<Link> {
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+        let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
+        let proven = async {
+            let mut link = self.connect(way).await?;
+            link.prove(way).await?;
+            Ok(link)
+        };
+        timeout(longest, proven).await.map_err(late)?
+    }
+
+    async fn connect(&self, way: &Way) -> io::Result<Link> {
+        let found = self.network.resolve(&way.address).await?;
+        let found = found.into_iter().take(MOST_ADDRESSES);
+        let addresses: Vec<_> = found.map(|socket| Address::new(socket, way.address.clone())).collect();
+        let (_, stream) = dial(self.network, &addresses, CONNECT, |_| {}).await?;
+        let gate = Rc::new(Gate::new(self.clock.clone()));
+        // On the socket itself, below TLS: what counts is what was given to the kernel.
+        let gated = Gated::new(stream, gate.clone());
+        let ((sender, _running), generation) = match self.secured {
+            None => (speak::http1_with(gated, WIDER).await?, None),
+            Some(secured) => {
+                let (stream, generation) = secured.connect(&way.address, gated, &[HTTP1]).await?;
+                (speak::http1_with(stream, WIDER).await?, Some(generation))
+            }
+        };
+        Ok(Link { sender, gate, _running, generation, reused: false })
+    }
+}
+
+/// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
+pub(super) struct Lend {
+    link: Option<Link>,
+    idle: Rc<Idle>,
+    way: Way,
+    /// How long the connection may lie idle afterwards.
+    keep: Duration,
+}
+
+impl Lend {
+    /// `fresh`: one that has carried nothing yet.
+    pub(super) async fn of<N: Network>(
+        dialling: &Dialling<'_, N>,
+        idle: &Rc<Idle>,
+        way: &Way,
+        fresh: bool,
+    ) -> io::Result<Self> {
+        let lying = if fresh { None } else { idle.take(way) };
+        let link = match lying {
+            Some(link) => link,
+            None => dialling.reach(way).await?,
+        };
+        let keep = dialling.kept.min(KEPT);
+        Ok(Self { link: Some(link), idle: idle.clone(), way: way.clone(), keep })
+    }
+
+    fn link(&mut self) -> &mut Link {
+        self.link.as_mut().expect("taken only when the lend ends")
+    }
+
+    /// Sends a request, and counts what of it is written from here on.
+    pub(super) fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
+        let link = self.link();
+        link.gate.arm(None);
+        link.sender.send(request)
+    }
+
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// It has carried an exchange before, so the other side may have closed it meanwhile.
+    pub(super) fn is_reused(&mut self) -> bool {
+        self.link().reused
+    }
+
+    /// No byte is written any more. True if none was since [`Self::send`].
+    pub(super) fn give_up(&mut self) -> bool {
+        let gate = &self.link().gate;
+        gate.shut(Why::Abandoned);
+        gate.written() == 0
+    }
+
+    /// Behind the last byte of the answer: keeps the connection for another exchange, once this one is over in both
+    /// directions.
+    fn give_back(mut self) {
+        let Some(mut link) = self.link.take() else { return };
+        tokio::task::spawn_local(async move {
+            if matches!(timeout(REST, link.sender.settled()).await, Ok(Ok(()))) && link.gate.is_flushed() {
+                link.reused = true;
+                self.idle.keep(link, &self.way, self.keep);
+            }
+        });
+    }
+
+    /// An answer, as it is given to a client; the connection goes back by itself at its end.
+    pub(super) fn body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
+        let lent = Lent(Some(self));
+        Body::from_answer((incoming, Version::HTTP_11), trailers, idle).telling(Box::new(lent))
+    }
+}
+
+/// The connection that an answer comes over, as its body keeps it.
+struct Lent(Option<Lend>);
+
+impl Ending for Lent {
+    fn complete(&mut self) {
+        if let Some(lend) = self.0.take() {
+            lend.give_back();
+        }
+    }
+}

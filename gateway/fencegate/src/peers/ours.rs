@@ -1,0 +1,149 @@
+//! What this process is to the other gateways: where they reach it, and what both sides show each other.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+use fencegate_lock::{pass::Pass, reach::Reach};
+use fencegate_policies::plan::{
+    self, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol, ServedTls,
+    TlsVersion,
+};
+use fencegate_process::randomness::Randomness;
+use tracing::{info, warn};
+
+use fencegate_http::{
+    listen::{
+        certificates::{BadCertificate, Certificates},
+        metrics::ClientMetrics,
+    },
+    upstream::tls::{BadTls, Refreshed, Secured},
+};
+
+/// Shared by all workers, and the same as long as the process lives.
+#[derive(Clone)]
+pub struct Ours {
+    /// The gateway's name.
+    pub name: Arc<str>,
+    /// What is listened on.
+    pub address: SocketAddr,
+    /// What the others are told of it.
+    pub reach: Reach,
+    /// What is shown to who connects, and asked of it. `None`: plain text.
+    pub certificates: Option<Arc<Certificates>>,
+    /// The same for those that we connect to.
+    pub secured: Option<Arc<Secured>>,
+}
+
+/// TLS between gateways cannot be spoken.
+#[derive(Debug, thiserror::Error)]
+pub enum BadPeerTls {
+    #[error(transparent)]
+    Shown(#[from] BadCertificate),
+    #[error(transparent)]
+    Asked(#[from] BadTls),
+    #[error("start a thread")]
+    Thread(#[from] std::io::Error),
+}
+
+impl Ours {
+    /// `bound`: the address that is listened on.
+    ///
+    /// # Errors
+    /// The files for TLS cannot be used.
+    pub fn of(
+        peer: &plan::Peer,
+        name: Arc<str>,
+        bound: SocketAddr,
+        metrics: &ClientMetrics,
+        randomness: &dyn Randomness,
+    ) -> Result<Self, BadPeerTls> {
+        let shown = |tls: &PeerTls| Certificates::shown(served(tls), Protocols::Http1, metrics);
+        let certificates = peer.tls.as_ref().map(shown).transpose()?;
+        let secured = peer.tls.as_ref().map(|tls| followed(&asked(tls))).transpose()?;
+        let reach = Reach { address: advertised(peer, bound), pass: Pass::new(randomness) };
+        Ok(Self { name, address: bound, reach, certificates, secured })
+    }
+
+    /// The limits and the time limits are those of the public listener.
+    pub fn listener(&self, public: &Listener) -> Listener {
+        Listener {
+            name: NAME.into(),
+            address: self.address,
+            protocols: Protocols::Http1,
+            tls: None,
+            proxy_protocol: ProxyProtocol::Off,
+            // Other gateways speak for many clients.
+            limits: Limits { connections_per_client: None, ..public.limits.clone() },
+            ..public.clone()
+        }
+    }
+}
+
+/// What the listener is called.
+pub const NAME: &str = "peer";
+
+/// Whoever listens on port 0 is reached on the port that it gets.
+fn advertised(peer: &plan::Peer, bound: SocketAddr) -> String {
+    match peer.advertise.rsplit_once(':') {
+        Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
+        _ => peer.advertise.clone(),
+    }
+}
+
+fn served(tls: &PeerTls) -> ServedTls {
+    ServedTls {
+        certificates: vec![tls.pair.clone()],
+        client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        min_version: TlsVersion::Tls12,
+    }
+}
+
+fn asked(tls: &PeerTls) -> plan::Tls {
+    let client = ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() };
+    plan::Tls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
+}
+
+/// Takes other files over when they change, as long as somebody needs them.
+fn followed(tls: &plan::Tls) -> Result<Arc<Secured>, BadPeerTls> {
+    let secured = Arc::new(Secured::open(tls)?);
+    let watched = Arc::downgrade(&secured);
+    thread::Builder::new().name("peer-files".into()).spawn(move || follow(&watched))?;
+    Ok(secured)
+}
+
+fn follow(secured: &Weak<Secured>) {
+    while let Some(secured) = secured.upgrade() {
+        match secured.refresh() {
+            Refreshed::Unchanged => {}
+            Refreshed::TakenOver => info!("peer.tls_files_taken_over"),
+            Refreshed::Bad(bad) => {
+                let bad: &dyn std::error::Error = &bad;
+                warn!(code = "FG0510", bad, "peer.tls_files_bad: the old ones stay in use");
+            }
+        }
+        drop(secured);
+        thread::sleep(LOOK);
+    }
+}
+
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_that_was_got_is_advertised_where_none_is_asked_for() {
+        let bound = "127.0.0.1:4711".parse().expect("an address");
+        for (address, told) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
+            let address = address.parse().expect("an address");
+            let peer = plan::Peer { address, advertise: "gw-1:99".into(), tls: None };
+            assert_eq!(advertised(&peer, bound), told);
+        }
+    }
+}

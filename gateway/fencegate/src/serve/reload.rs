@@ -1,0 +1,249 @@
+//! Puts another plan in force while requests run: the file is checked in full, then all workers take it over. A bad file
+//! changes nothing.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use fencegate_http::{
+    listen::certificates::Certificates,
+    network::Tcp,
+    upstream::{health, tls::BadTls},
+};
+use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
+use fencegate_policies::{difference::Difference, file, plan::Gateway};
+use fencegate_process::{said::causes, shown};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info, warn};
+
+use crate::{
+    admin::{
+        effective::InForce,
+        metrics::{Metrics, Reloaded},
+    },
+    edition::Edition,
+    trust::Guards,
+    written::Written,
+};
+
+/// What came of asking for another plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub result: Reloaded,
+    /// What the file changes, or would.
+    pub difference: Difference,
+    /// What is to be said of the file: errors and warnings, each with its place and remedy.
+    pub said: Vec<String>,
+}
+
+/// Asks the process for another plan, or to end, from any thread.
+#[derive(Debug, Clone)]
+pub struct Asking(mpsc::UnboundedSender<Asked>);
+
+/// What somebody asks of the process.
+#[derive(Debug)]
+pub enum Asked {
+    /// The file is to be read again.
+    Reload {
+        /// Only to be told what would change.
+        dry: bool,
+        told: oneshot::Sender<Report>,
+    },
+    /// The process is to end in order.
+    Drain,
+}
+
+/// Tells a worker to take another edition over.
+#[derive(Debug)]
+pub struct Turn {
+    pub edition: Arc<Edition>,
+    /// Nothing begins under the old one any more.
+    pub taken: oneshot::Sender<()>,
+}
+
+/// What is in force, and who has to be told of a change.
+pub struct Reloader {
+    pub file: PathBuf,
+    /// What the process was started with: of what needs a restart, this is in use.
+    pub started: Gateway,
+    pub gateway: Gateway,
+    pub edition: Arc<Edition>,
+    pub workers: Vec<mpsc::UnboundedSender<Turn>>,
+    pub metrics: Arc<Metrics>,
+    pub guards: Arc<Guards>,
+    /// What TLS is spoken with, on each listener where it is.
+    pub certificates: Vec<Arc<Certificates>>,
+    pub keeper: Keeper,
+    pub nameplate: Nameplate,
+    pub in_force: InForce,
+}
+
+pub fn asking() -> (Asking, mpsc::UnboundedReceiver<Asked>) {
+    let (ask, asked) = mpsc::unbounded_channel();
+    (Asking(ask), asked)
+}
+
+impl Asking {
+    /// `None`: the process stops and reads no files any more.
+    pub async fn reload(&self, dry: bool) -> Option<Report> {
+        let (told, report) = oneshot::channel();
+        self.0.send(Asked::Reload { dry, told }).ok()?;
+        report.await.ok()
+    }
+
+    /// As SIGTERM.
+    pub fn drain(&self) {
+        // Nobody listens who is not draining already.
+        self.0.send(Asked::Drain).ok();
+    }
+}
+
+impl Reloader {
+    /// Reads the file again, and the certificates that clients are shown, whatever the file says.
+    ///
+    /// # Cancellation
+    /// Not to be dropped: some workers would have the new plan and others the old one.
+    pub async fn reload(&mut self, dry: bool) -> Report {
+        let mut report = self.read_again(dry).await;
+        if !dry {
+            let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
+            report.said.extend(bad.map(|bad| format!("FG0510: {}", causes(&bad))));
+            self.metrics.reloaded(report.result);
+        }
+        self.tell(&report, dry);
+        report
+    }
+
+    async fn read_again(&mut self, dry: bool) -> Report {
+        let refused = |said| Report { result: Reloaded::Refused, difference: Difference::default(), said };
+        let told = match Written::open(&self.file) {
+            Ok(file) => file.plan(file::load_in),
+            Err(unreadable) => return refused(vec![unreadable.to_string()]),
+        };
+        let said = told.said;
+        let Some(gateway) = told.plan else { return refused(said) };
+        let difference = Difference::between(&self.gateway, &gateway);
+        let same = difference.is_empty();
+        let difference = difference.since(&self.started, &gateway);
+        let result = match (same, dry) {
+            (true, _) => Reloaded::Unchanged,
+            (false, true) => Reloaded::Dry,
+            (false, false) => match self.turn_to(gateway, &difference).await {
+                Ok(()) => Reloaded::Applied,
+                Err(failed) => {
+                    return refused(vec![format!("start what looks after the endpoints: {failed}")]);
+                }
+            },
+        };
+        Report { result, difference, said }
+    }
+
+    async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> io::Result<()> {
+        let old = self.edition.clone();
+        let plan = Arc::new(gateway.serving.clone());
+        let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(unusable)?;
+        health::start(Tcp, &fleets)?;
+        // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
+        shown::keys_are(gateway.serving.log.keys);
+        let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
+        self.metrics.turn_to(&gateway);
+        self.in_force.expect(&gateway);
+        let taken = self.workers.iter().filter_map(|worker| {
+            let (taken, took) = oneshot::channel();
+            worker.send(Turn { edition: edition.clone(), taken }).ok().map(|()| took)
+        });
+        // Fails for a worker that has ended, and then nothing begins under it either.
+        for took in taken.collect::<Vec<_>>() {
+            took.await.ok();
+        }
+        self.guards.keep(&plan.upstreams);
+        self.nameplate.says(&gateway);
+        self.in_force.turn_to(gateway.clone());
+        old.fleets.retire();
+        for opening in openings {
+            let keeper = self.keeper.clone();
+            tokio::spawn(async move {
+                opening.due().await;
+                keeper.close_all();
+                opening.open();
+            });
+        }
+        (self.gateway, self.edition) = (gateway, edition);
+        Ok(())
+    }
+
+    fn tell(&self, report: &Report, dry: bool) {
+        let Report { result, difference, said } = report;
+        let file = self.file.display();
+        match result {
+            Reloaded::Refused => {
+                error!(%file, dry, said = said.join("\n"), "config.refused: the old plan stays in force")
+            }
+            _ => tell(&file.to_string(), result.word(), difference),
+        }
+        if !difference.forgets.is_empty() {
+            let routes = difference.forgets.join(", ");
+            warn!(%file, routes, dry, "config.operations_forgotten: what was done on these routes before this change is not recognised when it is repeated");
+        }
+        if !difference.restart.is_empty() {
+            let fields = difference.restart.join(", ");
+            warn!(%file, fields, "config.restart_needed: what differs here has no effect until the process is started anew");
+        }
+    }
+}
+
+/// A file for TLS, told with what is wrong with it.
+fn unusable(bad: BadTls) -> io::Error {
+    io::Error::other(causes(&bad))
+}
+
+/// A field for each kind of change that there is.
+fn tell(file: &str, result: &str, difference: &Difference) {
+    let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } = difference;
+    let named = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
+    info!(
+        file,
+        result,
+        added = named(added),
+        removed = named(removed),
+        changed = named(changed),
+        rekeyed = named(rekeyed),
+        upstreams = named(upstreams),
+        forgets = named(forgets),
+        settings = named(settings),
+        restart = named(restart),
+        "config.reloaded"
+    );
+}
+
+/// Sees when a file changes. A file that is being written changes more than once.
+pub struct Watcher {
+    file: PathBuf,
+    known: Option<Vec<u8>>,
+    seen: Option<Vec<u8>>,
+}
+
+/// How often the file is looked at. Folders that are swapped as a whole, as orchestrators do, send no event for the
+/// file.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Watcher {
+    pub fn of(file: PathBuf) -> Self {
+        let known = std::fs::read(&file).ok();
+        Self { file, seen: known.clone(), known }
+    }
+
+    /// Returns when the file has another content than before, and the same one in two looks. A file that is not there
+    /// is about to come back.
+    pub async fn changed(&mut self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let found = std::fs::read(&self.file).ok();
+            let steady = found == self.seen;
+            self.seen = found;
+            if steady && self.seen.is_some() && self.seen != self.known {
+                self.known = self.seen.clone();
+                return;
+            }
+        }
+    }
+}

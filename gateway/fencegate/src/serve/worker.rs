@@ -1,0 +1,297 @@
+//! A worker: one thread, one current-thread runtime, its own share of the listener and its own upstream connections.
+
+use std::{cell::Cell, io, net::SocketAddr, rc::Rc, sync::Arc, thread, time::Duration};
+
+use fencegate_http::{
+    buffered::Budget,
+    listen::{Door, certificates::Certificates},
+    network::{Accept, Network},
+    share::Shares,
+    upstream::pool::Pool,
+};
+use fencegate_process::clock::SharedClock;
+use futures_util::future::join;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::LocalSet,
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::reload::Turn;
+use crate::{
+    access::Tellers,
+    admin::metrics::{Metrics, WorkerMetrics},
+    edition::Edition,
+    front::{Desk, Front, Role},
+    peers::{self, Courier, Ours},
+    stack::Parts,
+    stage::Arrived,
+    step::Serve,
+    steps::{
+        forward::Forward,
+        hop::HopName,
+        limit::{InFlight, PerClient},
+    },
+    trust::Guards,
+};
+
+/// What all workers share.
+#[derive(Clone)]
+pub struct Shared<R> {
+    /// In force at the start.
+    pub edition: Arc<Edition>,
+    pub metrics: Arc<Metrics>,
+    pub clock: SharedClock,
+    /// Who is told of requests.
+    pub tellers: Tellers,
+    /// What this process is called by other hops.
+    pub hop: HopName,
+    /// What is known of the guards among the upstreams.
+    pub guards: Arc<Guards>,
+    /// What each client has under way.
+    pub shares: Shares,
+    /// For bodies that are here in full.
+    pub budget: Budget,
+    /// Another process may have the same address, and is about to stop.
+    pub beside: bool,
+    /// How many they are.
+    pub workers: usize,
+    pub drain: CancellationToken,
+    /// What TLS is spoken with, where it is.
+    pub certificates: Option<Arc<Certificates>>,
+    /// What this process is to other gateways, where they reach it.
+    pub ours: Option<Ours>,
+    pub role: R,
+}
+
+/// What a worker has for itself.
+pub struct Bench<N> {
+    pub edition: Arc<Edition>,
+    pub parts: Parts,
+    pub metrics: Rc<WorkerMetrics>,
+    pub pool: Rc<Pool<N>>,
+    pub forward: Forward<N>,
+    /// Sends requests on to other gateways, where these reach us as well.
+    pub courier: Option<Rc<Courier<N>>>,
+}
+
+/// Gateway or guard: which steps a request walks through.
+pub trait Staffed<N>: Clone + Send + Sized + 'static {
+    const ROLE: Role;
+
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N, Self>;
+}
+
+/// How a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drained {
+    /// Every exchange ended and every answer has left.
+    Clean,
+    /// The drain took too long; some fenced exchanges may still run upstream.
+    Left { exchanges: usize },
+}
+
+/// An address that cannot be listened on.
+#[derive(Debug)]
+pub struct Deaf {
+    pub listener: String,
+    pub address: SocketAddr,
+    pub source: io::Error,
+}
+
+/// A worker that listens.
+pub struct Started {
+    pub address: SocketAddr,
+    pub thread: thread::JoinHandle<Drained>,
+    /// Takes other editions.
+    pub turns: mpsc::UnboundedSender<Turn>,
+}
+
+/// Starts a worker and returns once it listens.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub fn start<N: Network + Send, R: Staffed<N>>(
+    network: N,
+    address: SocketAddr,
+    shared: Shared<R>,
+) -> Result<Started, Deaf> {
+    let (listening, listens) = oneshot::channel();
+    let public = shared.edition.plan.listener.name.clone();
+    let deaf = move |source| Deaf { listener: public.clone(), address, source };
+    let unable = deaf.clone();
+    let (turns, told) = mpsc::unbounded_channel();
+    let thread = thread::Builder::new().name("worker".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => {
+                let tasks = LocalSet::new();
+                let drained = tasks.block_on(&runtime, run(network, address, shared, told, listening));
+                if drained != Drained::Clean {
+                    // Dropping an exchange gives its lock back, and its upstream may be at work. The process ends
+                    // now; the lock goes by the session timeout.
+                    std::mem::forget(tasks);
+                }
+                drained
+            }
+            Err(error) => {
+                drop(listening.send(Err(unable(error))));
+                Drained::Clean
+            }
+        }
+    });
+    let thread = thread.map_err(&deaf)?;
+    let address = listens.blocking_recv().map_err(|gone| deaf(io::Error::other(gone)))??;
+    Ok(Started { address, thread, turns })
+}
+
+async fn run<N: Network, R: Staffed<N>>(
+    network: N,
+    address: SocketAddr,
+    shared: Shared<R>,
+    mut turns: mpsc::UnboundedReceiver<Turn>,
+    listening: oneshot::Sender<Result<SocketAddr, Deaf>>,
+) -> Drained {
+    let (listener, gateways) = match listen(&network, address, &shared) {
+        Ok((address, listeners)) => {
+            drop(listening.send(Ok(address)));
+            listeners
+        }
+        Err(deaf) => {
+            drop(listening.send(Err(deaf)));
+            return Drained::Clean;
+        }
+    };
+    let idle = Rc::<peers::Idle>::default();
+    let looked_through = idle.clone();
+    tokio::task::spawn_local(async move { looked_through.tend().await });
+    let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
+    let (tended, bell) = (pool.clone(), shared.edition.fleets.bell());
+    tokio::task::spawn_local(async move { tended.tend(bell).await });
+    let (open, running) = (TaskTracker::new(), TaskTracker::new());
+    let listens = &shared.edition.plan.listener;
+    let share = listens.limits.connections / shared.workers;
+    let places = || (share, shared.shares.clone());
+    let clients = shared.metrics.clients();
+    let door =
+        Rc::new(Door::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));
+    let among = shared.ours.as_ref().map(|ours| {
+        let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
+        Rc::new(Door::new(&listens, certificates, places(), shared.drain.clone(), clients).turning_away())
+    });
+    let desks =
+        Desks { in_flight: InFlight::at_most(1), shared, network, idle, pool, running: running.clone() };
+    let edition = desks.shared.edition.clone();
+    let front = Front::new(desks.desk(&edition), R::ROLE, desks.shared.drain.clone());
+    let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
+    let (facing, asked, opens) = (front.clone(), patience.clone(), door.clone());
+    let (ours, also) = (desks.shared.ours.clone(), among.clone());
+    tokio::task::spawn_local(async move {
+        while let Some(Turn { edition, taken }) = turns.recv().await {
+            let begun = facing.turn_to(desks.desk(&edition));
+            opens.turn_to(&edition.plan.listener);
+            if let (Some(ours), Some(also)) = (&ours, &also) {
+                also.turn_to(&ours.listener(&edition.plan.listener));
+            }
+            asked.set(edition.plan.listener.timeouts.drain);
+            begun.await;
+            // Fails when nobody waits for it.
+            taken.send(()).ok();
+        }
+    });
+    let to_gateways = async {
+        if let (Some(among), Some(gateways)) = (among, gateways) {
+            among.serve::<N>(gateways, Rc::new(front.to_gateways()), &open).await;
+        }
+    };
+    join(door.serve::<N>(listener, Rc::new(front.clone()), &open), to_gateways).await;
+    drain(patience.get(), &open, &running).await
+}
+
+type Listening<N> = (SocketAddr, (<N as Network>::Listener, Option<<N as Network>::Listener>));
+
+/// On the public address, and on that for gateways where there is one.
+fn listen<N: Network, R>(network: &N, address: SocketAddr, shared: &Shared<R>) -> Result<Listening<N>, Deaf> {
+    let public = &shared.edition.plan.listener.name;
+    let deaf = |listener: &str, address| {
+        let listener = listener.to_owned();
+        move |source| Deaf { listener, address, source }
+    };
+    let listener = network.listen(address).map_err(deaf(public, address))?;
+    let address = listener.address().map_err(deaf(public, address))?;
+    let gateways = shared
+        .ours
+        .as_ref()
+        .map(|ours| network.listen(ours.address).map_err(deaf(peers::NAME, ours.address)));
+    Ok((address, (listener, gateways.transpose()?)))
+}
+
+/// Makes the steps of each edition.
+struct Desks<N, R> {
+    shared: Shared<R>,
+    network: N,
+    /// Connections to other gateways.
+    idle: Rc<peers::Idle>,
+    pool: Rc<Pool<N>>,
+    running: TaskTracker,
+    /// Goes on counting from one edition to the next.
+    in_flight: InFlight,
+}
+
+impl<N: Network, R: Staffed<N>> Desks<N, R> {
+    fn desk(&self, edition: &Arc<Edition>) -> Desk {
+        let Shared { clock, guards, shares, budget, hop, workers, .. } = &self.shared;
+        let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
+        let limits = &edition.plan.listener.limits;
+        let share = (limits.in_flight / workers).max(1);
+        budget.turn_to(limits);
+        let parts = Parts {
+            in_flight: self.in_flight.now_at_most(share),
+            per_client: PerClient { shares: shares.clone(), most: limits.per_client },
+            hop: hop.clone(),
+            budget: budget.clone(),
+            pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
+            plan: edition.plan.clone(),
+            running: self.running.clone(),
+        };
+        let forward = Forward {
+            pool: self.pool.clone(),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            guards: guards.clone(),
+            fleets: edition.fleets.clone(),
+            fields: Arc::new(edition.plan.fields.clone()),
+            running: self.running.clone(),
+            drain: self.shared.drain.clone(),
+        };
+        let courier = self.shared.ours.clone().map(|ours| {
+            Rc::new(Courier {
+                network: self.network.clone(),
+                clock: clock.clone(),
+                ours,
+                plan: edition.plan.clone(),
+                metrics: metrics.clone(),
+                idle: self.idle.clone(),
+            })
+        });
+        let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
+        let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward, courier };
+        let audience = self.shared.tellers.audience(&plan.log);
+        Desk::new(R::stack(&self.shared, bench), metrics).telling(audience)
+    }
+}
+
+/// The connections first, because their requests start exchanges; then what no connection waits for any more.
+async fn drain(patience: Duration, open: &TaskTracker, running: &TaskTracker) -> Drained {
+    open.close();
+    running.close();
+    let ended = timeout(patience, async {
+        open.wait().await;
+        running.wait().await;
+    });
+    match ended.await {
+        Ok(()) => Drained::Clean,
+        Err(_elapsed) => Drained::Left { exchanges: running.len() },
+    }
+}

@@ -1,0 +1,91 @@
+//! A step of the request path: one plain async function of its settings, the request, and what comes next.
+
+use std::{future::Future, pin::Pin, rc::Rc};
+
+use fencegate_http::body::Reply;
+use tower::Layer;
+
+use crate::refusal::Refusal;
+
+/// Something that turns a request of one stage into a reply.
+///
+/// No `Send` and no `poll_ready`: every worker is a current-thread runtime, and what limits us refuses instead of
+/// making the caller wait.
+#[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
+pub trait Serve<In>: 'static {
+    /// # Cancellation
+    /// Above [`crate::steps::detach`] the future is dropped when the client hangs up; below it, never.
+    async fn serve(&self, request: In) -> Result<Reply, Refusal>;
+}
+
+impl<In, S: Serve<In>> Serve<In> for Rc<S> {
+    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        S::serve(self, request)
+    }
+}
+
+/// The rest of a path, without its type. A step's type names what follows twice, once in its function; so the length of
+/// such a type doubles with every step, and with it that of everything that is made of it. One box per request.
+pub struct Rest<In>(Rc<dyn Boxed<In>>);
+
+trait Boxed<In> {
+    fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>>;
+}
+
+impl<In: 'static, S: Serve<In>> Boxed<In> for S {
+    fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>> {
+        Box::pin(self.serve(request))
+    }
+}
+
+impl<In: 'static> Rest<In> {
+    pub fn of(rest: impl Serve<In>) -> Self {
+        Self(Rc::new(rest))
+    }
+}
+
+impl<In: 'static> Serve<In> for Rest<In> {
+    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        self.0.serve_boxed(request)
+    }
+}
+
+/// The layer of one step.
+#[derive(Clone)]
+pub struct Step<C, F> {
+    settings: C,
+    run: F,
+}
+
+/// Makes a layer of an `async fn(&settings, request, &next)`.
+pub fn step<C, F>(settings: C, run: F) -> Step<C, F> {
+    Step { settings, run }
+}
+
+impl<C: Clone, F: Clone, S> Layer<S> for Step<C, F> {
+    type Service = Stepped<C, F, S>;
+
+    fn layer(&self, next: S) -> Self::Service {
+        Stepped { settings: self.settings.clone(), run: self.run.clone(), next }
+    }
+}
+
+/// A step in front of the rest of the stack.
+pub struct Stepped<C, F, S> {
+    settings: C,
+    run: F,
+    next: S,
+}
+
+impl<C, F, S, In> Serve<In> for Stepped<C, F, S>
+where
+    C: 'static,
+    S: 'static,
+    In: 'static,
+    F: AsyncFn(&C, In, &S) -> Result<Reply, Refusal> + 'static,
+{
+    /// The future of the function itself: one of our own around it would copy request and reply once more each.
+    fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
+        (self.run)(&self.settings, request, &self.next)
+    }
+}

@@ -1,0 +1,156 @@
+//! Lets in only what two servers cannot read differently; everything else ends here.
+
+use std::sync::Arc;
+
+use fencegate_http::body::{Body, Reply};
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
+    header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
+};
+
+use crate::{
+    refusal::{Reason, Refusal},
+    stage::{Admitted, Arrived},
+    step::Serve,
+};
+
+pub async fn admit<S: Serve<Admitted>>(
+    plan: &Arc<Plan>,
+    request: Arrived,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Arrived { mut http, notes, peer } = request;
+    if http.version() == Version::HTTP_2 {
+        // Before fields are counted: a client that splits its cookie has one all the same.
+        join_cookies(http.headers_mut())?;
+    }
+    if http.headers().len() > plan.listener.limits.max_fields {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("{} fields", http.headers().len())));
+    }
+    method(http.method())?;
+    framing(&http)?;
+    expectation(http.headers())?;
+    header_size(&http, plan.listener.limits.max_header)?;
+    let host = host(http.uri(), http.headers(), http.version())?;
+    if !plan.listener.hosts.contains(&host) {
+        return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())));
+    }
+    if http.uri().path() == "*" {
+        return asterisk(http.method());
+    }
+    if !http.uri().path().starts_with('/') {
+        return Err(malformed("a target that is not a path"));
+    }
+    let path = CanonicalPath::parse(http.uri().path());
+    next.serve(Admitted { http, notes, peer, host, path }).await
+}
+
+fn malformed(why: &'static str) -> Refusal {
+    Refusal::new(Reason::Malformed, why)
+}
+
+/// CONNECT asks for a tunnel, and a TRACE would send our own fields back to the client.
+fn method(method: &Method) -> Result<(), Refusal> {
+    if matches!(*method, Method::CONNECT | Method::TRACE) {
+        return Err(Refusal::new(Reason::Method, "CONNECT and TRACE are not served"));
+    }
+    Ok(())
+}
+
+/// `OPTIONS *` asks the server itself (RFC 9110, 9.3.7), so it is not forwarded.
+fn asterisk(method: &Method) -> Result<Reply, Refusal> {
+    if *method != Method::OPTIONS {
+        return Err(malformed("`*` is a target for OPTIONS only"));
+    }
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    Ok(reply)
+}
+
+/// The HTTP library takes the last coding if it is `chunked` and passes the others on; another server may not.
+fn framing(http: &Request<Body>) -> Result<(), Refusal> {
+    let mut codings = http.headers().get_all(TRANSFER_ENCODING).iter();
+    let Some(coding) = codings.next() else { return Ok(()) };
+    if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        return Err(Refusal::new(Reason::TransferEncoding, "Transfer-Encoding other than `chunked`"));
+    }
+    if http.headers().contains_key(CONTENT_LENGTH) || http.version() == Version::HTTP_10 {
+        return Err(malformed("Transfer-Encoding together with Content-Length, or in HTTP/1.0"));
+    }
+    Ok(())
+}
+
+fn expectation(headers: &HeaderMap) -> Result<(), Refusal> {
+    let known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if headers.get_all(EXPECT).iter().all(known) {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
+}
+
+/// The library refuses only what is far beyond: of HTTP/1.1, what does not fit into its buffer.
+fn header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
+    let of_a_field = if http.version() == Version::HTTP_2 { HPACK_ENTRY } else { ": \r\n".len() };
+    let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + of_a_field);
+    let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if target > most {
+        return Err(Refusal::new(Reason::TargetTooLarge, format!("a target of {target} bytes")));
+    }
+    let size = target + fields.sum::<usize>();
+    if size > most {
+        return Err(Refusal::new(Reason::HeaderTooLarge, format!("a head of {size} bytes")));
+    }
+    Ok(())
+}
+
+/// What a field of HTTP/2 is counted for beside its bytes (RFC 9113, 6.5.2).
+const HPACK_ENTRY: usize = 32;
+
+/// HTTP/2 clients may send a cookie in pieces, each a field of its own (RFC 9113, 8.2.3); HTTP/1.1 has one field.
+fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if pieces.len() > 1 {
+        let joined = HeaderValue::from_bytes(&pieces.join(&b"; "[..]));
+        let joined = joined.map_err(|_| malformed("a cookie that no field can hold"))?;
+        headers.insert(COOKIE, joined);
+    }
+    Ok(())
+}
+
+/// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict. In
+/// HTTP/1.1 the field has to be there, whatever the target says (RFC 9112, 3.2).
+fn host(target: &Uri, headers: &HeaderMap, version: Version) -> Result<CanonicalHost, Refusal> {
+    let mut fields = headers.get_all(HOST).iter();
+    let (field, more) = (fields.next(), fields.next());
+    if more.is_some() {
+        return Err(malformed("more than one Host field"));
+    }
+    let field = field
+        .map(|value| value.to_str().map_err(|_| malformed("a Host field that is not ASCII")))
+        .transpose()?;
+    let parse = |text: &str| {
+        CanonicalHost::parse(text).map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))
+    };
+    let named = field.map(parse).transpose()?;
+    if !matches!(target.scheme_str(), None | Some("http" | "https")) {
+        return Err(malformed("a target with another scheme than http"));
+    }
+    match (target.authority().map(|authority| parse(authority.as_str())).transpose()?, named) {
+        (None, Some(named)) => Ok(named),
+        (Some(_), None) if version == Version::HTTP_11 => Err(malformed("no Host field")),
+        (Some(host), None) => Ok(host),
+        (Some(host), Some(named)) if place(&host, target) == place(&named, target) => Ok(named),
+        (Some(_), Some(_)) => Err(malformed("the target and the Host field name different hosts")),
+        (None, None) => Err(malformed("no Host field")),
+    }
+}
+
+/// What a host and port name: the port of the scheme need not be written (RFC 9110, 4.2.3).
+fn place<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
+    let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
+    (host.name(), host.port().unwrap_or(usual))
+}

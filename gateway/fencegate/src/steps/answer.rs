@@ -1,0 +1,186 @@
+//! Takes the answer to a fenced request in full before the key is given on; a larger one goes through a task that keeps
+//! the key until the upstream has sent it all.
+
+use std::{future::poll_fn, time::Duration};
+
+use bytes::Bytes;
+use fencegate_http::{
+    body::{Body, BodyError, Piece, Reply, parting::Ended},
+    buffered::{Budget, NoRoom, Pieces},
+};
+use fencegate_process::failpoint;
+use hyper::{
+    Response,
+    body::{Body as _, Frame},
+    http::response::Parts,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::refusal::{Reason, Refusal};
+
+/// What has to be kept until an answer is complete. Dropped without [`Keep::complete`]: nobody saw the end.
+#[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
+pub trait Keep: 'static {
+    /// Returns when the rest of the answer is not worth waiting for.
+    async fn lapsed(&self);
+    /// The upstream has answered in full. `body` where it is here in full.
+    async fn complete(self, head: &Parts, body: Option<&Bytes>);
+    /// The connection has ended in the middle of the answer.
+    fn broken(self);
+    /// For the log.
+    fn keys(&self) -> String;
+}
+
+/// How much of an answer is taken, and how long it may pause.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes that are taken in full.
+    pub most: usize,
+    /// For a client to take a piece of a larger one.
+    pub idle: Duration,
+    /// For a client to take all of it.
+    pub total: Duration,
+    /// That a tunnel goes on.
+    pub tunnel: Duration,
+}
+
+/// The answer did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error("the session could not be proven any more")]
+    ProofLost,
+}
+
+/// Takes the answer. The key is free when the last byte is here, not when the client has read it. One that finds no room
+/// goes on to the client while it comes, as one that is too large does: it was dispatched, and cannot be refused.
+pub async fn take<K: Keep>(
+    reply: Reply,
+    keep: K,
+    bounds: Bounds,
+    budget: &Budget,
+    running: &TaskTracker,
+) -> Result<Reply, Refusal> {
+    let (head, mut body) = reply.into_parts();
+    failpoint::pass("after_answer_head");
+    if let Some(dug) = body.take_passage() {
+        let said = head.clone();
+        running.spawn_local(async move {
+            match dug.run(bounds.tunnel).await {
+                Ended::Closed => keep.complete(&said, None).await,
+                Ended::Cut(_) => keep.broken(),
+            }
+        });
+        return Ok(Response::from_parts(head, body));
+    }
+    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let expected = announced.map_or(bounds.most, |length| length.min(bounds.most));
+    let (mut pieces, mut trailers) = (Pieces::new(budget, expected), None);
+    while let Some(frame) = next(&mut body, &keep).await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(why) => {
+                drop(body);
+                keep.broken();
+                return Err(Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {why}")));
+            }
+        };
+        let more = match frame.into_data().map(|data| pieces.add(data)) {
+            Ok(Ok(())) if pieces.len() > bounds.most => None,
+            Ok(Ok(())) => continue,
+            Ok(Err(NoRoom(piece))) => {
+                budget.metrics().answer_passed_on();
+                Some(piece)
+            }
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                continue;
+            }
+        };
+        let (feed, piped) = mpsc::channel(PIPED);
+        let answer =
+            Answer { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
+        running.spawn_local(answer.pipe((pieces, more), body, feed));
+        return Ok(Response::from_parts(head, Body::piped(piped)));
+    }
+    body.settled().await;
+    let whole = pieces.into_bytes();
+    keep.complete(&head, Some(&whole)).await;
+    Ok(Response::from_parts(head, Body::collected(whole, trailers)))
+}
+
+/// Pieces of a large answer that wait for the client.
+const PIPED: usize = 4;
+
+/// An answer too large to be taken in full.
+struct Answer<K> {
+    head: Parts,
+    keep: K,
+    idle: Duration,
+    /// The client is not waited for any longer.
+    by: Instant,
+}
+
+impl<K: Keep> Answer<K> {
+    /// Ends with the answer, or with its breaking off. A client that goes away, or that takes too long, changes nothing
+    /// but that the rest is read and thrown away: the upstream is at work until then, and what came of the request is
+    /// known at the end, whoever has read it.
+    async fn pipe(self, begun: (Pieces, Option<Bytes>), mut rest: Body, feed: mpsc::Sender<Piece>) {
+        let mut feed = Some(feed);
+        if let Err(why) = self.pump(begun, &mut rest, &mut feed).await {
+            warn!(keys = self.keep.keys(), %why, "the answer broke off");
+            drop(rest);
+            return self.keep.broken();
+        }
+        rest.settled().await;
+        self.keep.complete(&self.head, None).await;
+        if let Some(feed) = feed {
+            // Fails when the client has gone.
+            feed.send(Piece::End).await.ok();
+        }
+    }
+
+    /// `feed` is taken away where the client has gone, or is not waited for any longer: it sees that its answer ends
+    /// before it is complete.
+    async fn pump(
+        &self,
+        (begun, more): (Pieces, Option<Bytes>),
+        rest: &mut Body,
+        feed: &mut Option<mpsc::Sender<Piece>>,
+    ) -> Result<(), Broken> {
+        let mut frame = (!begun.is_empty()).then(|| Frame::data(begun.into_bytes()));
+        let mut more = more.map(Frame::data);
+        loop {
+            let Some(piece) = frame.take().or_else(|| more.take()) else { return Ok(()) };
+            if let Some(client) = feed {
+                let by = self.by.min(Instant::now() + self.idle);
+                let sent = tokio::select! {
+                    sent = timeout_at(by, client.send(Piece::Frame(piece))) => sent,
+                    () = self.keep.lapsed() => return Err(Broken::ProofLost),
+                };
+                if sent.is_err() {
+                    info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
+                }
+                if !matches!(sent, Ok(Ok(()))) {
+                    *feed = None;
+                }
+            }
+            if more.is_none() {
+                frame = next(rest, &self.keep).await.transpose()?;
+            }
+        }
+    }
+}
+
+async fn next<K: Keep>(body: &mut Body, keep: &K) -> Option<Result<Frame<Bytes>, Broken>> {
+    tokio::select! {
+        frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
+        () = keep.lapsed() => Some(Err(Broken::ProofLost)),
+    }
+}

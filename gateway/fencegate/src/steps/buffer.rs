@@ -1,0 +1,154 @@
+//! Takes the body of a fenced request in full before the lock is asked for: a slow client never holds a key. Where its
+//! route streams large bodies, the rest of one is left where it is until the key is ours.
+
+use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use fencegate_http::{
+    body::{Body, Reply},
+    buffered::{Budget, NoRoom, Pieces},
+};
+use fencegate_policies::plan::{LargeBodies, Plan};
+use hyper::{
+    HeaderMap,
+    body::Body as _,
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue},
+};
+use tokio::time::timeout;
+
+use crate::{
+    refusal::{Reason, Refusal},
+    stage::{Incoming, Loaded},
+    step::Serve,
+};
+
+/// What bounds the bodies that are taken.
+#[derive(Clone)]
+pub struct Buffering {
+    pub plan: Arc<Plan>,
+    pub budget: Budget,
+}
+
+pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
+    buffering: &Buffering,
+    mut request: R,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    if request.is_fenced() {
+        late_enough(request.http().headers())?;
+        let large = request.large_bodies();
+        let http = request.http();
+        let mut body = mem::replace(http.body_mut(), Body::empty());
+        let Buffering { plan, budget } = buffering;
+        let max_body = plan.listener.limits.max_body;
+        let most = most(max_body, budget.largest(), large);
+        let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
+        let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
+        // What is announced as too large is not read at all.
+        if large == LargeBodies::Refuse && body.size_hint().lower() > most as u64 {
+            return Err(too_large());
+        }
+        let limit = plan.listener.timeouts.request_body;
+        // Also of a large one: who is slow from the start never gets the key.
+        let taken = timeout(limit, take(&mut body, (most, large), budget)).await;
+        let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
+        let body = match (taken.map_err(slow)??, large) {
+            (Taken::Whole(whole), _) => {
+                // A body that came in chunks has a length now; one that had a length has the same.
+                if !whole.is_empty() {
+                    http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+                }
+                Body::whole(whole)
+            }
+            (Taken::Front(begun), LargeBodies::Stream { .. }) => body.held_back(begun),
+            (Taken::Front(_), LargeBodies::Refuse) => return Err(too_large()),
+        };
+        *http.body_mut() = body;
+    }
+    next.serve(Loaded(request)).await
+}
+
+/// How much of a body is taken. One that finds no room even by itself is too large, now and later.
+fn most(max_body: usize, largest: usize, large: LargeBodies) -> usize {
+    match large {
+        LargeBodies::Refuse => max_body.min(largest),
+        // A piece comes on top, and has to find room as well.
+        LargeBodies::Stream { .. } => max_body.min(largest / 2),
+    }
+}
+
+/// A proxy before us took the request before its handshake was complete: anybody who has seen it can send it again
+/// (RFC 8470, 5.1).
+fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.contains_key(EARLY_DATA) {
+        return Err(Refusal::new(Reason::EarlyData, "the request was early data"));
+    }
+    Ok(())
+}
+
+const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
+
+/// What was taken of a body.
+enum Taken {
+    Whole(Bytes),
+    /// A little more than what may be taken; nothing, where that is refused.
+    Front(Bytes),
+}
+
+async fn take(
+    body: &mut Body,
+    (most, large): (usize, LargeBodies),
+    budget: &Budget,
+) -> Result<Taken, Refusal> {
+    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let mut taken = Pieces::new(budget, announced.map_or(most, |length| length.min(most)));
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+        let frame = frame.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+        if let Ok(data) = frame.into_data() {
+            if large == LargeBodies::Refuse && taken.len() + data.len() > most {
+                return Ok(Taken::Front(Bytes::new()));
+            }
+            taken.add(data).map_err(|NoRoom(_)| {
+                budget.metrics().request_refused();
+                Refusal::new(Reason::Overloaded, "there is no memory left for its body")
+            })?;
+        }
+        if taken.len() > most {
+            return Ok(Taken::Front(taken.into_bytes()));
+        }
+    }
+    Ok(Taken::Whole(taken.into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencegate_http::buffered::metrics::BufferedMetrics;
+
+    async fn taken(size: usize, memory: usize, large: LargeBodies) -> Result<Option<usize>, Reason> {
+        let budget = Budget::new(memory, BufferedMetrics::nobodys());
+        let most = most(1 << 20, budget.largest(), large);
+        let mut body = Body::whole(Bytes::from(vec![7; size]));
+        match take(&mut body, (most, large), &budget).await {
+            Ok(Taken::Whole(whole)) => Ok(Some(whole.len())),
+            Ok(Taken::Front(_)) => Ok(None),
+            Err(refusal) => Err(refusal.reason),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_never_finds_room_is_too_large_and_is_not_told_to_come_again() {
+        let refuse = LargeBodies::Refuse;
+        assert_eq!(taken(768 << 10, 1 << 20, refuse).await, Ok(Some(768 << 10)));
+        assert_eq!(taken((768 << 10) + 1, 1 << 20, refuse).await, Ok(None), "three quarters");
+        assert_eq!(
+            taken(64 << 10, 64 << 10, refuse).await,
+            Ok(Some(64 << 10)),
+            "small ones may take all of it"
+        );
+        assert_eq!(taken((64 << 10) + 1, 64 << 10, refuse).await, Ok(None));
+        assert_eq!(taken((1 << 20) + 1, 8 << 20, refuse).await, Ok(None));
+        let stream = LargeBodies::Stream { within: LargeBodies::WITHIN };
+        assert_eq!(taken((384 << 10) + 1, 1 << 20, stream).await, Ok(None), "the rest is left where it is");
+    }
+}

@@ -1,0 +1,345 @@
+//! Lets a dispatch through to the upstream, or gives the answer of an earlier one, or refuses.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_guard::{
+    Guard,
+    admit::Patience,
+    doubt::Running,
+    journal::{Found, Reserved, Taken, Wanted},
+    operation::{Entry, Kept, Resolution},
+    refused::Refused,
+};
+use fencegate_http::{
+    body::{Body, Reply},
+    buffered::Budget,
+    network::Network,
+    upstream::{fleet::Fleet, pool::Pool},
+};
+use fencegate_lock::tenures::tenure::Dispatch;
+use fencegate_policies::{
+    key::ResourceKey,
+    operation::OperationId,
+    plan::{Enforce, Mode},
+    token::Token,
+};
+use fencegate_process::{
+    clock::{Boot, Permission},
+    shown,
+};
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{self, HeaderName, HeaderValue},
+    http::response::Parts,
+};
+use tokio_util::task::TaskTracker;
+use tracing::{error, warn};
+
+use super::{
+    answer::{self, Bounds, Keep},
+    probe::{self, Verdict},
+};
+use crate::{
+    refusal::{Outcome, Reason, Refusal},
+    stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
+    step::Serve,
+};
+
+/// What the step works with.
+pub struct Checking<N> {
+    pub guard: Arc<Guard>,
+    /// Answers too large to be taken in full, still on their way. Nobody waits for questions to the upstream: whoever
+    /// stops while one is open knows no less than before.
+    pub running: TaskTracker,
+    pub pool: Rc<Pool<N>>,
+    pub fleet: Arc<Fleet>,
+    /// For answers that are here in full.
+    pub budget: Budget,
+}
+
+impl<N> Clone for Checking<N> {
+    fn clone(&self) -> Self {
+        let Self { guard, running, pool, fleet, budget } = self;
+        Self {
+            guard: guard.clone(),
+            running: running.clone(),
+            pool: pool.clone(),
+            fleet: fleet.clone(),
+            budget: budget.clone(),
+        }
+    }
+}
+
+/// Bytes of an answer that are taken in full before the key is free.
+const MOST_WHOLE: usize = 1 << 20;
+
+pub async fn check<N: Network, S: Serve<Held<Admission>>>(
+    checking: &Checking<N>,
+    request: Detached<Loaded<Presented>>,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Detached { request: Loaded(mut request), mut client } = request;
+    let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
+    let running = match checking.decide(&request, claimed, &mut client).await? {
+        Decided::Run(running) => Rc::new(*running),
+        Decided::Answer(kept) => return again(kept, &request.notes),
+    };
+    let upstream = request.plan.upstream(request.upstream);
+    let bounds = Bounds {
+        most: MOST_WHOLE,
+        idle: upstream.response_body_idle,
+        total: upstream.response_body_total,
+        tunnel: Duration::ZERO,
+    };
+    let admission = Admission { permission: Arc::new(running.permission()), running: running.clone() };
+    let notes = request.notes.clone();
+    let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };
+    match next.serve(held(request, Some(admission))).await {
+        Ok(reply) => answer::take(reply, kept, bounds, &checking.budget, &checking.running).await,
+        Err(refusal) if refusal.outcome() == Outcome::Unknown => {
+            kept.unanswered();
+            Err(refusal)
+        }
+        Err(refusal) => {
+            kept.unsent().await?;
+            Err(refusal)
+        }
+    }
+}
+
+fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
+    let Presented { http, notes, plan, upstream, .. } = request;
+    Held { http, notes, plan, upstream, hold }
+}
+
+/// What comes of a claim, when it is not refused.
+enum Decided {
+    Run(Box<Running>),
+    Answer(Kept),
+}
+
+impl<N: Network> Checking<N> {
+    async fn decide(
+        &self,
+        request: &Presented,
+        claimed: Claimed,
+        client: &mut Client,
+    ) -> Result<Decided, Refusal> {
+        let mut patience = Patience::new(client, self.guard.rules.settle);
+        let refused = match self.admit(request, &claimed, &mut patience).await {
+            Ok(decided) => return Ok(decided),
+            Err(refused) => refused,
+        };
+        // An observing guard only says what it would have refused; but it cannot remember with a broken store.
+        if self.guard.rules.enforce == Enforce::Refuse || matches!(refused, Refused::Store(_)) {
+            return Err(self.guard.refuse(refused, Some(&claimed.claim)).into());
+        }
+        request.notes.observed.set(Some(Reason::from(&refused)));
+        let passed = self.guard.let_pass(claimed.claim).await;
+        passed
+            .map(|running| Decided::Run(Box::new(running)))
+            .map_err(|refused| self.guard.refuse(refused, None).into())
+    }
+
+    async fn admit(
+        &self,
+        request: &Presented,
+        claimed: &Claimed,
+        patience: &mut Patience<'_, Client>,
+    ) -> Result<Decided, Refused> {
+        let reserved = match wanted(request, claimed) {
+            None => None,
+            Some(wanted) => match self.guard.find(wanted, patience).await? {
+                Found::New(reserved) => Some(reserved),
+                Found::Done(kept) => return Ok(Decided::Answer(kept)),
+                Found::DoneUnseen => return Ok(Decided::Answer(unseen())),
+                Found::Unknown(reserved, entry) => match self.ask(reserved, &entry).await? {
+                    Some(reserved) => Some(reserved),
+                    None => return Ok(Decided::Answer(unseen())),
+                },
+            },
+        };
+        let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
+        Ok(Decided::Run(Box::new(running)))
+    }
+
+    /// Asks the upstream what came of an operation. `Some`: nothing, it may run. `None`: it was done.
+    async fn ask(&self, reserved: Reserved, entry: &Entry) -> Result<Option<Reserved>, Refused> {
+        let unknown = Refused::OutcomeUnknown { reference: reserved.reference() };
+        let Some(question) = &self.guard.rules.journal.probe else { return Err(unknown) };
+        // Looked at before the question: an execution that ends in between could still have begun after the answer.
+        let may_still_run = self.guard.may_still_run(entry);
+        match probe::ask(&self.pool, &self.fleet, question, entry).await {
+            Verdict::Done => {
+                self.guard.over(&entry.keys, entry.token, "probe");
+                reserved.resolve_done(entry, Resolution::Probe).await?;
+                Ok(None)
+            }
+            Verdict::NotDone if !may_still_run => {
+                reserved.resolve_not_done().await?;
+                Ok(Some(reserved))
+            }
+            Verdict::NotDone | Verdict::Unclear => Err(unknown),
+        }
+    }
+}
+
+impl<N: Network> Checking<N> {
+    /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
+    /// where the upstream says that it is done.
+    async fn find_out(self, id: OperationId) {
+        let Some(question) = self.guard.rules.journal.probe.clone() else { return };
+        for pause in probe::pauses(self.guard.rules.max_execution) {
+            tokio::time::sleep(pause).await;
+            let (reserved, entry) = match self.guard.take_unfinished(id) {
+                Ok(Taken::Yours(reserved, entry)) => (reserved, entry),
+                // A repeat asks the same at this moment; its client may go before it has an answer.
+                Ok(Taken::InHand) => continue,
+                Ok(Taken::Settled) | Err(_) => return,
+            };
+            if probe::ask(&self.pool, &self.fleet, &question, &entry).await != Verdict::Done {
+                continue;
+            }
+            self.guard.over(&entry.keys, entry.token, "probe");
+            if let Err(refused) = reserved.resolve_done(&entry, Resolution::Probe).await {
+                let reference = id.reference();
+                error!(reference, why = %refused, "the answer of a probe was not recorded");
+            }
+            return;
+        }
+    }
+}
+
+fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
+    let operation = claimed.operation.clone()?;
+    let name = request.http.headers().get("idempotency-key");
+    Some(Wanted {
+        keys: claimed.claim.keys.clone(),
+        token: claimed.claim.token,
+        method: request.http.method().as_str().to_owned(),
+        target: request.http.uri().to_string(),
+        name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
+        operation,
+    })
+}
+
+/// It was done; nobody here saw how it was answered.
+fn unseen() -> Kept {
+    Kept { status: 0, fields: Vec::new(), body: None }
+}
+
+/// The answer of an earlier execution.
+fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
+    let Some(status) = StatusCode::from_u16(kept.status).ok() else {
+        return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
+    };
+    notes.replayed.set(Some(if kept.body.is_some() { Replayed::Whole } else { Replayed::WithoutBody }));
+    let mut reply = Response::new(Body::whole(kept.body.unwrap_or_default()));
+    *reply.status_mut() = status;
+    for (name, value) in &kept.fields {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+            reply.headers_mut().append(name, value);
+        }
+    }
+    Ok(reply)
+}
+
+/// Fields of an answer that mean the same when it is given again. `Retry-After` does not: this answer will not change.
+const KEPT_FIELDS: [HeaderName; 8] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::LOCATION,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::CACHE_CONTROL,
+    header::LINK,
+];
+
+/// What is kept of an answer's fields.
+fn kept_fields(headers: &HeaderMap) -> Vec<(String, String)> {
+    let values = KEPT_FIELDS
+        .iter()
+        .flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value)));
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    values.filter_map(|(name, value)| Some((name.to_owned(), text(value)?))).collect()
+}
+
+/// The right of a dispatch that the guard has let in.
+pub struct Admission {
+    running: Rc<Running>,
+    permission: Arc<dyn Permission>,
+}
+
+impl Right for Admission {
+    /// The same dispatch again: it is asked for anew only where nothing was sent.
+    fn dispatch(&self) -> Option<Dispatch> {
+        Some(Dispatch { token: self.running.claim().token, evidence: self.permission.clone() })
+    }
+
+    fn keys(&self) -> &[ResourceKey] {
+        &self.running.claim().keys
+    }
+
+    fn mode(&self) -> Mode {
+        self.running.claim().mode
+    }
+
+    /// No ticket: whoever has one can pass for a gateway for some minutes, and the service has no use for it.
+    fn stamp(&self, _: Token, _: &mut HeaderMap) {}
+}
+
+/// A dispatch in flight, until its answer is here in full.
+struct InFlight<N> {
+    running: Rc<Running>,
+    checking: Checking<N>,
+    notes: Rc<Notes>,
+}
+
+impl<N: Network> InFlight<N> {
+    /// Not even the head of an answer came: it may have ended at any time since the last byte was sent.
+    fn unanswered(self) {
+        let gate = self.notes.gate.take();
+        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
+        self.in_doubt(last);
+    }
+
+    fn in_doubt(self, last: Boot) {
+        warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
+        self.running.doubtful(last);
+        if let Some(id) = self.running.operation() {
+            tokio::task::spawn_local(self.checking.find_out(id));
+        }
+    }
+
+    async fn unsent(self) -> Result<(), Refusal> {
+        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused, None).into())
+    }
+}
+
+impl<N: Network> Keep for InFlight<N> {
+    /// What was written in full is waited for, whoever may have the key by now: that is what settling is for.
+    async fn lapsed(&self) {
+        std::future::pending().await
+    }
+
+    async fn complete(self, head: &Parts, body: Option<&Bytes>) {
+        let fields = self.running.operation().map(|_| kept_fields(&head.headers)).unwrap_or_default();
+        let answer = Kept { status: head.status.as_u16(), fields, body: body.cloned() };
+        if let Err(refused) = self.running.answered(answer).await {
+            // The answer is the truth all the same; a repeat will be told that nobody knows.
+            error!(keys = self.keys(), why = %refused, "the result of an operation was not recorded");
+        }
+    }
+
+    /// It was at work a moment ago.
+    fn broken(self) {
+        let now = self.checking.guard.now();
+        self.in_doubt(now);
+    }
+
+    fn keys(&self) -> String {
+        shown::keys(&self.running.claim().keys)
+    }
+}

@@ -1,0 +1,183 @@
+//! Reads what a request wants to be let in with: token, key, mode, ticket, operation. Answers what gateways ask of the
+//! guard itself.
+
+pub mod present;
+
+use std::{rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use fencegate_guard::{
+    Guard,
+    announce::{ANNOUNCEMENT, RAISE},
+    refused::{Malformed, Refused},
+    ticket::Verifier,
+};
+use fencegate_http::{
+    body::{Body, Reply},
+    peer::Peer,
+};
+use fencegate_policies::plan::{Enforce, Missing, UpstreamId};
+use fencegate_process::shown::Names;
+use hyper::{
+    HeaderMap, Method, Request, Response,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use tracing::warn;
+
+use self::present::FENCING_HOPS;
+use super::route::{origin_form, overridden};
+use crate::{
+    refusal::{Reason, Refusal},
+    stage::{Admitted, Claimed, Clean, Notes, Planned, Presented},
+    step::Serve,
+};
+
+/// What the step works with.
+#[derive(Clone)]
+pub struct Claiming {
+    pub guard: Arc<Guard>,
+    pub plan: Planned,
+    /// Where tickets are required.
+    pub tickets: Option<Arc<Verifier>>,
+}
+
+/// Every connection of a gateway begins with this question. It is nobody's request, and counts as nobody's.
+pub async fn announce<S: Serve<Clean>>(
+    claiming: &Claiming,
+    request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Admitted { http, path, .. } = &request.request;
+    if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
+        return Ok(json(&claiming.guard.announcement()));
+    }
+    next.serve(request).await
+}
+
+pub async fn claim<S: Serve<Presented>>(
+    claiming: &Claiming,
+    request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Clean { request: Admitted { mut http, notes, peer, path, .. }, presented } = request;
+    if let Some(ambiguity) = path.ambiguity() {
+        return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
+    }
+    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err(Refusal::new(Reason::Method, "a method in lower case"));
+    }
+    notes.hop_seen.set(is_relayed(notes.hops.get(), &presented));
+    let claimed = match claiming.claimed(&presented) {
+        Ok(claimed) => Some(claimed),
+        Err(refused) => claiming.unclaimed(&http, refused, &notes, &peer)?,
+    };
+    if let Some(Claimed { claim, .. }) = &claimed {
+        notes.fenced.set(true);
+        notes.token.set(Some(claim.token));
+        notes.keys.get_or_init(|| Rc::from(&*claim.keys));
+    }
+    if path.as_str() == RAISE && http.method() == Method::POST {
+        return claiming.raise(claimed).await;
+    }
+    if let Some(Claimed { claim, .. }) =
+        claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
+    {
+        let refused = Refused::TokenMalformed(Malformed::NoDispatch);
+        return Err(claiming.guard.refuse(refused, Some(claim)).into());
+    }
+    origin_form(&mut http, path.as_str());
+    let upstream = UpstreamId(0);
+    next.serve(Presented { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
+}
+
+impl Claiming {
+    fn claimed(&self, presented: &HeaderMap) -> Result<Claimed, Refused> {
+        let mut claim = present::claim(presented)?;
+        let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
+        if let Some(verifier) = &self.tickets {
+            claim.era = Some(self.guard.verify(verifier, present::ticket(presented)?.as_bytes(), &claim)?);
+        }
+        Ok(Claimed { claim, operation })
+    }
+
+    /// Without a claim that counts: the few that may pass all the same.
+    fn unclaimed(
+        &self,
+        http: &Request<Body>,
+        refused: Refused,
+        notes: &Notes,
+        peer: &Peer,
+    ) -> Result<Option<Claimed>, Refusal> {
+        let rules = &self.guard.rules;
+        let missing = refused == Refused::TokenMissing;
+        if missing && self.is_unfenced(http) {
+            return Ok(None);
+        }
+        if missing {
+            self.guard.metrics.decided("bypass");
+        }
+        self.tell(http, &refused, notes, peer);
+        if rules.enforce == Enforce::Observe || (missing && rules.missing == Missing::Observe) {
+            notes.observed.set(Some(Reason::from(&refused)));
+            notes.fenced.set(true);
+            return Ok(None);
+        }
+        Err(self.guard.refuse(refused, None).into())
+    }
+
+    /// Of a method that needs no token. What may be of another method, or of another path, to the service is not.
+    fn is_unfenced(&self, http: &Request<Body>) -> bool {
+        let method = http.method().as_str();
+        self.guard.rules.unfenced.iter().any(|unfenced| unfenced == method)
+            && overridden(http.headers()).is_none()
+    }
+
+    /// Whoever comes with no claim, or with one that no gateway has made, has to be found. What it asked for often names a
+    /// key, and is told where keys are.
+    fn tell(&self, http: &Request<Body>, refused: &Refused, notes: &Notes, peer: &Peer) {
+        let shown = Names(self.plan.log.keys).shows_targets();
+        let path = shown.then(|| http.uri().path().escape_debug());
+        let path = path.map(tracing::field::display);
+        let (method, peer, reason) = (http.method(), peer.address, refused.word().as_str());
+        let client = notes.client.get().filter(|client| *client != peer.ip()).map(tracing::field::display);
+        let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
+        if *refused == Refused::TokenMissing {
+            // Somebody reaches the guard without the gateway.
+            warn!(%peer, client, request_id, %method, path, "guard.bypass");
+        } else {
+            warn!(%peer, client, request_id, %method, path, reason, "guard.not_believed");
+        }
+    }
+
+    /// Announces a token that is not a dispatch: whatever is decided on what is read afterwards, nothing older comes
+    /// in between.
+    async fn raise(&self, claimed: Option<Claimed>) -> Result<Reply, Refusal> {
+        let Some(Claimed { claim, operation, .. }) = claimed else {
+            return Err(self.guard.refuse(Refused::TokenMissing, None).into());
+        };
+        if claim.token.dispatch() != 0 {
+            // It would use up a number that a dispatch may carry.
+            let refused = Refused::TokenMalformed(Malformed::NoAnnouncement);
+            return Err(self.guard.refuse(refused, Some(&claim)).into());
+        }
+        self.guard.raise(&claim).await.map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
+        let seen = self
+            .guard
+            .raised(&claim, operation.as_ref())
+            .map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
+        Ok(json(&seen))
+    }
+}
+
+/// Who forwarded this says how many hops it came through before; one more stands between.
+fn is_relayed(hops: u32, presented: &HeaderMap) -> bool {
+    let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
+    hops > before.unwrap_or(0)
+}
+
+fn json(value: &impl serde::Serialize) -> Reply {
+    let body = serde_json::to_vec(value).expect("plain fields serialise");
+    let mut reply = Response::new(Body::whole(Bytes::from(body)));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}

@@ -1,0 +1,163 @@
+//! Reads the fields of a dispatch as its gateway stamped them. Nothing is believed here, only read.
+
+use fencegate_guard::{
+    refused::{Malformed, Refused},
+    register::Claim,
+    ticket::{Bad, Flaw},
+};
+use fencegate_policies::{
+    key::ResourceKey,
+    operation::Operation,
+    plan::{Mode, is_plain},
+    token::Token,
+};
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue, VIA},
+};
+
+use fencegate_http::entries::entries;
+
+/// How many hops a request came through before the gateway, by the count of its `Via` entries.
+pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
+pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
+pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
+
+/// Entries of all `Via` fields (RFC 9110, 7.6.3).
+pub fn hops(headers: &HeaderMap) -> u32 {
+    u32::try_from(entries(headers, &VIA).count()).unwrap_or(u32::MAX)
+}
+
+/// The dispatch that the fields name.
+///
+/// # Errors
+/// [`Refused::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
+/// stamps it is malformed.
+pub fn claim(presented: &HeaderMap) -> Result<Claim, Refused> {
+    let token = one(presented, "fencing-token")?.ok_or(Refused::TokenMissing)?;
+    let token = Token::parse(token).map_err(|bad| Refused::TokenMalformed(bad.into()))?;
+    if let Some(number) = one(presented, "fencing-number")?
+        && number != token.number().to_string()
+    {
+        return Err(Refused::TokenMalformed(Malformed::OtherNumber));
+    }
+    let keys = ResourceKey::parse_list(required(presented, "fencing-key")?);
+    let keys = keys.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-key")))?;
+    let mode = Mode::parse(required(presented, "fencing-mode")?);
+    let mode = mode.ok_or(Refused::TokenMalformed(Malformed::Unreadable("fencing-mode")))?;
+    Ok(Claim { keys: keys.into(), token, mode, era: None })
+}
+
+/// `keep`: seconds, where the gateway does not say.
+pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, Refused> {
+    let Some(text) = one(presented, "fencing-operation")? else { return Ok(None) };
+    let unreadable = Refused::TokenMalformed(Malformed::Unreadable("fencing-operation"));
+    Operation::parse(text, keep).map(Some).ok_or(unreadable)
+}
+
+/// The ticket of a request.
+///
+/// # Errors
+/// [`Bad::Missing`], and [`Flaw::Several`]: two readers of such a request could each take another one.
+pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, Bad> {
+    let mut fields = presented.get_all(FENCING_TICKET).iter();
+    match (fields.next(), fields.next()) {
+        (None, _) => Err(Bad::Missing),
+        (Some(ticket), None) => Ok(ticket),
+        (Some(_), Some(_)) => Err(Bad::Invalid(Flaw::Several)),
+    }
+}
+
+fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, Refused> {
+    one(presented, name)?.ok_or(Refused::TokenMalformed(Malformed::Missing(name)))
+}
+
+/// Every spelling that some server takes for the field counts: two of them are two values.
+fn one<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Refused> {
+    let spelled = |other: &HeaderName| is_plain(other.as_str(), name);
+    let mut values = presented.iter().filter(|(other, _)| spelled(other)).map(|(_, value)| value);
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Refused::TokenMalformed(Malformed::Repeated(name)));
+    }
+    value.to_str().map(Some).map_err(|_| Refused::TokenMalformed(Malformed::Unreadable(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "v1-00000000000000ab-00000007-00000001";
+
+    fn fields(fields: &[(&str, &str)]) -> HeaderMap {
+        let field = |(name, value): &(&str, &str)| {
+            (name.parse::<HeaderName>().expect("a name"), HeaderValue::from_str(value).expect("a value"))
+        };
+        let mut map = HeaderMap::new();
+        for (name, value) in fields.iter().map(field) {
+            map.append(name, value);
+        }
+        map
+    }
+
+    #[test]
+    fn a_hop_counts_whatever_else_is_in_its_field() {
+        let mut headers = fields(&[("Via", "1.1 one, 2 two")]);
+        headers.append(VIA, HeaderValue::from_bytes(b"\x80, , 1.1 three").expect("a value"));
+        assert_eq!(hops(&headers), 4);
+    }
+
+    #[test]
+    fn what_a_gateway_stamps_is_read() {
+        let stamped = fields(&[
+            ("fencing-token", TOKEN),
+            ("fencing-number", "171"),
+            ("fencing-key", "account/1, account/2"),
+            ("fencing-mode", "shared"),
+        ]);
+        let claim = claim(&stamped).expect("as stamped");
+        assert_eq!(
+            (claim.token.to_string().as_str(), claim.mode, claim.keys.len()),
+            (TOKEN, Mode::Shared, 2)
+        );
+    }
+
+    #[test]
+    fn a_token_that_a_gateway_would_not_stamp_is_malformed() {
+        let key = ("fencing-key", "a");
+        let mode = ("fencing-mode", "exclusive");
+        for (name, bad) in [
+            ("a number", vec![("fencing-token", "9223372036854775807"), key, mode]),
+            ("negative", vec![("fencing-token", "-1"), key, mode]),
+            ("a float", vec![("fencing-token", "1e30"), key, mode]),
+            ("a sign", vec![("fencing-token", "+5"), key, mode]),
+            ("zeros", vec![("fencing-token", "007"), key, mode]),
+            ("empty", vec![("fencing-token", ""), key, mode]),
+            ("too large", vec![("fencing-token", "v1-8000000000000000-00000000-00000001"), key, mode]),
+            ("two", vec![("fencing-token", TOKEN), ("fencing-token", TOKEN), key, mode]),
+            ("two spellings", vec![("fencing-token", TOKEN), ("fencing_token", TOKEN), key, mode]),
+            ("other number", vec![("fencing-token", TOKEN), ("fencing-number", "172"), key, mode]),
+            ("zeros in the number", vec![("fencing-token", TOKEN), ("fencing-number", "0171"), key, mode]),
+            ("no key", vec![("fencing-token", TOKEN), mode]),
+            ("no mode", vec![("fencing-token", TOKEN), key]),
+            ("bad key", vec![("fencing-token", TOKEN), ("fencing-key", "b, a"), mode]),
+            ("bad mode", vec![("fencing-token", TOKEN), key, ("fencing-mode", "Exclusive")]),
+        ] {
+            let refused = claim(&fields(&bad)).expect_err(name);
+            assert!(matches!(refused, Refused::TokenMalformed(_)), "{name}: {refused:?}");
+        }
+        assert_eq!(claim(&fields(&[key, mode])).expect_err("none"), Refused::TokenMissing);
+    }
+
+    #[test]
+    fn a_request_has_one_ticket() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(ticket(&headers), Err(Bad::Missing));
+        assert_eq!(Bad::Missing.word(), "ticket-missing");
+        let value = HeaderValue::from_static("a.b.c");
+        headers.append(FENCING_TICKET, value.clone());
+        assert_eq!(ticket(&headers), Ok(&value));
+        headers.append(FENCING_TICKET, value);
+        assert_eq!(ticket(&headers), Err(Bad::Invalid(Flaw::Several)));
+    }
+}

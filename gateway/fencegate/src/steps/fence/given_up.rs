@@ -1,0 +1,182 @@
+//! Where nobody compares tokens: keeps the key of an exchange that was given up until its upstream has had its time.
+//!
+//! The proof ends before the session does, and the session may live on: after a short pause, or a short way without
+//! ZooKeeper. Then the lock node is ours still, and to remove it would let the next holder begin beside an upstream that
+//! is at work. It is in time until `response_timeout` after the last byte that it was sent, so until then the key is not
+//! given on, here or elsewhere. Should the session end after all, the server removes the node, as it does of the dead.
+//!
+//! The same holds when `response_timeout` is over, which for the client counts from the first byte. The last one may have
+//! left much later: an upstream takes a body slowly, or a worker stands still directly before it writes.
+//!
+//! And it holds when nobody tells the end: the task that worked for the request has panicked, or the process stops.
+
+use std::time::Duration;
+
+use fencegate_http::upstream::gate::Gate;
+use fencegate_lock::session::evidence::Evidence;
+use fencegate_policies::plan::Level;
+use fencegate_process::{clock::Boot, said::Brief};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::TaskTracker;
+use tracing::info;
+
+use crate::stage::{Hold, Notes};
+
+/// What is known of an exchange beside its hold.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) level: Level,
+    /// How long the upstream may take.
+    pub(super) response_timeout: Duration,
+    /// Whoever stops waits for what is in here.
+    pub(super) running: TaskTracker,
+}
+
+/// How an exchange ended, as far as somebody has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nobody has.
+    Left,
+    /// Without its answer: refused, or in the middle.
+    Broken,
+    /// The upstream has answered in full.
+    Complete,
+}
+
+impl Terms {
+    /// The proof has ended, and the rest of the answer is not waited for.
+    pub(super) fn gives_up(hold: &Hold, notes: &Notes) {
+        if let Some(gate) = &*notes.gate.borrow() {
+            gate.lapse(hold.tenure.evidence());
+        }
+    }
+
+    /// The exchange has ended, at `now`. Where the upstream has to have its time, the hold is kept until then.
+    pub(super) fn rests(&self, hold: &Hold, notes: &Notes, end: End, now: Boot) {
+        let gate = notes.gate.borrow();
+        let until = gate.as_ref().and_then(|gate| self.until(gate, hold.tenure.evidence(), end, now));
+        let Some(until) = until else { return };
+        let hold = hold.clone();
+        let rest = until.saturating_duration_since(Instant::now());
+        info!(rest = %Brief(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
+        self.running.spawn_local(async move {
+            sleep_until(until).await;
+            drop(hold);
+        });
+    }
+
+    /// `None`: nothing was sent, or the other side has ended it under a proof that held throughout.
+    ///
+    /// Who shut the gate does not decide: after a pause a time limit may be over as well, and whichever is looked at
+    /// first is the reason that stays. Nor does the evidence alone: a later beat may have moved it again.
+    fn until(&self, gate: &Gate, evidence: &Evidence, end: End, now: Boot) -> Option<Instant> {
+        let given_up = match end {
+            End::Complete => false,
+            End::Left => true,
+            End::Broken => gate.was_given_up() || !evidence.holds(now),
+        };
+        let rests = self.level == Level::None && given_up && gate.written() > 0;
+        rests.then(|| gate.last_write() + self.response_timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{rc::Rc, sync::Arc};
+
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+    use fencegate_http::upstream::gate::{Gated, Why};
+    use fencegate_lock::session::proof::Proof;
+    use fencegate_process::clock::ManualClock;
+
+    const LIMIT: Duration = Duration::from_secs(9);
+
+    fn at(seconds: u64) -> Boot {
+        Boot::from_nanos(0) + Duration::from_secs(seconds)
+    }
+
+    fn terms(level: Level) -> Terms {
+        Terms { level, response_timeout: LIMIT, running: TaskTracker::new() }
+    }
+
+    /// The gate of an exchange that has sent so many bytes under a proof of five seconds.
+    async fn sent(bytes: &[u8]) -> (Rc<Gate>, Arc<Proof>, Arc<Evidence>) {
+        let proof = Arc::new(Proof::until(1, at(5)));
+        let evidence = Arc::new(Evidence::of(proof.clone()));
+        let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
+        let (near, _far) = duplex(64);
+        gate.arm(Some(evidence.clone()));
+        Gated::new(near, gate.clone()).write_all(bytes).await.expect("within the proof");
+        (gate, proof, evidence)
+    }
+
+    /// The same, shut for this reason.
+    async fn ended(bytes: &[u8], why: Why) -> (Rc<Gate>, Arc<Proof>, Arc<Evidence>) {
+        let (gate, proof, evidence) = sent(bytes).await;
+        gate.shut(why);
+        (gate, proof, evidence)
+    }
+
+    #[tokio::test]
+    async fn the_key_rests_when_the_proof_has_ended_whichever_limit_ended_the_exchange() {
+        for why in [Why::Abandoned, Why::Late, Why::ProofLost] {
+            let (gate, _, evidence) = ended(b"x", why).await;
+            let until = Some(gate.last_write() + LIMIT);
+            assert_eq!(terms(Level::None).until(&gate, &evidence, End::Broken, at(5)), until, "{why:?}");
+            for level in [Level::Guard, Level::Upstream] {
+                assert_eq!(
+                    terms(level).until(&gate, &evidence, End::Broken, at(5)),
+                    None,
+                    "{why:?}: tokens are compared"
+                );
+            }
+            let (gate, _, evidence) = ended(b"", why).await;
+            assert_eq!(
+                terms(Level::None).until(&gate, &evidence, End::Broken, at(5)),
+                None,
+                "{why:?}: nothing was sent"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_proof_that_goes_on_undoes_no_end_and_what_the_other_side_has_ended_keeps_no_key() {
+        let terms = terms(Level::None);
+        for why in [Why::Late, Why::ProofLost] {
+            let (gate, proof, evidence) = ended(b"x", why).await;
+            proof.extend(at(50));
+            assert_eq!(
+                terms.until(&gate, &evidence, End::Broken, at(6)),
+                Some(gate.last_write() + LIMIT),
+                "{why:?}"
+            );
+        }
+        let (gate, _, evidence) = ended(b"x", Why::Abandoned).await;
+        assert_eq!(terms.until(&gate, &evidence, End::Broken, at(4)), None);
+    }
+
+    #[tokio::test]
+    async fn the_key_rests_when_nobody_has_told_the_end() {
+        let (gate, _, evidence) = ended(b"x", Why::Abandoned).await;
+        let until = |level, end| terms(level).until(&gate, &evidence, end, at(4));
+        assert_eq!(until(Level::None, End::Left), Some(gate.last_write() + LIMIT));
+        assert_eq!(until(Level::None, End::Complete), None);
+        assert_eq!(until(Level::Upstream, End::Left), None, "tokens are compared");
+        let (gate, _, evidence) = ended(b"", Why::Abandoned).await;
+        assert_eq!(terms(Level::None).until(&gate, &evidence, End::Left, at(4)), None, "nothing was sent");
+    }
+
+    /// A tunnel whose client has ended its side in order, and whose upstream has not.
+    #[tokio::test]
+    async fn what_was_written_counts_after_a_gate_was_opened_for_the_end_of_a_client() {
+        for why in [Why::ProofLost, Why::Stopped] {
+            let (gate, _, evidence) = sent(b"x").await;
+            gate.disarm_if_held();
+            gate.shut(why);
+            let until = terms(Level::None).until(&gate, &evidence, End::Broken, at(4));
+            assert_eq!(until, Some(gate.last_write() + LIMIT), "{why:?}");
+        }
+    }
+}

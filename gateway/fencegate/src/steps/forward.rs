@@ -1,0 +1,274 @@
+//! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
+
+mod fate;
+mod once_more;
+mod patience;
+mod reply;
+mod stamp;
+mod switch;
+mod verdict;
+
+use std::{future::poll_fn, rc::Rc, sync::Arc, task::Poll, time::Duration};
+
+use fencegate_http::{
+    body::{Body, Reply},
+    network::Network,
+    upstream::{fleet::Fleets, gate::Why, lend::Lend, pool::Pool},
+};
+use fencegate_lock::tenures::tenure::Dispatch;
+use fencegate_policies::{
+    key::listed,
+    pick,
+    plan::{LargeBodies, Level, ReservedFields, Route},
+    token::Token,
+};
+use fencegate_process::clock::SharedClock;
+use hyper::{
+    Request, StatusCode, Version,
+    body::Body as _,
+    header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING},
+};
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{error, info};
+
+use self::{
+    fate::{Attempt, Failed, failed, given_up, not_connected, not_connected_kind},
+    once_more::once_more,
+    patience::{Late, Patience},
+    reply::{Answer, is_coded, judge_endpoint, refused_stale},
+    stamp::stamp,
+    switch::Switch,
+    verdict::Account,
+};
+pub use self::{
+    patience::evidence_needed,
+    stamp::{FENCING_KEY, FENCING_MODE, FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN, claim},
+};
+use super::upgrade::{self, Asked};
+use crate::{
+    admin::metrics::WorkerMetrics,
+    refusal::{Reason, Refusal},
+    stage::{Held, Notes, Planned, Right},
+    step::Serve,
+    trust::Guards,
+};
+
+/// Sends requests to the upstreams of a plan.
+pub struct Forward<N> {
+    pub pool: Rc<Pool<N>>,
+    pub clock: SharedClock,
+    pub metrics: Rc<WorkerMetrics>,
+    pub guards: Arc<Guards>,
+    pub fleets: Arc<Fleets>,
+    /// Those of the plan, counted at this worker.
+    pub fields: Arc<ReservedFields>,
+    /// Tunnels of unfenced requests.
+    pub running: TaskTracker,
+    pub drain: CancellationToken,
+}
+
+impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
+    async fn serve(&self, request: Held<H>) -> Result<Reply, Refusal> {
+        let Held { mut http, notes, plan, upstream, hold } = request;
+        let mut tour = self.fleets.fleet(upstream).tour(|| affinity(&http, hold.as_ref()));
+        let upstream = plan.upstream(upstream);
+        *http.version_mut() = Version::HTTP_11;
+        frame(&mut http);
+        let route = notes.route.get().map(|id| plan.routes.get(id));
+        let asked = upgrade::ask(&mut http, route);
+        if let (Some(_), Some(LargeBodies::Stream { within })) = (&hold, route.and_then(large_bodies)) {
+            http.body_mut().has_to_be_here_by(Instant::now() + within);
+        }
+        loop {
+            let mut lend = self.pool.checkout(&mut tour).await.map_err(|error| {
+                self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
+                not_connected(&error)
+            })?;
+            let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
+            notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
+            // Never of a fenced request: what a byte was written of may have been executed.
+            let spare = match hold {
+                None if !notes.fenced.get() && !tour.fresh && lend.link().reused && asked.is_none() => {
+                    once_more(&http)
+                }
+                _ => None,
+            };
+            let way = Way { asked: asked.clone(), spare, plan: &plan, notes: &notes };
+            match self.exchange(lend, http, dispatch, way).await {
+                Ok(reply) => return Ok(reply),
+                Err(Failed::Refused(refusal)) => return Err(refusal),
+                Err(Failed::Again { back, reused }) => {
+                    self.metrics.retried(&upstream.name);
+                    tour.died(reused);
+                    http = back;
+                }
+            }
+        }
+    }
+}
+
+/// What requests that belong to one endpoint have in common.
+fn affinity(http: &Request<Body>, hold: Option<&impl Right>) -> u64 {
+    pick::hash(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| listed(hold.keys())))
+}
+
+/// The HTTP library sends no body with a GET unless a field announces one.
+fn frame(http: &mut Request<Body>) {
+    let announced = http.headers().contains_key(CONTENT_LENGTH);
+    if !announced && !http.body().is_end_stream() && http.body().size_hint().exact().is_none() {
+        http.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+fn large_bodies(route: &Route) -> Option<LargeBodies> {
+    route.fence.as_ref().map(|fence| fence.large_bodies)
+}
+
+/// What one attempt is made with, beside its connection.
+struct Way<'a> {
+    /// The client wants to go on in another protocol.
+    asked: Option<Asked>,
+    /// What may be sent once more, if the connection dies without a word.
+    spare: Option<Box<Request<Body>>>,
+    plan: &'a Planned,
+    notes: &'a Notes,
+}
+
+impl<N: Network> Forward<N> {
+    async fn exchange(
+        &self,
+        mut lend: Lend,
+        mut http: Box<Request<Body>>,
+        dispatch: Option<Dispatch>,
+        way: Way<'_>,
+    ) -> Result<Reply, Failed> {
+        let Way { asked, spare, plan, notes } = way;
+        let began = Instant::now();
+        notes.sends(began, &lend.upstream().name);
+        notes.gate.replace(Some(lend.gate().clone()));
+        let evidence = dispatch.as_ref().map(|dispatch| dispatch.evidence.clone());
+        lend.gate().arm(evidence.clone());
+        if lend.upstream().fencing != Level::None {
+            lend.gate().awaits_answer();
+        }
+        let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
+        let patience = Patience::with(http.body(), evidence.is_some());
+        if let Some(saying) = notes.interims.get() {
+            reply::pass_interims(&mut http, saying.clone(), self.fields.clone());
+        }
+        let answer = lend.link().send(*http);
+        let (limit, level) = (lend.upstream().response_timeout, lend.upstream().fencing);
+        let progress = lend.link().progress();
+        let answered = tokio::select! {
+            answered = answer => answered,
+            late = patience.over(progress, limit) => return Err(self.too_late(&lend, late, limit)),
+            () = patience.unproven(evidence.as_deref(), level, &self.clock) => {
+                lend.gate().shut(Why::ProofLost);
+                let why = "the session could not be proven any more".to_owned();
+                return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
+            }
+        };
+        let attempt = Attempt { upload: patience.upload.as_deref(), spare };
+        let response = answered.map_err(|error| failed(error, &mut lend, attempt, &self.metrics))?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(switch) = switch.filter(|switch| switch.asked.is_granted(&response)) else {
+                return Err(self.off_protocol(&lend, "switched protocols unasked"));
+            };
+            self.metrics.upstream_answered(&lend.upstream().name, response.status(), began.elapsed());
+            return Ok(switch.tunnel(self, response, (lend, evidence), (plan, notes)));
+        }
+        if is_coded(response.headers()) {
+            return Err(self.off_protocol(&lend, "answered in a transfer coding other than `chunked`"));
+        }
+        let took = began.elapsed();
+        notes.upstream.set(Some(took));
+        self.metrics.upstream_answered(&lend.upstream().name, response.status(), took);
+        judge_endpoint(&lend, &response);
+        let answer = Answer { response, lend, plan };
+        match dispatch {
+            Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
+            None => self.unfenced(answer).await,
+        }
+    }
+
+    /// What is broken right behind its head is told as such: the client has seen nothing of it yet.
+    async fn unfenced(&self, answer: Answer<'_>) -> Result<Reply, Failed> {
+        let endpoint = answer.lend.endpoint().clone();
+        let upstream = answer.lend.upstream().name.clone();
+        let mut reply = answer.reply(false);
+        match poll_fn(|cx| Poll::Ready(reply.body_mut().look(cx))).await {
+            Ok(()) => Ok(reply),
+            Err(why) => {
+                self.metrics.upstream_error(&upstream, "broken");
+                let detail = format!("{endpoint}: the answer broke off: {why}");
+                Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail)))
+            }
+        }
+    }
+
+    /// The answer to a dispatch: what a guard says of it is read here, and so is the word of an upstream that compares.
+    async fn fenced(&self, answer: Answer<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
+        let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
+        match upstream.fencing {
+            Level::None => return Ok(answer.reply(true)),
+            Level::Upstream => {
+                if refused_stale(answer.response.status(), headers) {
+                    info!(upstream = %upstream.name, %token, "upstream.refused_stale");
+                    self.metrics.refused_stale(notes.route.get());
+                    self.metrics.guard_refused(notes.route.get(), Reason::Stale);
+                    notes.retires.set(true);
+                }
+                return Ok(answer.reply(true));
+            }
+            Level::Guard => {}
+        }
+        let account = Account::read(headers);
+        if !account.is_of_a_guard() {
+            error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
+            notes.retires.set(true);
+        }
+        if account.hop_seen {
+            self.guards.relayed(upstream);
+        }
+        notes.replayed.set(account.replayed);
+        notes.observed.set(account.observed);
+        let judged = account.judge(answer.response.status(), self.guards.is_direct(upstream));
+        if let (true, Some(guard)) = (account.has_let_in(), answer.lend.process()) {
+            self.guards.let_in(upstream, guard, token.number(), self.clock.now());
+        }
+        let Err(refusal) = judged else { return Ok(answer.reply(true)) };
+        self.metrics.guard_refused(notes.route.get(), account.word().unwrap_or(refusal.reason));
+        answer.spent().await;
+        Err(Failed::Refused(refusal))
+    }
+
+    /// A client that let its time pass says nothing about the endpoint.
+    fn too_late(&self, lend: &Lend, late: Late, limit: Duration) -> Failed {
+        let detail = match late {
+            Late::Answer => {
+                lend.gate().shut(Why::Late);
+                format!("no answer within {limit:?}")
+            }
+            Late::Taking => "the request was not taken within its `upload_timeout`".to_owned(),
+            Late::Sending => {
+                let detail = "the request did not come within its `upload_timeout`".to_owned();
+                return Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
+            }
+        };
+        lend.failed();
+        self.abandoned(lend, "timeout", Reason::OutcomeLate, detail)
+    }
+
+    /// Not waited for any longer.
+    fn abandoned(&self, lend: &Lend, kind: &'static str, reason: Reason, detail: String) -> Failed {
+        self.metrics.upstream_error(&lend.upstream().name, kind);
+        Failed::Refused(given_up(lend.gate(), reason, detail))
+    }
+
+    /// It answers with what HTTP does not have here.
+    fn off_protocol(&self, lend: &Lend, what: &str) -> Failed {
+        self.metrics.upstream_error(&lend.upstream().name, "protocol");
+        Failed::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", lend.endpoint())))
+    }
+}

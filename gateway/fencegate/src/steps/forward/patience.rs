@@ -1,0 +1,177 @@
+//! How long an answer is waited for, and how long the body of its request may go up.
+
+use std::{rc::Rc, time::Duration};
+
+use fencegate_policies::plan::Level;
+use fencegate_process::clock::{Permission, SharedClock};
+use tokio::time::{Instant, sleep_until};
+
+use fencegate_http::{
+    body::Body,
+    listen::course::{Coming, Exchange},
+    upstream::link::Progress,
+};
+
+/// Of one attempt.
+pub(super) struct Patience {
+    /// What goes up while the client sends it.
+    pub(super) upload: Option<Rc<Exchange>>,
+    /// Under a key: then a request that was here in full has to be answered soon after its dispatch.
+    pub(super) fenced: bool,
+    /// When all of it has to be up. The body itself says so as well, but only when it is asked for more, and it is not
+    /// while an upstream takes nothing.
+    by: Option<Instant>,
+}
+
+/// Whose time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    /// The upstream's, for its answer.
+    Answer,
+    /// The upstream's, for taking what was there for it.
+    Taking,
+    /// The client's, for sending it.
+    Sending,
+}
+
+impl Patience {
+    pub(super) fn with(body: &Body, fenced: bool) -> Self {
+        Self { upload: body.upload(), fenced, by: body.is_due() }
+    }
+
+    /// Returns when it is over. An upload may be long: its time runs from the last byte that went up, and not while the
+    /// client is waited for, which the body itself sees to. But a key is not held for as long as a slow upstream likes:
+    /// of an upload that has to be up in time, the last byte counts as gone by then.
+    pub(super) async fn over(&self, progress: Progress, limit: Duration) -> Late {
+        let mut last = Instant::now();
+        loop {
+            let answer_due = last + limit;
+            sleep_until(self.end(limit).map_or(answer_due, |end| end.min(answer_due))).await;
+            let now = Instant::now();
+            if self.end(limit).is_some_and(|end| end <= now) {
+                return self.overdue();
+            }
+            let moved = match self.upload.as_ref().map(|upload| upload.coming()) {
+                Some(Coming::Awaited) => now,
+                Some(Coming::Here(then)) => then.max(progress.last()),
+                _ => progress.last(),
+            };
+            let moved = moved.max(last);
+            if answer_due <= now && (moved == last || (self.fenced && self.upload.is_none())) {
+                return Late::Answer;
+            }
+            last = moved;
+        }
+    }
+
+    /// At the latest.
+    fn end(&self, limit: Duration) -> Option<Instant> {
+        self.by.map(|by| if self.is_going_up() { by } else { by + limit })
+    }
+
+    /// Who is waited for when all of it should be up?
+    fn overdue(&self) -> Late {
+        match &self.upload {
+            Some(upload) if upload.stalled.get() || upload.coming() == Coming::Awaited => {
+                upload.stalled.set(true);
+                Late::Sending
+            }
+            Some(_) if self.is_going_up() => Late::Taking,
+            _ => Late::Answer,
+        }
+    }
+
+    fn is_going_up(&self) -> bool {
+        self.upload.as_ref().is_some_and(|upload| upload.coming() != Coming::Over)
+    }
+
+    /// Returns when the proof of the hold has ended and it matters: see [`evidence_needed`]. What is still going up is
+    /// not written in full, and never will be.
+    pub(super) async fn unproven(
+        &self,
+        evidence: Option<&dyn Permission>,
+        level: Level,
+        clock: &SharedClock,
+    ) {
+        if let (Some(evidence), true) = (evidence, self.is_going_up()) {
+            evidence.lapsed(clock).await;
+            if self.is_going_up() {
+                return;
+            }
+        }
+        evidence_needed(evidence, level, clock).await;
+    }
+}
+
+/// Returns when the hold may be over and nobody at the upstream would notice. Where the upstream compares tokens, what
+/// was written in full is waited for: its answer is the truth.
+pub async fn evidence_needed(evidence: Option<&dyn Permission>, level: Level, clock: &SharedClock) {
+    match (evidence, level) {
+        (Some(evidence), Level::None) => evidence.lapsed(clock).await,
+        (None, _) | (_, Level::Guard | Level::Upstream) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{
+        io::{AsyncWriteExt, duplex},
+        time::sleep,
+    };
+
+    use super::*;
+    use fencegate_http::{
+        listen::course::Course,
+        upstream::gate::{Gate, Gated},
+    };
+    use fencegate_process::clock::ManualClock;
+
+    const LIMIT: Duration = Duration::from_millis(300);
+    const UPLOAD: Duration = Duration::from_millis(900);
+
+    /// How long an upload is waited for, and who was late, where `coming` is how it comes. The upstream takes a byte now
+    /// and then, for ever.
+    async fn waits(coming: impl Fn(Duration) -> Coming) -> (Duration, Late) {
+        let began = Instant::now();
+        let (upload, _answering) = Course::of_http2().begin();
+        let patience = Patience { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
+        let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
+        let (near, _far) = duplex(1024);
+        let mut upstream = Gated::new(near, gate.clone());
+        let trickle = async {
+            loop {
+                upstream.write_all(b"x").await.expect("open");
+                upload.comes(coming(began.elapsed()));
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            // However busy the machine is, the upstream has had its byte.
+            biased;
+            () = trickle => unreachable!("it has no end"),
+            late = patience.over(Progress::Bytes(gate), LIMIT) => (began.elapsed(), late),
+            () = sleep(Duration::from_secs(10)) => panic!("it is waited for as long as the upstream likes"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_goes_up_slowly_ends_in_time_and_is_laid_to_who_was_waited_for() {
+        let began = Instant::now();
+        let (taking, late) = waits(|_| Coming::Here(began)).await;
+        assert!(taking >= UPLOAD && late == Late::Taking, "{late:?} after {taking:?}");
+        let (sending, late) = waits(|_| Coming::Awaited).await;
+        assert!(sending >= UPLOAD && late == Late::Sending, "{late:?} after {sending:?}");
+    }
+
+    #[tokio::test]
+    async fn what_lies_in_our_own_buffers_does_not_hold_the_key_for_as_long_as_the_upstream_likes() {
+        let over_at =
+            |time| move |now| if now < Duration::from_millis(time) { Coming::Awaited } else { Coming::Over };
+        for time in [0, 700] {
+            let (waited, late) = waits(over_at(time)).await;
+            assert!(waited >= UPLOAD + LIMIT && late == Late::Answer, "{late:?} after {waited:?}");
+        }
+    }
+}

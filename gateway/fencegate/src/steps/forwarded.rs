@@ -1,0 +1,178 @@
+//! Lets in on the listener for gateways who shows the pass of this process, and notes what it says of the request.
+//! Who has just connected asks first whether we know that pass, without showing it.
+
+use std::time::Duration;
+
+use fencegate_http::body::{Body, Reply};
+use fencegate_lock::pass::{Nonce, Pass};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri,
+    header::{HOST, HeaderName, HeaderValue},
+};
+use tokio::time::Instant;
+
+use crate::{
+    peers::Forwarded,
+    refusal::{Reason, Refusal},
+    stage::{Arrived, Clean},
+    step::Serve,
+};
+
+/// Says of a request that another gateway sends it on. Believed with our pass only.
+pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
+
+/// Answers who has connected, and means this process by the pass that it knows. On other listeners nobody is answered so:
+/// what listens there may be of another installation, and would serve what is sent on under other locks.
+pub async fn prove<S: Serve<Arrived>>(
+    pass: &Option<Pass>,
+    request: Arrived,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let ours = pass.as_ref().filter(|_| request.notes.of_gateways.get());
+    match ours.and_then(|pass| proof(&request.http, pass)) {
+        Some(reply) => Ok(reply),
+        None => next.serve(request).await,
+    }
+}
+
+/// Nothing is executed by it, whoever gets it: `OPTIONS *` asks the server itself.
+pub fn question(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
+    let mut http = Request::new(Body::empty());
+    *http.method_mut() = Method::OPTIONS;
+    *http.uri_mut() = Uri::from_static("*");
+    http.headers_mut().insert(HOST, HeaderValue::from_str(address).ok()?);
+    let asked = HeaderValue::from_str(&format!("nonce={}", nonce.as_str())).expect("hex digits");
+    http.headers_mut().insert(FENCING_FORWARDED, asked);
+    Some(http)
+}
+
+/// The answer to a [`question`], and of nothing else.
+fn proof(http: &Request<Body>, ours: &Pass) -> Option<Reply> {
+    if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
+        return None;
+    }
+    let nonce = Nonce::parse(only(http.headers())?.strip_prefix("nonce=")?)?;
+    let said = format!("proof={}", ours.proof(&nonce).as_str());
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply.headers_mut().insert(FENCING_FORWARDED, HeaderValue::from_str(&said).expect("hex digits"));
+    Some(reply)
+}
+
+/// Who answers so knows the pass.
+pub fn is_proven(headers: &HeaderMap, pass: &Pass, nonce: &Nonce) -> bool {
+    let said = only(headers).and_then(|line| line.strip_prefix("proof="));
+    said.is_some_and(|said| pass.proof(nonce).is(said))
+}
+
+/// The field, where it is there once.
+fn only(headers: &HeaderMap) -> Option<&str> {
+    let mut lines = headers.get_all(FENCING_FORWARDED).iter();
+    lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
+}
+
+/// `pass`: ours, where gateways are listened to. On other listeners the field is gone, and nobody has read it.
+pub async fn forwarded<S: Serve<Clean>>(
+    pass: &Option<Pass>,
+    request: Clean,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let notes = &request.request.notes;
+    if notes.of_gateways.get() {
+        let known = pass.as_ref().and_then(|pass| believed(&request.presented, pass));
+        let Some(forwarded) = known else {
+            return Err(Refusal::new(Reason::PeerForbidden, "without the pass of this gateway"));
+        };
+        notes.forwarded.get_or_init(|| forwarded);
+    }
+    next.serve(request).await
+}
+
+/// The longest wait that is believed.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// `pass=<hex>; key=<key>; wait=<ms>; from=<gateway>`. A key has no space in it, so `; ` separates.
+fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
+    let line = only(presented)?;
+    let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
+    let pass = Pass::parse(pass.strip_prefix("pass=")?).ok()?;
+    if pass != *ours {
+        return None;
+    }
+    let wait = Duration::from_millis(wait.strip_prefix("wait=")?.parse().ok()?);
+    Some(Forwarded {
+        from: from.strip_prefix("from=")?.into(),
+        key: key.strip_prefix("key=")?.to_owned(),
+        until: Instant::now() + wait.min(LONGEST),
+    })
+}
+
+/// What [`believed`] reads.
+pub fn told(pass: &Pass, key: &str, left: Duration, from: &str) -> String {
+    format!("pass={}; key={key}; wait={}; from={from}", pass.as_str(), left.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+    use fencegate_process::randomness::SystemRandomness;
+
+    fn presented(lines: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(FENCING_FORWARDED, HeaderValue::from_str(line).expect("a value"));
+        }
+        headers
+    }
+
+    #[test]
+    fn only_a_question_is_answered_and_only_with_a_proof_of_our_pass() {
+        let ours = Pass::new(&SystemRandomness);
+        let nonce = Nonce::new(&SystemRandomness);
+        let asked = || question("gw-1:9910", &nonce).expect("an address");
+        let answer = proof(&asked(), &ours).expect("answered");
+        assert!(is_proven(answer.headers(), &ours, &nonce));
+        assert!(!is_proven(answer.headers(), &Pass::new(&SystemRandomness), &nonce));
+        assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
+        assert!(!is_proven(asked().headers(), &ours, &nonce), "its own echo");
+        assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
+        let mut other = asked();
+        *other.method_mut() = Method::POST;
+        assert!(proof(&other, &ours).is_none());
+        let mut other = asked();
+        *other.uri_mut() = Uri::from_static("/pay/7");
+        assert!(proof(&other, &ours).is_none());
+        let mut twice = asked();
+        twice.headers_mut().append(FENCING_FORWARDED, HeaderValue::from_static("nonce="));
+        assert!(proof(&twice, &ours).is_none());
+    }
+
+    #[test]
+    fn what_is_told_with_the_pass_is_believed_and_nothing_else() {
+        let [ours, other] = [(), ()].map(|()| Pass::new(&SystemRandomness));
+        let line = |pass| told(pass, "a;b=c,pass=x", Duration::from_millis(1500), "gw-1");
+        let before = Instant::now();
+        let read = believed(&presented(&[&line(&ours)]), &ours).expect("believed");
+        assert_eq!((&*read.from, &*read.key), ("gw-1", "a;b=c,pass=x"));
+        assert!(read.until >= before + Duration::from_millis(1500));
+        assert!(read.until <= Instant::now() + Duration::from_millis(1500));
+        let hex = ours.as_str();
+        for bad in [
+            vec![line(&other)],
+            vec![line(&ours), line(&ours)],
+            vec![],
+            vec![format!("pass={hex}")],
+            vec![format!("pass={hex}; key=a; wait=-1; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=99999999999999999999999; from=gw")],
+            vec![format!("pass=; key=a; wait=1; from=gw")],
+        ] {
+            let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
+            assert_eq!(believed(&presented(&lines), &ours), None, "{bad:?}");
+        }
+        let long = format!("pass={hex}; key=a; wait={}; from=gw", u64::MAX);
+        let read = believed(&presented(&[&long]), &ours).expect("believed");
+        assert!(read.until <= Instant::now() + LONGEST, "a wait without end");
+    }
+}

@@ -1,0 +1,279 @@
+//! Says that we stood in between: who asked us, how, and through whom. What others say of it counts only from peers
+//! that are trusted.
+
+use std::{net::IpAddr, sync::Arc};
+
+use fencegate_http::{body::Reply, entries::entries, peer::Peer};
+use fencegate_policies::{
+    plan::{Plan, begins_plain, is_plain},
+    trust::Trust,
+};
+use fencegate_process::randomness::Guid;
+use hyper::{
+    HeaderMap, Version,
+    header::{FORWARDED, HeaderName, HeaderValue, VIA},
+};
+
+use crate::{
+    refusal::{Reason, Refusal},
+    stage::Clean,
+    step::Serve,
+};
+
+/// One process on a request's way.
+#[derive(Clone)]
+pub struct Hop {
+    pub plan: Arc<Plan>,
+    /// What the process is called in `Via`, and what no other process is called.
+    pub name: HopName,
+}
+
+/// A pseudonym (RFC 9110, 7.6.3): it says nothing of the machine, and is another one after each start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HopName {
+    name: Arc<str>,
+    /// What `Via` gets, by the version that a message came in: see [`HopName::entry`].
+    entries: [HeaderValue; 3],
+}
+
+pub async fn hop<S: Serve<Clean>>(hop: &Hop, mut request: Clean, next: &S) -> Result<Reply, Refusal> {
+    let received = request.request.http.version();
+    let admitted = &mut request.request;
+    let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);
+    notes.hops.set(hop.name.hops(headers)?);
+    notes.client.set(Some(introduce(
+        headers,
+        peer,
+        &hop.plan.listener.trusted,
+        notes.forwarded.get().is_some(),
+    )));
+    append(headers, VIA, hop.name.entry(received));
+    let mut reply = next.serve(request).await?;
+    let version = reply.version();
+    append(reply.headers_mut(), VIA, hop.name.entry(version));
+    Ok(reply)
+}
+
+impl HopName {
+    pub fn new(guid: Guid) -> Self {
+        let name = format!("fencegate-{}", &guid.to_string()[..12]);
+        let entry = |version| HeaderValue::try_from(format!("{version} {name}")).expect("digits and letters");
+        Self { entries: ["1.0", "1.1", "2"].map(entry), name: name.into() }
+    }
+
+    fn entry(&self, version: Version) -> &HeaderValue {
+        let [one_zero, one_one, two] = &self.entries;
+        match version {
+            Version::HTTP_10 => one_zero,
+            Version::HTTP_2 => two,
+            _ => one_one,
+        }
+    }
+
+    /// How many hops the request came through.
+    ///
+    /// # Errors
+    /// One of them was this one: it would go round until somebody's limit ends it, and hold a lock each time.
+    fn hops(&self, headers: &HeaderMap) -> Result<u32, Refusal> {
+        let mut hops = 0;
+        for entry in entries(headers, &VIA) {
+            if words(entry).nth(1) == Some(self.name.as_bytes()) {
+                return Err(Refusal::new(Reason::Loop, "the request has been here before"));
+            }
+            hops += 1;
+        }
+        Ok(hops)
+    }
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Names the client to the upstream, and returns it.
+///
+/// `gateway`: the peer is one of ours, so its own word on the hop before it counts; beyond that trust is asked as ever.
+fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: bool) -> IpAddr {
+    let address = peer.address.ip().to_canonical();
+    let client = if gateway || trusted.contains(address) {
+        let name = X_FORWARDED_FOR;
+        // What is not text is no address, and counts as an entry all the same.
+        let mut named = entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
+        let before = if gateway { named.next_back().and_then(|before| before.parse().ok()) } else { None };
+        let client = trusted.client(before.unwrap_or(address), named);
+        if headers.contains_key(FORWARDED) {
+            append(headers, FORWARDED, &value(format!("for={}", node(address))));
+        }
+        client
+    } else {
+        disown(headers);
+        address
+    };
+    append(headers, X_FORWARDED_FOR, &value(address.to_string()));
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
+    client
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("made of addresses")
+}
+
+/// An address in `Forwarded` (RFC 7239, 6).
+fn node(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    }
+}
+
+/// Takes off what names a client, in every spelling that some server takes for such a field.
+fn disown(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| names_a_client(name.as_str())).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+fn names_a_client(name: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "forwarded",
+        "x-real-ip",
+        "x-client-ip",
+        "client-ip",
+        "true-client-ip",
+        "x-cluster-client-ip",
+        "x-original-forwarded-for",
+    ];
+    // Most fields begin otherwise.
+    if !matches!(name.as_bytes().first(), Some(b'f' | b'x' | b'c' | b't')) {
+        return false;
+    }
+    begins_plain(name, "x-forwarded") || NAMES.iter().any(|known| is_plain(name, known))
+}
+
+fn words(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
+    entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+/// Appends an entry to a list, and makes one field of all.
+fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
+    let Some(first) = headers.get(&name) else {
+        headers.insert(name, entry.clone());
+        return;
+    };
+    let mut list = first.as_bytes().to_vec();
+    for more in headers.get_all(&name).iter().skip(1) {
+        list.extend_from_slice(b", ");
+        list.extend_from_slice(more.as_bytes());
+    }
+    list.extend_from_slice(b", ");
+    list.extend_from_slice(entry.as_bytes());
+    headers.insert(name, HeaderValue::from_bytes(&list).expect("made of field values"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencegate_process::randomness::SystemRandomness;
+
+    fn fields(fields: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            let name: HeaderName = name.parse().expect("a name");
+            map.append(name, HeaderValue::from_str(value).expect("a value"));
+        }
+        map
+    }
+
+    fn text(headers: &HeaderMap, name: &str) -> String {
+        let values = headers.get_all(name).iter().map(|value| value.to_str().expect("text"));
+        values.collect::<Vec<_>>().join(" | ")
+    }
+
+    fn peer(address: &str) -> Peer {
+        let local = "127.0.0.1:80".parse().expect("an address");
+        Peer { address: format!("{address}:4711").parse().expect("an address"), local, tls: None }
+    }
+
+    #[test]
+    fn a_stranger_names_nobody() {
+        let mut headers = fields(&[
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("x_forwarded_for", "198.51.100.7"),
+            ("X-Forwarded-Proto", "https"),
+            ("X-Forwarded-Anything", "1"),
+            ("Forwarded", "for=198.51.100.7"),
+            ("X-Real_IP", "198.51.100.7"),
+            ("X-Request-Id", "stays"),
+            ("From", "stays"),
+        ]);
+        let client = introduce(&mut headers, &peer("192.0.2.1"), &Trust::default(), false);
+        assert_eq!(client, "192.0.2.1".parse::<IpAddr>().expect("an address"));
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["from", "x-forwarded-for", "x-forwarded-proto", "x-request-id"]);
+        assert_eq!(
+            (text(&headers, "x-forwarded-for"), text(&headers, "x-forwarded-proto")),
+            ("192.0.2.1".into(), "http".into())
+        );
+    }
+
+    #[test]
+    fn a_trusted_peer_names_its_client_and_is_named_itself() {
+        let mut headers = fields(&[
+            ("X-Forwarded-For", "203.0.113.9"),
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("X-Forwarded-Proto", "https"),
+            ("Forwarded", "for=198.51.100.7;proto=https"),
+        ]);
+        let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let client = introduce(&mut headers, &peer("192.0.2.1"), &trusted, false);
+        assert_eq!(client, "198.51.100.7".parse::<IpAddr>().expect("an address"));
+        assert_eq!(text(&headers, "x-forwarded-for"), "203.0.113.9, 198.51.100.7, 192.0.2.1");
+        assert_eq!(text(&headers, "x-forwarded-proto"), "https");
+        assert_eq!(text(&headers, "forwarded"), "for=198.51.100.7;proto=https, for=192.0.2.1");
+    }
+
+    #[test]
+    fn a_gateway_names_the_client_that_it_serves_and_trust_goes_on_behind_it() {
+        for (trusted, client) in [(&[][..], "203.0.113.9"), (&["203.0.113.0/24"][..], "198.51.100.7")] {
+            let trusted = Trust::of(trusted.iter().map(|text| text.parse().expect("a network")).collect());
+            let mut headers = fields(&[("X-Forwarded-For", "198.51.100.7, 203.0.113.9")]);
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+            let named = introduce(&mut headers, &peer("192.0.2.1"), &trusted, true);
+            assert_eq!(named.to_string(), client);
+            assert_eq!(text(&headers, "x-forwarded-for"), "198.51.100.7, 203.0.113.9, 192.0.2.1");
+            assert_eq!(text(&headers, "x-forwarded-proto"), "https");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_hide_neither_hop_nor_client() {
+        let name = HopName::new(Guid::new(&SystemRandomness));
+        let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
+        let mut headers = HeaderMap::new();
+        headers.insert(VIA, odd());
+        assert_eq!(name.hops(&headers).expect("not seen"), 1);
+        append(&mut headers, VIA, name.entry(Version::HTTP_11));
+        assert_eq!(name.hops(&headers).expect_err("seen").reason, Reason::Loop);
+
+        let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let mut headers = HeaderMap::new();
+        headers.insert(X_FORWARDED_FOR, odd());
+        let ours = "192.0.2.1".parse::<IpAddr>().expect("an address");
+        assert_eq!(introduce(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
+        // The line is one field now; the gateway that it is sent on to counts the same client.
+        assert_eq!(introduce(&mut headers, &peer("198.51.100.1"), &Trust::default(), true), ours);
+    }
+
+    #[test]
+    fn a_hop_knows_its_own_name_only() {
+        let name = |_| HopName::new(Guid::new(&SystemRandomness));
+        let [ours, other] = [1, 2].map(name);
+        let mut headers = fields(&[("Via", "1.0 fred, 1.1 example.com (Apache)"), ("via", "2 p")]);
+        append(&mut headers, VIA, other.entry(Version::HTTP_11));
+        assert_eq!(ours.hops(&headers).expect("not seen"), 4);
+        append(&mut headers, VIA, ours.entry(Version::HTTP_2));
+        assert_eq!(ours.hops(&headers).expect_err("seen").reason, Reason::Loop);
+    }
+}

@@ -1,0 +1,104 @@
+//! The name of an operation between gateway and guard: hashes, so that no store holds what clients call things.
+
+use aws_lc_rs::digest::{Context, SHA256};
+use fencegate_policies::plan::{self, Once};
+
+use fencegate_policies::operation::{Fingerprint, Operation, OperationId};
+
+/// What decides whether two requests with one name are the same request.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    pub method: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    pub body: &'a [u8],
+}
+
+/// `upstream`: what the file calls it. It is no part of the identity, because a file may change; a build before this
+/// one made it one, and what that one remembers is looked for under it as well.
+pub fn operation(upstream: &str, once: &Once, named: &plan::Operation, wanted: Wanted<'_>) -> Operation {
+    let Wanted { method, target, body } = wanted;
+    Operation {
+        id: identity(&once.scope, named),
+        former: (once.scope != upstream).then(|| identity(upstream, named)),
+        fingerprint: Fingerprint::of(hash([method.as_bytes(), target.as_bytes(), body])),
+        keep: once.keep.as_secs(),
+        finals: once.finals.clone(),
+        askable: once.is_by_header(),
+    }
+}
+
+/// Within a scope, two requests are one operation exactly if principal and name are the same.
+pub fn identity(scope: &str, named: &plan::Operation) -> OperationId {
+    OperationId::of(hash([scope.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()]))
+}
+
+/// Stands for a principal where its operations are counted.
+pub fn principal(named: &plan::Operation) -> Option<String> {
+    let hashed = || OperationId::of(hash([b"principal", named.principal.as_bytes(), b""])).reference();
+    (!named.principal.is_empty()).then(hashed)
+}
+
+/// SHA-256 over the parts, each with its length before it: `ab`, `c` is not `a`, `bc`.
+fn hash(parts: [&[u8]; 3]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::file;
+
+    use super::*;
+
+    fn named(name: &str, principal: &str) -> plan::Operation {
+        plan::Operation { name: name.into(), principal: principal.into() }
+    }
+
+    fn once(scope: &str) -> Once {
+        let plan = file::load(include_str!("../../../../policies/tests/complete.yaml")).plan.expect("sound");
+        let routes = plan.serving.routes.routes();
+        let once = routes.iter().find_map(|route| route.fence.as_ref()?.once.clone()).expect("one");
+        Once { scope: scope.into(), ..once }
+    }
+
+    const WANTED: Wanted<'_> = Wanted { method: "POST", target: "/a", body: b"{}" };
+
+    #[test]
+    fn names_of_two_scopes_or_principals_are_two_operations() {
+        let id = |scope, name, principal| operation("u", &once(scope), &named(name, principal), WANTED).id;
+        let ids =
+            [id("s", "n", "p"), id("t", "n", "p"), id("s", "n", "q"), id("s", "np", ""), id("sn", "", "p")];
+        for (at, one) in ids.iter().enumerate() {
+            assert!(ids.iter().skip(at + 1).all(|other| one != other), "{at}");
+        }
+    }
+
+    #[test]
+    fn the_upstream_s_name_is_how_operations_were_called_before() {
+        let of = |upstream, scope| operation(upstream, &once(scope), &named("n", "p"), WANTED);
+        assert_eq!(of("u", "").id, of("v", "").id);
+        assert_ne!(of("u", "").former, of("v", "").former);
+        // Who writes the old name as the scope has lost nothing, and needs no second look.
+        assert_eq!(Some(of("v", "u").id), of("u", "").former);
+        assert_eq!(of("u", "u").former, None);
+    }
+
+    #[test]
+    fn the_fingerprint_is_that_of_the_request() {
+        let of = |wanted| operation("u", &once(""), &named("n", "p"), wanted).fingerprint;
+        let same = of(WANTED);
+        assert_eq!(of(Wanted { ..WANTED }), same);
+        for other in [
+            Wanted { method: "PUT", ..WANTED },
+            Wanted { target: "/a?b", ..WANTED },
+            Wanted { body: b"{ }", ..WANTED },
+        ] {
+            assert_ne!(of(other), same);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
+
+use fencegate_http::network::Network;
+use fencegate_lock::once::{Admitted, Came, Wanted, refused::Refused, room::Owner};
+use fencegate_policies::plan::{Enforce, Fence, OnceStore};
+use fencegate_process::failpoint;
+use hyper::StatusCode;
+use tracing::info;
+
+use super::fence::Fencing;
+use crate::{
+    refusal::{Reason, Refusal},
+    stage::{Client, Fenced, Hold, Keyed},
+    steps::name,
+};
+
+impl<N: Network> Fencing<N> {
+    /// `None` for what is no operation, or is remembered elsewhere.
+    pub(super) async fn once(
+        &self,
+        request: &Keyed,
+        fenced: &Fenced,
+        fence: &Fence,
+        hold: &Hold,
+        client: &mut Client,
+    ) -> Result<Option<Admitted>, Refusal> {
+        let once = fence.once.as_ref().filter(|once| once.store == OnceStore::ZooKeeper);
+        let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };
+        let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
+        let name = request.http.headers().get("idempotency-key");
+        let wanted = Wanted {
+            operation: (**operation).clone(),
+            keys: fenced.keys.to_vec(),
+            nodes: hold.tenure.nodes(),
+            token: hold.tenure.first_token().ok_or_else(no_token)?,
+            method: request.http.method().as_str().to_owned(),
+            target: request.http.uri().to_string(),
+            name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
+            owner: Owner {
+                route: request.plan.routes.get(fenced.route).name.to_string(),
+                client: request.notes.named.get().and_then(name::principal),
+            },
+            memory: once.memory,
+        };
+        failpoint::pass("before_admission");
+        // Not in what every request carries along.
+        let admitting = Box::pin(self.keeper.admit(wanted));
+        let admitted = tokio::select! {
+            admitted = admitting => admitted,
+            () = hold.tenure.permission().lapsed(&self.clock) => {
+                // A lock that somebody has taken away is noticed here, or by the transaction that finds no node.
+                Err(match hold.tenure.evidence().is_taken_away() {
+                    true => Refused::Lost,
+                    false => Refused::Service("the session could not be proven any more".into()),
+                })
+            }
+            // Nobody reads this.
+            () = client.gone() => return Err(Refusal::new(Reason::Locked, "the client went away")),
+        };
+        match admitted.map_err(refusal) {
+            Ok(admitted) => Ok(Some(admitted)),
+            // A repeated operation is reported, and happens again.
+            Err(refusal) if fence.enforce == Enforce::Observe => {
+                info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
+                request.notes.observed.set(Some(refusal.reason));
+                Ok(None)
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+}
+
+/// The upstream has answered in full. `refused`: it said of itself that the token was stale and nothing was done.
+pub(super) async fn answered(admitted: Admitted, status: StatusCode, refused: bool) {
+    let came = if refused { Some(Came::Nothing) } else { admitted.told_by(status.as_u16()) };
+    // Without a word, its outcome is unknown.
+    if let Some(came) = came {
+        admitted.came(came).await;
+    }
+}
+
+fn refusal(refused: Refused) -> Refusal {
+    let detail = refused.to_string();
+    let reason = match refused {
+        Refused::Done { status: Some(status @ 400..) } => {
+            return Refusal::new(Reason::AlreadyRefused, detail).with_status(status).recorded(status);
+        }
+        Refused::Done { status: Some(status) } => {
+            return Refusal::new(Reason::AlreadyDone, detail).recorded(status);
+        }
+        Refused::Done { status: None } => Reason::AlreadyDone,
+        Refused::Mismatch => Reason::IdempotencyMismatch,
+        Refused::InProgress => Reason::InProgress,
+        Refused::Unknown { reference } => {
+            return Refusal::new(Reason::OutcomeRecordedUnknown, detail).about(reference);
+        }
+        Refused::Lost => Reason::Suspended,
+        Refused::Full => Reason::OperationsFull,
+        Refused::RouteFull => Reason::RouteOperations,
+        Refused::ClientFull => Reason::ClientOperations,
+        Refused::Foreign(_) => Reason::Store,
+        Refused::Service(_) => Reason::LockService,
+    };
+    Refusal::new(reason, detail)
+}

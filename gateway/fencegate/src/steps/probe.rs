@@ -1,0 +1,149 @@
+//! Asks the upstream what became of an operation whose answer nobody saw.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_guard::operation::Entry;
+use fencegate_policies::{pick, plan::Probe};
+use hyper::{
+    Method, Request,
+    header::{HOST, HeaderName, HeaderValue},
+};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use fencegate_http::{
+    body::Body,
+    network::Network,
+    upstream::{fleet::Fleet, pool::Pool},
+};
+
+/// What the upstream says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Done,
+    NotDone,
+    /// It did not answer, or with a status that the policy does not know.
+    Unclear,
+}
+
+impl Verdict {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NotDone => "not done",
+            Self::Unclear => "unclear",
+        }
+    }
+}
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// One question, on a connection of its own.
+///
+/// # Cancellation
+/// Dropping the future ends the connection.
+pub async fn ask<N: Network>(pool: &Pool<N>, fleet: &Arc<Fleet>, probe: &Probe, entry: &Entry) -> Verdict {
+    let answered = timeout(probe.timeout, status(pool, fleet, probe, entry)).await;
+    let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
+        Ok(status) if probe.done.contains(&status) => Verdict::Done,
+        Ok(status) if probe.not_done.contains(&status) => Verdict::NotDone,
+        Ok(status) => {
+            debug!(status, "the probe was answered with a status that says nothing");
+            Verdict::Unclear
+        }
+        Err(why) => {
+            debug!(why, "the probe was not answered");
+            Verdict::Unclear
+        }
+    };
+    info!(token = %entry.token, verdict = verdict.word(), "guard.probed");
+    verdict
+}
+
+async fn status<N: Network>(
+    pool: &Pool<N>,
+    fleet: &Arc<Fleet>,
+    probe: &Probe,
+    entry: &Entry,
+) -> Result<u16, String> {
+    let name = asked_by(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
+    let mut tour = fleet.tour(|| pick::hash(name));
+    tour.fresh = true;
+    let mut lend = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
+    let path = probe.path.replace("{operation}", &escaped(unquoted(name)));
+    let host = HeaderValue::from_str(lend.endpoint()).map_err(|error| error.to_string())?;
+    let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
+    let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
+    let request =
+        request.header(IDEMPOTENCY_KEY, named).body(Body::empty()).map_err(|error| error.to_string())?;
+    lend.gate().arm(None);
+    let answer = lend.link().send(request).await.map_err(|failed| failed.why.to_string())?;
+    Ok(answer.status().as_u16())
+}
+
+/// The name by which the upstream knows this operation and no other one. Without a name the question would be about
+/// something else, such as the list of all operations, and so it would with a name that leads elsewhere in a path. Where
+/// there are principals, it could be about the operation of another one.
+fn asked_by(entry: &Entry) -> Option<&str> {
+    let name = entry.name.as_deref().filter(|_| entry.askable)?;
+    (!["", ".", ".."].contains(&&*unquoted(name))).then_some(name)
+}
+
+/// The string that a structured field (RFC 8941) quotes; anything else as it is.
+fn unquoted(name: &str) -> String {
+    let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return name.into();
+    };
+    inner.replace("\\\"", "\"").replace("\\\\", "\\")
+}
+
+fn escaped(name: String) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// Between two questions, twice as long each time, for about as long as `most`.
+pub fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
+    let first = Duration::from_millis(200);
+    std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::token::Token;
+
+    use super::*;
+    use fencegate_guard::operation::State;
+
+    #[test]
+    fn only_what_its_name_alone_tells_from_others_is_asked_about() {
+        let entry = |name: Option<&str>, askable| Entry {
+            format: 1,
+            fingerprint: String::new(),
+            keys: Vec::new(),
+            token: Token::new(1, 0, 1).expect("a token"),
+            method: "POST".into(),
+            target: "/".into(),
+            name: name.map(str::to_owned),
+            askable,
+            admitted: 0,
+            began: None,
+            keep: 0,
+            state: State::Admitted,
+        };
+        assert_eq!(asked_by(&entry(Some("\"a\""), true)), Some("\"a\""));
+        assert_eq!(asked_by(&entry(Some("a"), false)), None, "another principal may use this name");
+        for nothing in [None, Some(""), Some("\"\""), Some("."), Some("\"..\"")] {
+            assert_eq!(asked_by(&entry(nothing, true)), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_in_a_path_is_one_segment() {
+        assert_eq!(escaped(unquoted("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
+        assert_eq!(escaped(unquoted("8e03978e-40d5")), "8e03978e-40d5");
+        assert_eq!(escaped(unquoted("../x?y#z")), "..%2Fx%3Fy%23z");
+    }
+}

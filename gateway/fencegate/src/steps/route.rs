@@ -1,0 +1,124 @@
+//! Fixes the route and the upstream of a request. Below it nothing changes host or path.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_http::body::{Body, Reply};
+use fencegate_policies::{
+    path::CanonicalPath,
+    plan::{Level, Plan, Unmatched, UpstreamId, is_plain},
+};
+use hyper::{
+    HeaderMap, Request, Uri,
+    header::HeaderName,
+    http::uri::{Parts, PathAndQuery},
+};
+
+use super::key::Parameters;
+use crate::{
+    admin::metrics::WorkerMetrics,
+    edition::Edition,
+    refusal::{Reason, Refusal},
+    stage::{Admitted, Clean, Planned, Routed},
+    step::Serve,
+};
+
+/// The routes of a plan, and what counts their requests.
+#[derive(Clone)]
+pub struct Routing {
+    edition: Arc<Edition>,
+    /// That of the edition.
+    plan: Planned,
+    metrics: Rc<WorkerMetrics>,
+}
+
+impl Routing {
+    pub fn of(edition: Arc<Edition>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { plan: Rc::new(edition.plan.clone()), edition, metrics }
+    }
+}
+
+pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
+    let Routing { edition, plan, metrics } = routing;
+    let Admitted { mut http, notes, host, path, .. } = request.request;
+    let (query, headers, host_name) = (http.uri().query(), http.headers(), host.name());
+    let carried = Parameters { bound: None, query, headers, host: host_name, body: None };
+    let found = plan.routes.find(http.method().as_str(), &path, &carried);
+    let found =
+        found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
+    let upstream = match (&found, plan.unmatched) {
+        (Some(found), _) => found.route.upstream,
+        (None, Unmatched::Pass(upstream)) => upstream,
+        (None, Unmatched::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
+    };
+    if let Some(found) = &found {
+        notes.route.set(Some(found.route.id));
+        notes.in_flight.replace(Some(metrics.route(found.route.id).in_flight()));
+    }
+    if let Some(ambiguous) = ambiguous(&http, &path)
+        && edition.leads_to_fence(upstream).await
+    {
+        return Err(ambiguous);
+    }
+    if is_of_guard(&path) && is_guarded(plan, upstream) {
+        return Err(Refusal::new(Reason::NoRoute, "a guard is asked by gateways only"));
+    }
+    let route = found.map(|found| found.route.id);
+    let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
+    notes.fenced.set(fenced.is_some());
+    let running = fenced.map(|_| Rc::new(edition.runs(upstream)));
+    // Only now: until here whoever takes the next plan over waits for this request.
+    notes.entrance.take();
+    origin_form(&mut http, path.as_str());
+    next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
+}
+
+/// Why a request could be read in two ways. It might be, at the service, one that a fenced route is meant for, so it never
+/// goes to a service that has such a route, whichever route it matches here.
+fn ambiguous(http: &Request<Body>, path: &CanonicalPath) -> Option<Refusal> {
+    if let Some(ambiguity) = path.ambiguity() {
+        return Some(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
+    }
+    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        // No route names it, but the service may take `post` for `POST`.
+        return Some(Refusal::new(Reason::Method, "a method in lower case"));
+    }
+    let (reason, name) = overridden(http.headers())?;
+    Some(Refusal::new(reason, format!("the field `{name}`")))
+}
+
+/// A guard answers there, for whichever upstream.
+fn is_guarded(plan: &Plan, upstream: UpstreamId) -> bool {
+    let service = plan.upstream(upstream).service.id;
+    plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == Level::Guard)
+}
+
+/// What a guard says of itself is for gateways. Case counts for a guard, and need not for what stands before it.
+fn is_of_guard(path: &CanonicalPath) -> bool {
+    path.segments().next().is_some_and(|first| first.eq_ignore_ascii_case(".fencegate"))
+}
+
+/// Some services take another method or path from such a field, which is then not the one that the route was found for.
+pub(super) fn overridden(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
+    const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+    const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+    headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {
+        let named = |known: &&&str| is_plain(name, known);
+        let method = METHOD.iter().find(named).map(|known| (Reason::Method, *known));
+        method.or_else(|| PATH.iter().find(named).map(|known| (Reason::AmbiguousPath, *known)))
+    })
+}
+
+/// Exactly the path that the key was derived from is forwarded.
+pub(super) fn origin_form(http: &mut Request<Body>, path: &str) {
+    let uri = http.uri();
+    if uri.authority().is_none() && uri.path() == path {
+        return;
+    }
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut parts = Parts::default();
+    parts.path_and_query = PathAndQuery::try_from(target).ok();
+    *http.uri_mut() = Uri::from_parts(parts).expect("made of pieces of a valid target");
+}

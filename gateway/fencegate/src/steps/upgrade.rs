@@ -1,0 +1,94 @@
+//! Which requests may leave HTTP, and for which protocol: what a client asks for passes only where its route says so.
+
+use fencegate_policies::plan::Route;
+use hyper::{
+    HeaderMap, Request, Response, Version,
+    body::Body as _,
+    header::{CONNECTION, HeaderValue, UPGRADE},
+    upgrade::OnUpgrade,
+};
+
+use fencegate_http::body::Body;
+
+/// What a client asks for, the protocol that it likes best first; taken off the request with all other fields of its connection.
+#[derive(Debug, Clone)]
+pub struct Wanted(HeaderValue);
+
+/// What an upstream is asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    protocol: HeaderValue,
+}
+
+impl Wanted {
+    /// One field, in HTTP/1.1, nominated as a field of the connection (RFC 9110, 7.8).
+    pub fn of(http: &Request<Body>) -> Option<Self> {
+        let mut protocols = http.headers().get_all(UPGRADE).iter();
+        let (protocol, more) = (protocols.next()?, protocols.next());
+        let one = more.is_none() && http.version() == Version::HTTP_11 && names_upgrade(http.headers());
+        one.then(|| Self(protocol.clone()))
+    }
+}
+
+fn names_upgrade(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// Asks the upstream for it, where the route lets it pass and nothing else is in the way.
+pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<Asked> {
+    let Wanted(protocol) = http.extensions_mut().remove()?;
+    // The HTTP library can let go of this client's stream.
+    http.extensions_mut().remove::<OnUpgrade>()?;
+    let allowed = &route?.upgrade;
+    let may_pass = |named: &&str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(named));
+    // Of several the first that may pass is asked for, and no other: what it then becomes is known beforehand.
+    let chosen = protocol.to_str().ok()?.split(',').map(str::trim).find(may_pass)?;
+    let protocol = HeaderValue::from_str(chosen).ok()?;
+    // A body would lie between the question and what comes after it.
+    if !http.body().is_end_stream() {
+        return None;
+    }
+    mark(http.headers_mut(), &protocol);
+    Some(Asked { protocol })
+}
+
+fn mark(headers: &mut HeaderMap, protocol: &HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol.clone());
+}
+
+impl Asked {
+    /// The upstream has switched to what it was asked for, and not to something else.
+    pub fn is_granted<B>(&self, answer: &Response<B>) -> bool {
+        let chosen = answer.headers().get(UPGRADE);
+        chosen.is_some_and(|chosen| chosen.as_bytes().eq_ignore_ascii_case(self.protocol.as_bytes()))
+    }
+
+    /// Says so to the client, after all fields of the upstream's connection were taken off.
+    pub fn grant(&self, headers: &mut HeaderMap) {
+        mark(headers, &self.protocol);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_protocol_that_the_connection_names_is_wanted() {
+        let asked = |fields: &[(&str, &str)], version| {
+            let mut http = Request::builder().version(version);
+            for (name, value) in fields {
+                http = http.header(*name, *value);
+            }
+            Wanted::of(&http.body(Body::empty()).expect("a request")).is_some()
+        };
+        let good = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+        assert!(asked(&good, Version::HTTP_11));
+        assert!(!asked(&good, Version::HTTP_10));
+        assert!(!asked(&good[..1], Version::HTTP_11));
+        assert!(!asked(&good[1..], Version::HTTP_11));
+        assert!(!asked(&[good[0], good[1], ("upgrade", "h2c")], Version::HTTP_11));
+    }
+}

@@ -1,0 +1,106 @@
+//! Asks a guard who it is, at the beginning of a connection.
+
+use std::{io, sync::Arc};
+
+use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
+use fencegate_http::{
+    body::Body,
+    upstream::{
+        address::Address,
+        introduce::{Attempt, Doubt, Introduced, Introductions, Unmet},
+        link::Link,
+    },
+};
+use fencegate_policies::plan::{Level, Upstream};
+use fencegate_process::clock::SharedClock;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::{
+    Request, StatusCode,
+    header::{HOST, HeaderValue},
+};
+use tracing::error;
+
+use super::guards::{Distrust, Guards};
+
+impl Introductions for Guards {
+    fn are_needed(&self, upstream: &Upstream) -> bool {
+        upstream.fencing == Level::Guard
+    }
+
+    /// A guard says who it is before anything else is said on the connection.
+    fn introduce<'a>(
+        &'a self,
+        link: &'a mut Link,
+        upstream: &'a Upstream,
+        clock: &'a SharedClock,
+    ) -> Introduced<'a> {
+        Box::pin(async move {
+            let asking = self.ask(upstream);
+            let announced = announcement(link).await.inspect_err(|unmet| {
+                // One that is not there any more is nobody to distrust.
+                if let Unmet::Stranger(why) = unmet {
+                    let endpoint = link.endpoint();
+                    error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
+                }
+            })?;
+            let met = self.meet(upstream, link.address(), &announced, asking, clock.now());
+            met.map_err(|why| match why {
+                Distrust::Replaced => Unmet::Io(io::Error::other(why)),
+                Distrust::Split => Unmet::Contradicted(why.into()),
+                why => Unmet::Distrusted(why.into()),
+            })
+        })
+    }
+
+    fn is_to_be_asked(&self, upstream: &Upstream, address: &Address) -> bool {
+        Self::is_to_be_asked(self, upstream, address)
+    }
+
+    fn attempt(&self) -> Attempt {
+        Self::attempt(self)
+    }
+
+    fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt) {
+        Self::lost(self, upstream, address, attempt);
+    }
+
+    fn agree(&self, upstream: &Upstream) -> Result<(), Doubt> {
+        Self::agree(self, upstream).map_err(|why| {
+            let guards = self.announced(upstream);
+            error!(upstream = %upstream.name, %guards, %why, "guard.distrusted");
+            why.into()
+        })
+    }
+
+    fn is_believed(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool {
+        Self::is_believed(self, upstream, address, process)
+    }
+}
+
+/// Leaves the connection ready for another exchange. One that breaks is that of a guard which is away, and says nothing of
+/// who would have answered.
+async fn announcement(link: &mut Link) -> Result<Announcement, Unmet> {
+    let none = |why: String| Unmet::Stranger(Distrust::NoGuard(why).into());
+    let host = HeaderValue::from_str(link.endpoint()).map_err(|error| none(error.to_string()))?;
+    let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
+    let request = request.map_err(|error| none(error.to_string()))?;
+    let answer = link.send(request).await.map_err(|failed| match failed.why.is_parse() {
+        true => none(failed.why.to_string()),
+        false => Unmet::Io(io::Error::other(failed.why)),
+    })?;
+    if answer.status() != StatusCode::OK {
+        return Err(none(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16())));
+    }
+    let body = Limited::new(answer.into_body(), LONGEST_ANNOUNCEMENT).collect().await;
+    let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
+        Ok(error) => none(error.to_string()),
+        Err(error) => Unmet::Io(io::Error::other(error)),
+    })?;
+    let announced = serde_json::from_slice(&body.to_bytes()).map_err(|error| none(error.to_string()))?;
+    if !link.settled().await {
+        return Err(Unmet::Io(io::Error::other("the connection ended behind the announcement")));
+    }
+    Ok(announced)
+}
+
+const LONGEST_ANNOUNCEMENT: usize = 16 << 10;

@@ -1,0 +1,314 @@
+//! What this gateway knows of the guards: which store each of them has, how far that had come, and which process has it.
+//!
+//! Every connection to a guard begins with its announcement, so a guard that was restarted is looked at again before
+//! anything is sent to it; and connections to a process that another one has displaced are not used any more.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_guard::announce::Announcement;
+use fencegate_http::upstream::{address::Address, introduce::Attempt};
+use fencegate_lock::state::Memory;
+use fencegate_policies::plan::Upstream;
+use fencegate_process::{clock::Boot, said};
+use tracing::{error, warn};
+
+use super::processes::{Asked, Heard, Met, NotAlone, Processes};
+
+/// Shared by all workers.
+#[derive(Debug)]
+pub struct Guards {
+    state: Mutex<State>,
+    /// Of the installation that our tokens are of.
+    memory: Arc<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By upstream, then by address of an endpoint.
+    met: HashMap<Arc<str>, Vec<Place>>,
+    /// By upstream: the largest epoch that a guard of it has let in, as far as we know, whatever store that guard had.
+    highest: HashMap<Arc<str>, Highest>,
+    processes: Processes,
+    /// How often something was noted of a place.
+    notes: u64,
+    /// Upstreams to which something stands between, against what the policy says.
+    relayed: Vec<Arc<str>>,
+}
+
+/// Where somebody has asked for a guard.
+#[derive(Debug)]
+struct Place {
+    address: Arc<Address>,
+    /// `None` where no guard was found the last time.
+    guard: Option<Met>,
+    /// Which of all notes this is.
+    note: u64,
+}
+
+impl State {
+    fn highest(&self, upstream: &Upstream) -> Option<&Highest> {
+        self.highest.get(&upstream.name)
+    }
+
+    fn note(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<Met>) {
+        let places = self.met.entry(upstream.name.clone()).or_default();
+        // What a name no longer leads to must not be held against what it leads to now.
+        places.retain(|place| !place.address.is_gone() && !place.is_at(address));
+        self.notes += 1;
+        places.push(Place { address: address.clone(), guard, note: self.notes });
+    }
+
+    fn places(&self, upstream: &Upstream) -> impl Iterator<Item = &Place> {
+        self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone())
+    }
+
+    fn at(&self, upstream: &Upstream, address: &Address) -> Option<&Place> {
+        self.places(upstream).find(|place| place.is_at(address))
+    }
+
+    /// What each address said the last time, if a guard answered. Another plan may have endpoints that this one has not,
+    /// and what answers there says nothing against ours.
+    fn announced(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &Met)> {
+        let ours = self.places(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
+        ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
+    }
+
+    fn agree(&self, upstream: &Upstream) -> bool {
+        let mut guards = self.announced(upstream).map(|(_, guard)| guard);
+        guards.next().is_none_or(|first| guards.all(|guard| guard == first))
+    }
+
+    /// What nobody leads to any more.
+    fn forget(&mut self, at: Boot) {
+        let Self { met, processes, .. } = self;
+        processes.forget(at, |name, socket| {
+            let mut places = met.values().flatten();
+            places.any(|place| (&*place.address.name, place.address.socket) == (name, socket))
+        });
+    }
+}
+
+impl Place {
+    fn is_at(&self, address: &Address) -> bool {
+        (&self.address.name, self.address.socket) == (&address.name, address.socket)
+    }
+}
+
+#[derive(Debug)]
+struct Highest {
+    epoch: u64,
+    /// The process that has let it in.
+    by: Arc<str>,
+}
+
+/// What was known when a guard was asked who it is. While its answer is on its way others let requests in.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking {
+    known: u64,
+    asked: Asked,
+}
+
+/// Why nothing is sent to a guard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    #[error(
+        "the guards of the upstream announce different stores: what one of them lets in the other does not know"
+    )]
+    Split,
+    #[error(
+        "two guards answer at this address: what one of them lets in the other does not know. Nothing is sent there before a process answers that has not been met before: end one of them and restart the other"
+    )]
+    Several,
+    /// What it says is out of date, and so is the connection.
+    #[error("another process of the guard has taken its place meanwhile")]
+    Replaced,
+    #[error("no guard answers at this endpoint: {0}")]
+    NoGuard(String),
+    #[error("the guard compares tokens of another installation, {theirs}; ours is {ours}")]
+    OtherInstallation { theirs: String, ours: String },
+    #[error(
+        "the guard has come back with an older store: it knows epochs up to {announced}, and has let in {known}"
+    )]
+    RolledBack { announced: u64, known: u64 },
+    #[error(
+        "FG0504: `response_timeout` of {ours:?} is not above the {theirs:?} that the guard may take to settle and execute"
+    )]
+    Impatient { ours: Duration, theirs: Duration },
+}
+
+impl Guards {
+    pub fn new(memory: Arc<Memory>) -> Self {
+        Self { state: Mutex::default(), memory }
+    }
+
+    /// To be called before a guard is asked who it is.
+    pub fn ask(&self, upstream: &Upstream) -> Asking {
+        let state = self.lock();
+        Asking {
+            known: state.highest(upstream).map_or(0, |highest| highest.epoch),
+            asked: state.processes.ask(),
+        }
+    }
+
+    /// A guard has announced itself at the beginning of a connection. Its process, for [`Guards::let_in`].
+    pub fn meet(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<Address>,
+        announced: &Announcement,
+        asking: Asking,
+        at: Boot,
+    ) -> Result<Arc<str>, Distrust> {
+        let met =
+            Met { store: announced.store.as_str().into(), instance: announced.instance.as_str().into() };
+        let instance = met.instance.clone();
+        let trusted = self.told(upstream, address, announced, met, asking, at);
+        // Of two that differ one may have been asked too long ago: that is told when both were asked again.
+        if let Err(why) = &trusted
+            && !matches!(why, Distrust::Replaced | Distrust::Split)
+        {
+            let (endpoint, address) = (&address.name, address.socket);
+            error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
+        }
+        trusted.map(|()| instance)
+    }
+
+    fn told(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<Address>,
+        announced: &Announcement,
+        met: Met,
+        asking: Asking,
+        at: Boot,
+    ) -> Result<(), Distrust> {
+        let mut state = self.lock();
+        let heard = Heard { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
+        let alone = state.processes.announced(address, &met, heard);
+        if alone == Err(NotAlone::Replaced) {
+            return Err(Distrust::Replaced);
+        }
+        // What it has let in itself while its answer was on its way does not tell against it.
+        let known = match state.highest(upstream) {
+            Some(highest) if highest.by != met.instance => highest.epoch,
+            _ => asking.known,
+        };
+        state.note(upstream, address, Some(met));
+        state.forget(at);
+        drop(state);
+        alone.map_err(|_| Distrust::Several)?;
+        self.judge(upstream, announced, known)
+    }
+
+    fn judge(&self, upstream: &Upstream, announced: &Announcement, known: u64) -> Result<(), Distrust> {
+        if let Some(served) = self.memory.installation()
+            && served.uuid != announced.ensemble
+        {
+            let (theirs, ours) = (announced.ensemble.clone(), served.uuid.clone());
+            return Err(Distrust::OtherInstallation { theirs, ours });
+        }
+        self.agree(upstream)?;
+        if announced.highest < known {
+            return Err(Distrust::RolledBack { announced: announced.highest, known });
+        }
+        if upstream.response_timeout <= announced.longest() {
+            let (ours, theirs) = (upstream.response_timeout, announced.longest());
+            return Err(Distrust::Impatient { ours, theirs });
+        }
+        Ok(())
+    }
+
+    /// The process is the one that answers at the address, as far as we know, and no other one is known of the upstream.
+    pub fn is_believed(&self, upstream: &Upstream, address: &Address, instance: &Arc<str>) -> bool {
+        let state = self.lock();
+        let alone = || state.announced(upstream).all(|(_, guard)| guard.instance == *instance);
+        state.processes.is_there(address, instance) && alone()
+    }
+
+    /// All guards of the upstream have one store, and where two processes have it, it is one process, going by what each
+    /// address said the last time. Where none answers any more, none contradicts.
+    pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
+        if self.lock().agree(upstream) { Ok(()) } else { Err(Distrust::Split) }
+    }
+
+    /// Who announces what, for an operator who has to choose one.
+    pub fn announced(&self, upstream: &Upstream) -> String {
+        let state = self.lock();
+        let one = |(at, guard): (&Address, &Met)| {
+            format!("{} at {}: store {}, process {}", at.name, at.socket, guard.store, guard.instance)
+        };
+        said::all(state.announced(upstream).map(one))
+    }
+
+    /// What is known of endpoints that are not among these is forgotten: a guard that was taken out of the policy must
+    /// not be held against those that are in it.
+    pub fn keep(&self, upstreams: &[Upstream]) {
+        let mut state = self.lock();
+        for (name, met) in &mut state.met {
+            let upstream = upstreams.iter().find(|upstream| upstream.name == *name);
+            met.retain(|place| {
+                upstream.is_some_and(|upstream| upstream.endpoints.contains(&place.address.name))
+            });
+        }
+    }
+
+    /// To be called before somebody looks for a guard at an address.
+    pub fn attempt(&self) -> Attempt {
+        Attempt(self.lock().notes)
+    }
+
+    /// No guard answers there, or no longer. One that has announced itself since the attempt began is there all the same.
+    pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt) {
+        let mut state = self.lock();
+        let since = |place: &Place| place.guard.is_some() && place.note > attempt.0;
+        if !state.at(upstream, address).is_some_and(since) {
+            state.note(upstream, address, None);
+        }
+    }
+
+    /// Nothing may be sent to one guard of several before this address has said who is there: nobody has asked yet; or
+    /// the answers do not agree, and a guard that was restarted, or has gone, is not what its address said before. An
+    /// address without a guard says nothing; whoever connects to it is told who has come back.
+    pub fn is_to_be_asked(&self, upstream: &Upstream, address: &Address) -> bool {
+        let state = self.lock();
+        state.at(upstream, address).is_none_or(|place| place.guard.is_some() && !state.agree(upstream))
+    }
+
+    /// A process of a guard has let a token of this epoch in.
+    pub fn let_in(&self, upstream: &Upstream, (address, by): (&Address, &Arc<str>), epoch: u64, at: Boot) {
+        let mut state = self.lock();
+        state.processes.answered(address, by, at);
+        match state.highest.get_mut(&upstream.name) {
+            Some(highest) if highest.epoch >= epoch => {}
+            Some(highest) => *highest = Highest { epoch, by: by.clone() },
+            None => drop(state.highest.insert(upstream.name.clone(), Highest { epoch, by: by.clone() })),
+        }
+    }
+
+    /// A hop has shown itself that the policy says is not there: from now on a refusal does not mean that the guard has
+    /// not seen the request before.
+    pub fn relayed(&self, upstream: &Upstream) {
+        let mut state = self.lock();
+        if upstream.direct && !state.relayed.contains(&upstream.name) {
+            warn!(upstream = %upstream.name, "guard.not_direct: something stands between here and the guard");
+            state.relayed.push(upstream.name.clone());
+        }
+    }
+
+    /// A request that the guard refuses has not been let in before by way of somebody's repeating it.
+    pub fn is_direct(&self, upstream: &Upstream) -> bool {
+        upstream.direct && !self.lock().relayed.contains(&upstream.name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is one call on a map.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,112 @@
+//! A policy file as it lies on the disk, and what is wrong with it, in words.
+
+use std::{env, fs, io, path::Path};
+
+use fencegate_policies::{
+    diagnose::{Code, Diagnostic, Place},
+    file::{Environment, Loaded},
+};
+
+use crate::access::SENDS_SPANS;
+
+/// The text of a file.
+pub struct Written {
+    /// As it was named.
+    name: String,
+    pub text: String,
+}
+
+/// Why a file has no text.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("FG0530: read {name}: {source}")]
+    Io { name: String, source: io::Error },
+    /// The second one is what it says, as it is shown to the user.
+    #[error("{1}")]
+    NotText(Box<Diagnostic>, String),
+}
+
+/// A plan, where there is one, and everything that is to be said of the file.
+pub struct Told<P> {
+    pub plan: Option<P>,
+    /// Each with its place and remedy, in order.
+    pub said: Vec<String>,
+}
+
+impl Written {
+    /// Reads once only: it may be a pipe.
+    pub fn open(path: &Path) -> Result<Self, Unreadable> {
+        let name = path.display().to_string();
+        let bytes = fs::read(path).map_err(|source| Unreadable::Io { name: name.clone(), source })?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let shown = String::from_utf8_lossy(error.as_bytes());
+            let diagnostic = not_text(error.utf8_error().valid_up_to(), &shown);
+            let rendered = diagnostic.render(&name, &shown);
+            Unreadable::NotText(Box::new(diagnostic), rendered)
+        })?;
+        Ok(Self { name, text })
+    }
+
+    /// As it was named.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// With the environment of this process.
+    pub fn load<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Loaded<P> {
+        buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS)
+    }
+
+    pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Told<P> {
+        let loaded = self.load(load);
+        let said = loaded.diagnostics.iter().map(|diagnostic| self.shown(diagnostic));
+        Told { said: said.collect(), plan: loaded.plan }
+    }
+
+    /// As people are shown it.
+    pub fn shown(&self, diagnostic: &Diagnostic) -> String {
+        diagnostic.render(&self.name, &self.text)
+    }
+}
+
+/// What this build cannot do is no plan: starting all the same would look as if it did.
+fn buildable<P>(mut loaded: Loaded<P>, sends_spans: bool) -> Loaded<P> {
+    if let (Some(place), false) = (loaded.traces, sends_spans) {
+        let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
+        let none = Diagnostic::new(Code::NoTraces, "this build sends no traces").at(place).remedy(remedy);
+        loaded.diagnostics.push(none);
+        loaded.plan = None;
+    }
+    loaded
+}
+
+/// `valid`: the bytes that are text; so many stand unchanged in `shown`.
+fn not_text(valid: usize, shown: &str) -> Diagnostic {
+    let before = shown.get(..valid).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
+        .at(Place { line, column, width: 1 })
+        .remedy("save the file as UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::file::load;
+
+    use super::*;
+
+    #[test]
+    fn traces_are_refused_where_the_build_cannot_send_them_and_only_there() {
+        const POLICY: &str = include_str!("../../../policies/examples/minimal.yaml");
+        let traced = format!("{POLICY}\nlog: {{traces: {{endpoint: \"http://127.0.0.1:4318\"}}}}\n");
+        for (text, sends, plan) in
+            [(POLICY, false, true), (POLICY, true, true), (&traced, true, true), (&traced, false, false)]
+        {
+            let loaded = buildable(load(text), sends);
+            assert_eq!(loaded.plan.is_some(), plan, "{:?}", loaded.diagnostics);
+            let told = loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());
+            assert_eq!(told, !plan);
+        }
+    }
+}

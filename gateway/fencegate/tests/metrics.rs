@@ -1,0 +1,85 @@
+//! `deploy/METRICS.md` lists what a process exposes, and nothing else.
+
+use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
+
+use fencegate::admin::metrics::{Family, Metrics};
+use fencegate_policies::file;
+
+const HEAD: &str = "\
+# Metrics
+
+What `/metrics` on the admin listener shows, of a gateway (port 9901) and of a guard (port 9902), in the text format of
+Prometheus. Labels come from the configuration or from fixed lists, never from a request: traffic cannot make series.
+Requests that no route took have `route=\"none\"`. Times are seconds, sizes bytes. A reason or refusal is one word in
+metrics, logs and answers: the list is in [`README.md`](../README.md).
+
+This table is written by a test (`REWRITE=1 cargo test -p fencegate --test metrics`).
+
+";
+
+/// Each family, and who has it.
+fn exposed() -> BTreeMap<Family, &'static str> {
+    let plan = file::load(include_str!("../../../policies/examples/payments.yaml")).plan;
+    let gateway = Metrics::of_gateway(&plan.expect("a good file")).families();
+    let guard = Metrics::of_guard().families();
+    let mut all: BTreeMap<_, _> = gateway.into_iter().map(|family| (family, "gateway")).collect();
+    for family in guard {
+        all.entry(family).and_modify(|who| *who = "both").or_insert("guard");
+    }
+    all
+}
+
+#[test]
+fn documented_metrics_and_exposed_ones_are_the_same() {
+    let mut text = HEAD.to_owned();
+    text.push_str("| metric | kind | labels | of | what it says |\n|---|---|---|---|---|\n");
+    for (family, who) in exposed() {
+        let Family { name, kind, labels, help } = family;
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        writeln!(text, "| `{name}` | {kind} | {} | {who} | {help} |", labels.join(", ")).expect("memory");
+    }
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/METRICS.md");
+    if env::var_os("REWRITE").is_some() {
+        fs::write(&file, &text).expect("the repository can be written");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap_or_default(), text, "REWRITE=1 writes it anew");
+}
+
+#[test]
+fn no_label_can_carry_what_a_client_sent() {
+    const LABELS: [&str; 22] = [
+        "cause",
+        "certificate",
+        "code",
+        "contended",
+        "decision",
+        "endpoint",
+        "error",
+        "fingerprint",
+        "how",
+        "kind",
+        "limit",
+        "mode",
+        "op",
+        "over",
+        "reason",
+        "result",
+        "route",
+        "session",
+        "state",
+        "store",
+        "upstream",
+        "version",
+    ];
+    for (family, _) in exposed() {
+        for label in &family.labels {
+            assert!(
+                LABELS.contains(&label.as_str()),
+                "{}: `{label}` is new: where do its values come from?",
+                family.name
+            );
+        }
+        let prefixed = family.name.starts_with("fencegate_") || family.name.starts_with("process_");
+        assert!(prefixed && !family.help.is_empty(), "{family:?}");
+    }
+}

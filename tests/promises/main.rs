@@ -49,6 +49,7 @@ mod guarded_tickets;
 mod guarded_trust;
 mod hang_up;
 mod http2;
+mod http2_slow;
 mod interrupted;
 mod keys;
 mod killed;

@@ -1,0 +1,96 @@
+//! An HTTP/2 client that takes its answer slowly gets all of it, also what the HTTP library holds for it once the answer
+//! was given: nobody can tell what came of a request from half an answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    gateway::{Gateway, Launch},
+    origin::{Act, Reply},
+    patience::patiently,
+    policy::Policy,
+    site::Site,
+};
+use h2::{RecvStream, client::SendRequest};
+use hyper::Request;
+use serde_json::json;
+use tokio::{net::TcpStream, time::sleep};
+
+/// What it takes at once, and the pause before it takes more.
+const TAKES: usize = 65_535;
+const PAUSES: Duration = Duration::from_millis(400);
+/// Bytes of an answer, which the gateway keeps whole.
+const ANSWER: usize = 450_000;
+const LONG_ANSWER: usize = 900_000;
+
+/// A gateway that has little patience with who asks nothing.
+fn policy(site: &Site) -> Policy {
+    let policy = site.policy("gw-1").with("/listeners/public/timeouts/idle", "1s");
+    policy.with("/listeners/public/limits", json!({"connections": 1}))
+}
+
+/// A POST that was executed, and whose answer has begun.
+async fn begun(site: &Site, gateway: &Gateway, bytes: usize) -> (SendRequest<Bytes>, RecvStream) {
+    site.origin.script("/pay/7", [Act::now(Reply::with_body(vec![7; bytes]))]);
+    let stream = TcpStream::connect(gateway.public).await.expect("listens");
+    let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(async { drop(connection.await) });
+    let mut requests = requests.ready().await.expect("HTTP/2");
+    let request = Request::post(format!("http://{}/pay/7", gateway.public)).body(()).expect("a request");
+    let (answer, _) = requests.send_request(request, true).expect("HTTP/2");
+    let answer = answer.await.expect("answered");
+    let outcome = answer.headers()["fencing-outcome"].to_str().expect("a word");
+    assert!(answer.status() == 200 && outcome.starts_with("done"), "{answer:?}");
+    (requests, answer.into_body())
+}
+
+/// All of it, window by window.
+async fn taken(mut body: RecvStream) -> Result<usize, String> {
+    let (mut all, mut window) = (0, 0);
+    while let Some(piece) = body.data().await {
+        let piece = piece.map_err(|error| format!("after {all} bytes: {error}"))?;
+        all += piece.len();
+        window += piece.len();
+        if window >= TAKES {
+            sleep(PAUSES).await;
+            body.flow_control().release_capacity(window).expect("what came");
+            window = 0;
+        }
+    }
+    Ok(all)
+}
+
+#[tokio::test]
+async fn who_takes_an_answer_slowly_is_not_idle() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&policy(&site)).await;
+    let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
+    assert_eq!(patiently("the answer", taken(body), || gateway.log()).await, Ok(LONG_ANSWER));
+}
+
+#[tokio::test]
+async fn who_takes_an_answer_slowly_gets_all_of_it_when_the_process_stops() {
+    let site = Site::fresh().await;
+    let gateway = Gateway::start(&policy(&site)).await;
+    let (_requests, body) = begun(&site, &gateway, ANSWER).await;
+    gateway.signal(Signal::TERM);
+    assert_eq!(patiently("the answer", taken(body), || gateway.log()).await, Ok(ANSWER));
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn who_takes_an_answer_slowly_makes_room_for_nobody() {
+    let site = Site::fresh().await;
+    let policy = policy(&site).with("/listeners/public/timeouts/idle", "60s");
+    let gateway = Launch::new(&policy).workers(1).start().await;
+    gateway.becomes_ready().await;
+    let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
+    let other = async {
+        // More than an answer that was given needs to leave.
+        sleep(Duration::from_millis(2300)).await;
+        TcpStream::connect(gateway.public).await.expect("listens")
+    };
+    let (all, _other) = tokio::join!(patiently("the answer", taken(body), || gateway.log()), other);
+    assert_eq!(all, Ok(LONG_ANSWER));
+}

@@ -115,7 +115,7 @@ async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
     assert!(tokens.iter().map(|token| token.dispatch()).eq(1..=REQUESTS + 1), "{tokens:?}");
 }
 
-/// The bound of ARCHITECTURE: rounds x (gateways - 1) x (`max_hold` + longest request), where a round is what one
+/// The bound of `gateway/lock/DESIGN.md`: rounds x (gateways - 1) x (`max_hold` + longest request), where a round is what one
 /// turn lets through.
 #[tokio::test]
 async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bound() {

@@ -75,8 +75,8 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     // What has rested for a moment is not at work any more; the store is told of it lazily.
     guard.gauge_becomes("fencegate_guard_keys_at_work", 20.0).await;
     // All that was handed in before this is durable when it is answered.
-    let raise = Dispatch::new("another", 90_000).g(0).post("/.fencegate/v1/raise");
-    assert_eq!(guard.send(&raise).await.status, 200);
+    let newer = Dispatch::new(&key(0), 35_000).post("/newer");
+    assert_refused(&guard.send(&newer).await, "busy");
     let last = Instant::now();
     let launch = guard.dies().await;
     for (id, pending) in lost {

@@ -136,25 +136,3 @@ async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
     assert_eq!(guard.send(&of_era(&far.g(2), 1).post("/far")).await.status, 200);
     assert_eq!(beside.origin.count("/far"), 2);
 }
-
-#[tokio::test]
-async fn a_raised_token_shuts_older_ones_out_and_says_what_may_still_run() {
-    let beside = Beside::fresh().await;
-    let guard = beside.launch().await.with("/settle", "100ms").start().await;
-    let raise = |dispatch: Dispatch| dispatch.post("/.fencegate/v1/raise");
-    let latch = beside.origin.holds("/old");
-    let old = guard.begin(Dispatch::new("a", 20).once(1).post("/old"));
-    beside.origin.request("/old", 1).await;
-
-    let told = guard.send(&raise(Dispatch::new("a", 30).g(0).once(1))).await;
-    let told: serde_json::Value = serde_json::from_slice(&told.body).expect("JSON");
-    let running = format!("{} a", Dispatch::new("a", 20).token());
-    assert_eq!(told, json!({"in_flight": [running], "in_doubt": [], "operation": "running"}));
-    assert_refused(&guard.send(&Dispatch::new("a", 20).g(2).post("/stale")).await, "stale");
-    assert_refused(&guard.send(&raise(Dispatch::new("a", 25).g(0))).await, "stale");
-    assert_refused(&guard.send(&Ask::post("/.fencegate/v1/raise")).await, "token-missing");
-    latch.let_go();
-    old.answer().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 30).post("/new")).await.status, 200);
-    assert_eq!((beside.origin.count("/stale"), beside.origin.log().records.len()), (0, 2));
-}

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::{admit::Waiting, register::Claim};
+use fencegate_guard::{patience::Waiting, register::Claim};
 use fencegate_http::{
     body::Body,
     listen::interim::Saying,

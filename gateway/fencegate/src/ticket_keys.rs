@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_guard::ticket::{LARGEST, Verifier, keys::BadKey};
+use fencegate_guard::ticket::{BadKey, LARGEST, Verifier};
 use fencegate_process::said::Brief;
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};

@@ -1,58 +1,26 @@
 //! Lets a dispatch in: announced durably, settled, checked again, and registered in one step with that check.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use fencegate_process::{clock::Boot, failpoint};
 use tokio::time::{Instant, sleep_until};
 
-use super::{
-    Guard,
+use crate::{
     doubt::Running,
-    guard::State,
-    journal::Reserved,
+    guard::{Guard, State},
+    patience::{Patience, Waiting},
     refused::Refused,
-    register::{Claim, DispatchId, Settled},
+    register::{Claim, Settled, Told},
+    reserve::Reserved,
     store::{Change, Moment},
 };
 
-/// Who waits to be let in, and may go away before.
-pub trait Waiting {
-    /// Returns when it has gone, also when it is asked once more.
-    fn gone(&mut self) -> impl Future<Output = ()>;
-}
-
-/// Somebody who does not go away.
-#[derive(Debug, Clone, Copy)]
-pub struct Staying;
-
-impl Waiting for Staying {
-    async fn gone(&mut self) {
-        std::future::pending().await
-    }
-}
-
-/// How long a request may wait for others, and who waits for it.
-pub struct Patience<'c, W> {
-    pub client: &'c mut W,
-    deadline: Instant,
-}
-
-impl<'c, W: Waiting> Patience<'c, W> {
-    pub fn new(client: &'c mut W, settle: Duration) -> Self {
-        Self { client, deadline: Instant::now() + settle }
-    }
-
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-}
-
-/// How far an admission came in one step.
-enum Step {
-    /// Registered; may be sent once everything up to the moment is durable.
-    Registered { id: DispatchId, written: Moment, since: Boot },
-    /// Announced, and somebody is in the way.
-    Behind(Settled, Moment),
+/// What one look at the register came to.
+struct Looked {
+    settled: Settled,
+    /// Nothing may be sent, and nothing be waited for, before everything up to here is durable.
+    written: Moment,
+    at: Boot,
 }
 
 impl Guard {
@@ -69,41 +37,28 @@ impl Guard {
         reserved: Option<Reserved>,
         patience: &mut Patience<'_, impl Waiting>,
     ) -> Result<Running, Refused> {
-        let (mut step, new_tenure) = self.announce(&claim, reserved.as_ref())?;
         let asked = Instant::now();
+        let (mut looked, new_tenure) = self.announce(&claim, reserved.as_ref())?;
         loop {
-            match step {
-                Step::Registered { id, written, since } => {
-                    let running = Running::new(self.clone(), claim, id, reserved, since);
-                    self.durable(written).await.inspect_err(|_| running.never_sent())?;
+            let Looked { settled, written, at } = looked;
+            match settled {
+                Settled::Running(id) => {
+                    let running = Running::new(self.clone(), claim, id, reserved, at);
+                    if let Err(refused) = self.durable(written).await {
+                        running.never_sent();
+                        return Err(refused);
+                    }
                     failpoint::pass("guard_admitted");
                     self.metrics.admitted(new_tenure, asked.elapsed());
                     return Ok(running);
                 }
-                Step::Behind(settled, moment) => {
-                    self.durable(moment).await?;
-                    self.wait(settled, patience).await?;
-                    step = self.settle(&claim, reserved.as_ref())?;
+                Settled::Wait { told, doubt } => {
+                    self.durable(written).await?;
+                    self.wait(told, doubt, patience).await?;
+                    looked = self.settle(&claim, reserved.as_ref())?;
                 }
             }
         }
-    }
-
-    /// Raises the marks of a token that is not a dispatch, so that nothing older is let in any more.
-    ///
-    /// # Errors
-    /// It is not the newest itself.
-    pub async fn raise(&self, claim: &Claim) -> Result<(), Refused> {
-        let moment = {
-            let mut state = self.lock();
-            let changes = match state.register.announce(claim, self.now()) {
-                // It has been announced, and nothing newer has: by a dispatch, or by asking the same before.
-                Err(Refused::Duplicate { newest }) if newest.same_tenure(claim.token) => Vec::new(),
-                changes => changes?,
-            };
-            self.hand_in(&mut state, claim, changes, None)
-        };
-        self.durable(moment).await
     }
 
     /// Raises and registers whatever the marks say: nothing is refused while one only looks on. Never lowers a mark.
@@ -117,42 +72,49 @@ impl Guard {
             (id, self.hand_in(&mut state, &claim, changes, None), now)
         };
         let running = Running::new(self.clone(), claim, id, None, now);
-        self.durable(written).await.inspect_err(|_| running.never_sent())?;
+        if let Err(refused) = self.durable(written).await {
+            running.never_sent();
+            return Err(refused);
+        }
         Ok(running)
     }
 
     /// Compare and raise; and where nothing is in the way, register in the same step, so that mark, what is at work and
-    /// journal entry are one transaction.
-    fn announce(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<(Step, bool), Refused> {
+    /// journal entry are one transaction. Whether the tenure is a new one.
+    fn announce(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<(Looked, bool), Refused> {
         let mut state = self.lock();
         let now = self.now();
-        let mut changes = state.register.announce(claim, now)?;
-        let new_tenure = !changes.is_empty();
-        let settled = state.register.settle(claim, now);
-        let mut entry = None;
-        if let Ok(Settled::Running { at_work, .. }) = &settled {
-            changes.extend_from_slice(at_work);
-            entry = reserved.map(Reserved::admitted);
-        }
-        let written = self.hand_in(&mut state, claim, changes, entry);
-        let step = match settled? {
-            Settled::Running { id, .. } => Step::Registered { id, written, since: now },
-            wait @ Settled::Wait { .. } => Step::Behind(wait, written),
-        };
-        Ok((step, new_tenure))
+        let raised = state.register.announce(claim, now)?;
+        let new_tenure = !raised.is_empty();
+        let looked = self.look(&mut state, claim, reserved, raised, now)?;
+        Ok((looked, new_tenure))
     }
 
-    fn settle(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<Step, Refused> {
-        let mut state = self.lock();
-        let now = self.now();
-        Ok(match state.register.settle(claim, now)? {
-            Settled::Running { id, at_work } => {
-                let entry = reserved.map(Reserved::admitted);
-                let written = self.hand_in(&mut state, claim, at_work, entry);
-                Step::Registered { id, written, since: now }
+    /// Once more, after a wait.
+    fn settle(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<Looked, Refused> {
+        let (mut state, now) = (self.lock(), self.now());
+        self.look(&mut state, claim, reserved, Vec::new(), now)
+    }
+
+    /// Hands in what was raised also where the claim is refused: it was announced.
+    fn look(
+        &self,
+        state: &mut State,
+        claim: &Claim,
+        reserved: Option<&Reserved>,
+        mut changes: Vec<Change>,
+        at: Boot,
+    ) -> Result<Looked, Refused> {
+        let (settled, entry) = match state.register.settle(claim, at) {
+            Ok((settled, at_work)) => {
+                changes.extend(at_work);
+                let entry = reserved.filter(|_| matches!(settled, Settled::Running(_)));
+                (Ok(settled), entry.map(Reserved::admitted))
             }
-            wait @ Settled::Wait { .. } => Step::Behind(wait, state.register.written(claim)),
-        })
+            Err(refused) => (Err(refused), None),
+        };
+        let written = self.hand_in(state, claim, changes, entry);
+        Ok(Looked { settled: settled?, written, at })
     }
 
     /// One transaction: marks and what is at work, and the entry. Nothing may be sent under the claim before the returned
@@ -176,13 +138,13 @@ impl Guard {
         if entered { moment } else { state.register.written(claim) }
     }
 
-    pub(super) async fn durable(&self, moment: Moment) -> Result<(), Refused> {
-        self.committer.durable(moment).await.map_err(|failed| Refused::Store(failed.to_string()))
-    }
-
     /// Until something may have changed.
-    async fn wait(&self, settled: Settled, patience: &mut Patience<'_, impl Waiting>) -> Result<(), Refused> {
-        let Settled::Wait { told, doubt } = settled else { return Ok(()) };
+    async fn wait(
+        &self,
+        told: Told,
+        doubt: Option<Boot>,
+        patience: &mut Patience<'_, impl Waiting>,
+    ) -> Result<(), Refused> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));
         // A doubt that outlasts our patience is not worth waiting for.

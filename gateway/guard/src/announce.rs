@@ -5,12 +5,10 @@ use std::time::Duration;
 use fencegate_policies::plan::Enforce;
 use serde::{Deserialize, Serialize};
 
-use super::Guard;
+use crate::guard::Guard;
 
 /// Where a guard says it: a path that no service has.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
-/// Where a token is raised that is not a dispatch.
-pub const RAISE: &str = "/.fencegate/v1/raise";
 
 /// Of what is announced.
 const FORMAT: u32 = 1;

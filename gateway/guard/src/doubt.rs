@@ -1,22 +1,19 @@
 //! A dispatch from its admission to its end, and executions whose end nobody saw.
 
-use std::{
-    cell::{Cell, RefCell},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use fencegate_process::{
     clock::{Boot, Permission},
     failpoint,
 };
 
-use super::{
-    Guard,
-    journal::Reserved,
+use crate::{
+    guard::Guard,
     operation::Kept,
     refused::Refused,
-    register::{Claim, DispatchId, Ended},
+    register::{Claim, DispatchId, Ended, InDoubt, Seen},
+    reserve::Reserved,
 };
 
 /// A dispatch that was let in. Whoever has it says how it ended; dropped without that word, its execution is in doubt.
@@ -24,10 +21,9 @@ pub struct Running {
     guard: Arc<Guard>,
     claim: Claim,
     id: DispatchId,
-    reserved: RefCell<Option<Reserved>>,
-    operation: Option<OperationId>,
+    reserved: Option<Reserved>,
     since: Boot,
-    ended: Cell<bool>,
+    ended: bool,
 }
 
 /// The permission to send, which ends at a fixed instant and which nobody takes away before.
@@ -44,15 +40,6 @@ impl Permission for Until {
     }
 }
 
-/// An execution whose end was not seen, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenDoubt {
-    pub token: Token,
-    pub mode: Mode,
-    pub keys: Vec<ResourceKey>,
-    pub until: Boot,
-}
-
 impl Running {
     /// `since`: when it was registered.
     pub(super) fn new(
@@ -63,8 +50,7 @@ impl Running {
         since: Boot,
     ) -> Self {
         guard.metrics.in_flight(1);
-        let operation = reserved.as_ref().map(Reserved::id);
-        Self { guard, claim, id, reserved: RefCell::new(reserved), operation, since, ended: Cell::new(false) }
+        Self { guard, claim, id, reserved, since, ended: false }
     }
 
     pub fn claim(&self) -> &Claim {
@@ -73,7 +59,7 @@ impl Running {
 
     /// The operation that it is.
     pub fn operation(&self) -> Option<OperationId> {
-        self.operation
+        self.reserved.as_ref().map(Reserved::id)
     }
 
     /// Bytes may leave until so long after the registration began: a guard that was stopped meanwhile sends nothing of
@@ -86,7 +72,7 @@ impl Running {
     ///
     /// # Errors
     /// It could not be written down: the operation's outcome will be told as unknown.
-    pub async fn answered(&self, answer: Kept) -> Result<(), Refused> {
+    pub async fn answered(mut self, answer: Kept) -> Result<(), Refused> {
         self.end(Ended::Known);
         let Some(reserved) = self.reserved.take() else { return Ok(()) };
         failpoint::pass("before_result_recorded");
@@ -100,37 +86,37 @@ impl Running {
     ///
     /// # Errors
     /// That could not be written down.
-    pub async fn unsent(&self) -> Result<(), Refused> {
+    pub async fn unsent(mut self) -> Result<(), Refused> {
         self.end(Ended::Known);
         let Some(reserved) = self.reserved.take() else { return Ok(()) };
-        self.guard.durable(self.guard.committer.submit(vec![reserved.forgotten()])).await
+        self.guard.durable(self.guard.committer.submit(vec![reserved.reservation.forgotten()])).await
     }
 
     /// Bytes left, the last of them at `last`, and no complete answer came.
-    pub fn doubtful(&self, last: Boot) {
+    pub fn doubtful(mut self, last: Boot) {
         self.in_doubt(last);
         // Whoever repeats it now is told that nobody knows, instead of waiting for us.
         self.left();
     }
 
     /// Nobody will say what came of the operation.
-    fn left(&self) {
+    fn left(&mut self) {
         if self.reserved.take().is_some() {
             self.guard.metrics.operation("unknown");
         }
     }
 
     /// The store failed before anything was sent; nothing more will be written.
-    pub(super) fn never_sent(&self) {
+    pub(super) fn never_sent(mut self) {
         self.end(Ended::Known);
     }
 
-    fn in_doubt(&self, last: Boot) {
+    fn in_doubt(&mut self, last: Boot) {
         self.end(Ended::InDoubt { until: last + self.guard.rules.max_execution });
     }
 
-    fn end(&self, ended: Ended) {
-        if !self.ended.replace(true) {
+    fn end(&mut self, ended: Ended) {
+        if !std::mem::replace(&mut self.ended, true) {
             let now = self.guard.now();
             self.guard.lock().register.end(&self.claim, self.id, ended, now);
             self.guard.metrics.in_flight(-1);
@@ -141,8 +127,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // A panic, or a task that was dropped: what it has sent is not known, and the gate shuts with it.
-        if !self.ended.get() {
-            self.in_doubt(self.guard.now());
+        if !self.ended {
+            let now = self.guard.now();
+            self.in_doubt(now);
             self.left();
         }
     }
@@ -160,12 +147,12 @@ impl Guard {
     }
 
     /// What is known of a key.
-    pub fn seen(&self, key: &ResourceKey) -> Option<super::register::Seen> {
+    pub fn seen(&self, key: &ResourceKey) -> Option<Seen> {
         self.lock().register.seen(key, self.now())
     }
 
     /// Every execution in doubt.
-    pub fn doubts(&self) -> Vec<OpenDoubt> {
+    pub fn doubts(&self) -> Vec<InDoubt> {
         self.lock().register.open_doubts(self.now())
     }
 }

@@ -10,11 +10,12 @@ use fencegate_process::clock::{Boot, SharedClock};
 use serde::Serialize;
 
 use crate::{
-    journal::Underway,
     metrics::GuardMetrics,
+    refused::Refused,
     register::{Quarantined, Register, Scope},
-    store::{Committer, Identity, NotDurable, Remembered, Store},
+    store::{Change, Committer, Identity, Moment, NotDurable, Remembered, Store},
     time::Time,
+    underway::Underway,
 };
 
 /// What decides over every dispatch to one upstream. Shared by all workers.
@@ -30,7 +31,7 @@ pub struct Guard {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) committer: Committer,
     clock: SharedClock,
-    pub(crate) time: Time,
+    time: Time,
     pub metrics: GuardMetrics,
 }
 
@@ -73,7 +74,7 @@ pub(crate) const MOST_KEYS: usize = 1_000_000;
 
 impl Guard {
     pub fn new(
-        plan: &plan::Guard,
+        rules: Rules,
         remembered: &Remembered,
         store: Arc<dyn Store>,
         committer: Committer,
@@ -81,9 +82,8 @@ impl Guard {
         instance: String,
         metrics: GuardMetrics,
     ) -> Self {
-        let register = Register::new(remembered, clock.now(), plan.max_execution);
+        let register = Register::new(remembered, clock.now(), rules.max_execution);
         Self {
-            rules: Rules::of(plan),
             identity: remembered.identity.clone(),
             instance,
             since: clock.now(),
@@ -91,7 +91,8 @@ impl Guard {
             refusals: Mutex::default(),
             store,
             committer,
-            time: Time::new(remembered, clock.now(), plan.max_execution),
+            time: Time::new(remembered, clock.now(), rules.max_execution),
+            rules,
             clock,
             metrics,
         }
@@ -106,6 +107,21 @@ impl Guard {
         self.clock.now()
     }
 
+    /// Now, in seconds of the store's time.
+    pub(crate) fn time(&self) -> u64 {
+        self.time.at(self.now())
+    }
+
+    /// So long after its last byte, whatever may run now is over.
+    pub(crate) fn longest_execution(&self) -> Duration {
+        self.time.longest_execution(self.now())
+    }
+
+    /// Returns when everything up to this moment is durable.
+    pub(crate) async fn durable(&self, moment: Moment) -> Result<(), Refused> {
+        self.committer.durable(moment).await.map_err(|failed| Refused::Store(failed.to_string()))
+    }
+
     /// Nothing is admitted on these keys before then.
     pub fn quarantine(&self) -> Option<Quarantined> {
         self.lock().register.quarantine(self.now())
@@ -116,6 +132,11 @@ impl Guard {
         !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
     }
 
+    /// What is to be written down of the time.
+    pub(crate) fn passed(&self) -> Vec<Change> {
+        self.time.passed(self.now())
+    }
+
     /// Returns when nothing can be remembered any more.
     pub async fn store_failed(&self) -> NotDurable {
         self.committer.failed().await
@@ -123,7 +144,8 @@ impl Guard {
 }
 
 impl Rules {
-    fn of(plan: &plan::Guard) -> Self {
+    /// As a file has them.
+    pub fn of(plan: &plan::Guard) -> Self {
         Self {
             settle: plan.settle,
             max_execution: plan.max_execution,

@@ -1,9 +1,16 @@
-//! The guard: beside an upstream that knows nothing of tokens, it lets through one tenure at a time, the newest.
+//! The guard: beside a service that knows nothing of tokens, it lets through one tenure at a time, the newest.
 //!
-//! [`register`] decides, [`store`] remembers, [`admit`] puts the two together: nothing is sent before what announces it
-//! is durable. [`journal`] keeps operations from happening twice. [`doubt`] is about executions whose end nobody saw.
-//! [`time`] says how long ago something was, whatever the wall clock does. [`ticket`] is how a gateway proves that it
-//! may say what it says.
+//! In reading order:
+//!
+//! - [`register`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
+//! - [`store`]: remembers, durably: marks, the keys at work, the journal
+//! - [`Guard`]: the two together, [opened][open] on a store
+//! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`patience`]: who waits for that
+//! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
+//! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
+//! - [`ticket`], [`vouch`]: how a gateway proves that it may say what it says
+//! - [`refused`]: why something is not let in; [`announce`]: what a guard says of itself
+//! - [`sweep`]: what it does by itself; [`metrics`]: what is counted
 
 pub mod admit;
 pub mod announce;
@@ -11,15 +18,19 @@ pub mod doubt;
 mod guard;
 pub mod journal;
 pub mod metrics;
+pub mod open;
 pub mod operation;
+pub mod patience;
 pub mod refused;
 pub mod register;
+pub mod reserve;
 pub mod store;
 pub mod sweep;
 #[cfg(test)]
 mod tests;
 pub mod ticket;
 mod time;
+mod underway;
 pub mod vouch;
 
 pub use self::guard::{Guard, Refusals, Rules, Stale};

@@ -3,7 +3,7 @@
 use fencegate_policies::token::{BadToken, Token};
 use fencegate_process::clock::Boot;
 
-use super::ticket::Bad;
+use crate::ticket::Bad;
 
 /// Nothing was sent upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,8 +66,6 @@ pub enum Malformed {
     OtherNumber,
     #[error("a dispatch is numbered from 1")]
     NoDispatch,
-    #[error("an announcement has the dispatch number 0")]
-    NoAnnouncement,
 }
 
 /// What a refusal is called: in metrics, in logs, and towards gateways.

@@ -3,16 +3,39 @@
 use std::time::Duration;
 
 use fencegate_process::{clock::Boot, failpoint};
+use tokio::time::sleep;
 
-use super::{
-    Guard,
-    guard::{MOST_KEYS, State},
+use crate::{
+    guard::{Guard, MOST_KEYS, State},
     refused::Refused,
     register::{Forgotten, Register, Round, Scope},
     store::{Change, CleanStop, OpenDoubt},
 };
 
 impl Guard {
+    /// Does all of it in time, for as long as it is polled. One task of the process runs this.
+    pub async fn tend(&self) {
+        let resting = async {
+            loop {
+                sleep(REST).await;
+                self.rest();
+            }
+        };
+        let sweeping = async {
+            loop {
+                sleep(SWEEP).await;
+                // A store that has failed is told by itself: see `store_failed`.
+                if self.sweep().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = resting => {}
+            () = sweeping => {}
+        }
+    }
+
     /// Tells the store of keys that have come to rest. To be asked every so often; nobody waits for it.
     pub fn rest(&self) {
         failpoint::pass("guard_rests");
@@ -125,6 +148,12 @@ impl Guard {
         Ok(())
     }
 }
+
+/// How often what nobody needs is looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// How often the store is told of keys that have come to rest.
+const REST: Duration = Duration::from_millis(100);
 
 /// Keys or operations in one transaction.
 const MOST_AT_ONCE: usize = 1000;

@@ -19,14 +19,16 @@ use fencegate_policies::{
 use fencegate_process::{clock::ManualClock, families::Families};
 
 use super::{
-    Guard,
-    admit::{Patience, Staying},
-    journal::{Found, Wanted},
+    Guard, Rules,
+    doubt::Running,
+    journal::Found,
     metrics::GuardMetrics,
     operation::{self, Entry, Kept},
+    patience::{Patience, Staying},
     refused,
     register::Claim,
-    store::{self, Change, Committer, Identity, Redb, Remembered, Store, StoreError, Taken},
+    reserve::Wanted,
+    store::{self, Change, Identity, Redb, Remembered, Store, StoreError, Taken},
     time,
 };
 
@@ -105,11 +107,10 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Sit
     let plan = load_guard(&text).plan.expect("a sound file");
     let store = Redb::open(&path).expect("there");
     let store = Arc::new(Counted { store, commits: AtomicUsize::default(), largest: AtomicUsize::default() });
-    let remembered = store.load(plan.max_execution).expect("readable");
     let metrics = GuardMetrics::register(&Families::new());
-    let (committer, _) = Committer::start(store.clone(), metrics.clone()).expect("a thread");
-    let guard = Guard::new(&plan, &remembered, store.clone(), committer, clock.clone(), "i".into(), metrics);
-    Site { guard: Arc::new(guard), store, clock, folder }
+    let rules = Rules::of(&plan);
+    let opened = Guard::open(store.clone(), rules, clock.clone(), "i".into(), metrics).expect("readable");
+    Site { guard: opened.guard, store, clock, folder }
 }
 
 impl Site {
@@ -354,4 +355,18 @@ async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
     let running = site.guard.admit(Site::claim("a", 51), None, &mut patience).await.expect("the newest");
     drop(running);
     assert!(commits(&site) <= 2);
+}
+
+/// A service may have its requests on any thread.
+#[tokio::test]
+async fn an_admission_can_go_from_thread_to_thread() {
+    fn is_sent<T: Send>(sent: T) -> T {
+        sent
+    }
+    let site = site("");
+    let mut client = Staying;
+    let mut patience = Patience::new(&mut client, Duration::from_secs(1));
+    let admitted = is_sent(site.guard.admit(Site::claim("a", 50), None, &mut patience)).await;
+    let running: Running = is_sent(admitted.expect("the newest"));
+    is_sent(running.answered(answer(200, None))).await.expect("known");
 }

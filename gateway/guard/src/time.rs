@@ -8,13 +8,10 @@ use std::time::Duration;
 
 use fencegate_process::clock::Boot;
 
-use super::{
-    Guard,
-    store::{Change, Remembered},
-};
+use crate::store::{Change, Remembered};
 
 #[derive(Debug)]
-pub(super) struct Time {
+pub(crate) struct Time {
     /// What was written down when this process began.
     before: u64,
     began: Boot,
@@ -24,7 +21,7 @@ pub(super) struct Time {
 }
 
 impl Time {
-    pub(super) fn new(remembered: &Remembered, now: Boot, max_execution: Duration) -> Self {
+    pub(crate) fn new(remembered: &Remembered, now: Boot, max_execution: Duration) -> Self {
         Self {
             before: remembered.time,
             began: now,
@@ -32,23 +29,20 @@ impl Time {
             ours: max_execution,
         }
     }
-}
 
-impl Guard {
-    /// Now, in seconds of the store's time.
-    pub(super) fn time(&self) -> u64 {
-        self.time.before.saturating_add(self.now().since(self.time.began).as_secs())
+    /// At `now`, in seconds of the store's time.
+    pub(crate) fn at(&self, now: Boot) -> u64 {
+        self.before.saturating_add(now.since(self.began).as_secs())
     }
 
-    /// So long after its last byte, whatever may run now is over.
-    pub(super) fn longest_execution(&self) -> Duration {
-        let Time { began, inherited, ours, .. } = self.time;
-        if self.now() < began + inherited { ours.max(inherited) } else { ours }
+    /// So long after its last byte, whatever may run at `now` is over.
+    pub(crate) fn longest_execution(&self, now: Boot) -> Duration {
+        if now < self.began + self.inherited { self.ours.max(self.inherited) } else { self.ours }
     }
 
     /// What is to be written down of the time.
-    pub(super) fn passed(&self) -> Vec<Change> {
-        vec![Change::Time(self.time()), Change::MaxExecution(self.longest_execution())]
+    pub(crate) fn passed(&self, now: Boot) -> Vec<Change> {
+        vec![Change::Time(self.at(now)), Change::MaxExecution(self.longest_execution(now))]
     }
 }
 

@@ -210,12 +210,12 @@ impl Seen {
         let found = guard.by_reference(reference).map_err(|refused| away(&refused))?;
         let (id, _) = found.ok_or_else(|| unknown(reference))?;
         let taken = guard.take_unfinished(id).map_err(|refused| away(&refused))?;
-        let Taken::Yours(reserved, entry) = taken else { return Err(unknown(reference)) };
+        let Taken::Yours(reservation, entry) = taken else { return Err(unknown(reference)) };
         guard.over(&entry.keys, entry.token, "operator");
         let written = if done {
-            reserved.resolve_done(&entry, Resolution::Operator).await
+            reservation.resolve_done(&entry, Resolution::Operator).await
         } else {
-            reserved.resolve_not_done().await
+            reservation.resolve_not_done().await
         };
         written.map_err(|refused| away(&refused))?;
         Ok(did(&format!("operation {reference} of token {}", entry.token)))

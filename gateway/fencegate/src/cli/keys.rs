@@ -6,8 +6,8 @@ use clap::Subcommand;
 use fencegate_process::randomness::SystemRandomness;
 
 use fencegate_guard::ticket::{
-    BadFile, jwks,
-    keys::{BadKey, Pair, Secret},
+    BadFile, BadKey, jwks,
+    keys::{Pair, Secret},
 };
 
 #[derive(Debug, Subcommand)]

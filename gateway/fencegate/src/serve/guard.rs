@@ -1,10 +1,11 @@
 //! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
 
-use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
+use std::{io, rc::Rc, sync::Arc, thread};
 
 use fencegate_guard::{
-    Guard,
-    store::{Committer, FORMAT, Identity, NotDurable, Redb, Store, StoreError},
+    Guard, Rules,
+    open::{NotOpened, Opened},
+    store::{FORMAT, Identity, NotDurable, Redb, Store, StoreError},
     ticket::{BadFile, Verifier},
 };
 use fencegate_http::{
@@ -67,6 +68,8 @@ pub enum GuardTrouble {
     Process(#[from] Trouble),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    NotOpened(#[from] NotOpened),
     #[error("read the ticket keys")]
     Keys(#[from] BadFile),
     #[error("fetch the ticket keys")]
@@ -158,8 +161,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
             () = asked_to_end.cancelled() => Ok(()),
             failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
             // Its failures are those of the store, which are seen above.
-            () = keep_tidy(&guard) => Ok(()),
-            () = keep_resting(&guard) => Ok(()),
+            () = guard.tend() => Ok(()),
             () = refresh(keys.as_ref()) => Ok(()),
         }
     })?;
@@ -204,10 +206,9 @@ fn open(
         None => Redb::open(path)?,
         Some(init) => Redb::init(path, &identity(&init.ensemble), init.floor)?,
     });
-    let remembered = store.load(plan.max_execution)?;
-    let (committer, thread) = Committer::start(store.clone(), metrics.guard())?;
     let instance = Guid::new(&SystemRandomness).to_string();
-    let guard = Guard::new(plan, &remembered, store, committer, clock.clone(), instance, metrics.guard());
+    let opened = Guard::open(store, Rules::of(plan), clock.clone(), instance, metrics.guard())?;
+    let Opened { guard, remembered, committing } = opened;
     let closed = guard.quarantine();
     let left = closed.map(|closed| closed.until.since(guard.now()));
     info!(
@@ -221,7 +222,7 @@ fn open(
         closed = closed.map(|closed| display(closed.scope)),
         "guard.opened"
     );
-    Ok((Arc::new(guard), thread))
+    Ok((guard, committing))
 }
 
 fn identity(ensemble: &str) -> Identity {
@@ -269,25 +270,3 @@ async fn refresh(keys: Option<&Keys>) {
     }
     std::future::pending().await
 }
-
-async fn keep_tidy(guard: &Guard) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        if guard.sweep().await.is_err() {
-            return std::future::pending().await;
-        }
-    }
-}
-
-/// How often what nobody needs is looked for.
-const SWEEP: Duration = Duration::from_secs(10);
-
-async fn keep_resting(guard: &Guard) {
-    loop {
-        tokio::time::sleep(REST).await;
-        guard.rest();
-    }
-}
-
-/// How often the store is told of keys that have come to rest.
-const REST: Duration = Duration::from_millis(100);

@@ -5,11 +5,12 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencegate_guard::{
     Guard,
-    admit::Patience,
     doubt::Running,
-    journal::{Found, Reserved, Taken, Wanted},
+    journal::{Found, Taken},
     operation::{Entry, Kept, Resolution},
+    patience::Patience,
     refused::Refused,
+    reserve::{Reserved, Wanted},
 };
 use fencegate_http::{
     body::{Body, Reply},
@@ -82,7 +83,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     let Detached { request: Loaded(mut request), mut client } = request;
     let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
     let running = match checking.decide(&request, claimed, &mut client).await? {
-        Decided::Run(running) => Rc::new(*running),
+        Decided::Run(running) => *running,
         Decided::Answer(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
@@ -92,7 +93,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = Admission { permission: Arc::new(running.permission()), running: running.clone() };
+    let admission = Admission::of(&running);
     let notes = request.notes.clone();
     let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };
     match next.serve(held(request, Some(admission))).await {
@@ -173,11 +174,11 @@ impl<N: Network> Checking<N> {
         match probe::ask(&self.pool, &self.fleet, question, entry).await {
             Verdict::Done => {
                 self.guard.over(&entry.keys, entry.token, "probe");
-                reserved.resolve_done(entry, Resolution::Probe).await?;
+                reserved.reservation.resolve_done(entry, Resolution::Probe).await?;
                 Ok(None)
             }
             Verdict::NotDone if !may_still_run => {
-                reserved.resolve_not_done().await?;
+                reserved.reservation.resolve_not_done().await?;
                 Ok(Some(reserved))
             }
             Verdict::NotDone | Verdict::Unclear => Err(unknown),
@@ -192,8 +193,8 @@ impl<N: Network> Checking<N> {
         let Some(question) = self.guard.rules.journal.probe.clone() else { return };
         for pause in probe::pauses(self.guard.rules.max_execution) {
             tokio::time::sleep(pause).await;
-            let (reserved, entry) = match self.guard.take_unfinished(id) {
-                Ok(Taken::Yours(reserved, entry)) => (reserved, entry),
+            let (reservation, entry) = match self.guard.take_unfinished(id) {
+                Ok(Taken::Yours(reservation, entry)) => (reservation, entry),
                 // A repeat asks the same at this moment; its client may go before it has an answer.
                 Ok(Taken::InHand) => continue,
                 Ok(Taken::Settled) | Err(_) => return,
@@ -202,7 +203,7 @@ impl<N: Network> Checking<N> {
                 continue;
             }
             self.guard.over(&entry.keys, entry.token, "probe");
-            if let Err(refused) = reserved.resolve_done(&entry, Resolution::Probe).await {
+            if let Err(refused) = reservation.resolve_done(&entry, Resolution::Probe).await {
                 let reference = id.reference();
                 error!(reference, why = %refused, "the answer of a probe was not recorded");
             }
@@ -268,22 +269,36 @@ fn kept_fields(headers: &HeaderMap) -> Vec<(String, String)> {
 
 /// The right of a dispatch that the guard has let in.
 pub struct Admission {
-    running: Rc<Running>,
+    token: Token,
+    keys: Arc<[ResourceKey]>,
+    mode: Mode,
     permission: Arc<dyn Permission>,
+}
+
+impl Admission {
+    fn of(running: &Running) -> Self {
+        let claim = running.claim();
+        Self {
+            token: claim.token,
+            keys: claim.keys.clone(),
+            mode: claim.mode,
+            permission: Arc::new(running.permission()),
+        }
+    }
 }
 
 impl Right for Admission {
     /// The same dispatch again: it is asked for anew only where nothing was sent.
     fn dispatch(&self) -> Option<Dispatch> {
-        Some(Dispatch { token: self.running.claim().token, evidence: self.permission.clone() })
+        Some(Dispatch { token: self.token, evidence: self.permission.clone() })
     }
 
     fn keys(&self) -> &[ResourceKey] {
-        &self.running.claim().keys
+        &self.keys
     }
 
     fn mode(&self) -> Mode {
-        self.running.claim().mode
+        self.mode
     }
 
     /// No ticket: whoever has one can pass for a gateway for some minutes, and the service has no use for it.
@@ -292,7 +307,7 @@ impl Right for Admission {
 
 /// A dispatch in flight, until its answer is here in full.
 struct InFlight<N> {
-    running: Rc<Running>,
+    running: Running,
     checking: Checking<N>,
     notes: Rc<Notes>,
 }
@@ -307,14 +322,16 @@ impl<N: Network> InFlight<N> {
 
     fn in_doubt(self, last: Boot) {
         warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
+        let operation = self.running.operation();
         self.running.doubtful(last);
-        if let Some(id) = self.running.operation() {
+        if let Some(id) = operation {
             tokio::task::spawn_local(self.checking.find_out(id));
         }
     }
 
     async fn unsent(self) -> Result<(), Refusal> {
-        self.running.unsent().await.map_err(|refused| self.checking.guard.refuse(refused, None).into())
+        let guard = self.checking.guard;
+        self.running.unsent().await.map_err(|refused| guard.refuse(refused, None).into())
     }
 }
 
@@ -327,9 +344,10 @@ impl<N: Network> Keep for InFlight<N> {
     async fn complete(self, head: &Parts, body: Option<&Bytes>) {
         let fields = self.running.operation().map(|_| kept_fields(&head.headers)).unwrap_or_default();
         let answer = Kept { status: head.status.as_u16(), fields, body: body.cloned() };
+        let keys = self.keys();
         if let Err(refused) = self.running.answered(answer).await {
             // The answer is the truth all the same; a repeat will be told that nobody knows.
-            error!(keys = self.keys(), why = %refused, "the result of an operation was not recorded");
+            error!(keys, why = %refused, "the result of an operation was not recorded");
         }
     }
 

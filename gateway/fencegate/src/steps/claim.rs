@@ -8,7 +8,7 @@ use std::{rc::Rc, sync::Arc};
 use bytes::Bytes;
 use fencegate_guard::{
     Guard,
-    announce::{ANNOUNCEMENT, RAISE},
+    announce::ANNOUNCEMENT,
     refused::{Malformed, Refused},
     ticket::Verifier,
 };
@@ -75,9 +75,6 @@ pub async fn claim<S: Serve<Presented>>(
         notes.fenced.set(true);
         notes.token.set(Some(claim.token));
         notes.keys.get_or_init(|| Rc::from(&*claim.keys));
-    }
-    if path.as_str() == RAISE && http.method() == Method::POST {
-        return claiming.raise(claimed).await;
     }
     if let Some(Claimed { claim, .. }) =
         claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
@@ -147,25 +144,6 @@ impl Claiming {
         } else {
             warn!(%peer, client, request_id, %method, path, reason, "guard.not_believed");
         }
-    }
-
-    /// Announces a token that is not a dispatch: whatever is decided on what is read afterwards, nothing older comes
-    /// in between.
-    async fn raise(&self, claimed: Option<Claimed>) -> Result<Reply, Refusal> {
-        let Some(Claimed { claim, operation, .. }) = claimed else {
-            return Err(self.guard.refuse(Refused::TokenMissing, None).into());
-        };
-        if claim.token.dispatch() != 0 {
-            // It would use up a number that a dispatch may carry.
-            let refused = Refused::TokenMalformed(Malformed::NoAnnouncement);
-            return Err(self.guard.refuse(refused, Some(&claim)).into());
-        }
-        self.guard.raise(&claim).await.map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
-        let seen = self
-            .guard
-            .raised(&claim, operation.as_ref())
-            .map_err(|refused| self.guard.refuse(refused, Some(&claim)))?;
-        Ok(json(&seen))
     }
 }
 

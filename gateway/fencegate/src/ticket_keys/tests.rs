@@ -35,7 +35,6 @@ fn signed(pair: &Pair) -> String {
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
-        address: None,
     };
     Signer::with_key(pair).sign(&claims, NOW)
 }

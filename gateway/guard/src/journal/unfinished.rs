@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use fencegate_policies::operation::OperationId;
 
-use super::{Reserved, Taken};
+use super::Taken;
 use crate::{
-    Guard,
+    guard::Guard,
     operation::{Entry, State},
     refused::Refused,
+    reserve::Reservation,
     store::Change,
 };
 
@@ -18,7 +19,7 @@ const MOST_COUNTED: usize = 10_000;
 impl Guard {
     /// How many operations wait for somebody's word on what came of them, [`MOST_COUNTED`] at most.
     pub fn unknown(&self) -> Result<usize, Refused> {
-        let running = || self.lock().underway.running.clone();
+        let running = || self.lock().underway.running();
         // What began after the first look may have been written down, and what ended before the second not yet.
         let before = running();
         let open = self.store.unfinished_ids(MOST_COUNTED).map_err(|error| self.unreadable(&error))?;
@@ -45,13 +46,12 @@ impl Guard {
             let entry = self.store.operation(&id).map_err(|error| self.unreadable(&error))?;
             Ok::<_, Refused>(entry.filter(|entry| entry.state == State::Admitted))
         };
-        let Some(entry) = unknown()? else { return Ok(Taken::Settled) };
-        if self.reserve(id).is_err() {
-            return Ok(Taken::InHand);
+        if unknown()?.is_none() {
+            return Ok(Taken::Settled);
         }
-        let reserved = Reserved::of(self.clone(), id, &entry);
+        let Some(reservation) = Reservation::at_once(self, id) else { return Ok(Taken::InHand) };
         // Whoever had reserved it meanwhile may have brought it to its end.
-        Ok(unknown()?.map_or(Taken::Settled, |entry| Taken::Yours(Box::new(reserved), Box::new(entry))))
+        Ok(unknown()?.map_or(Taken::Settled, |entry| Taken::Yours(reservation, Box::new(entry))))
     }
 
     /// Forgets what is kept of a finished operation. False if there is none with this reference.

@@ -2,7 +2,7 @@
 
 use fencegate_process::clock::Boot;
 
-use super::Register;
+use super::decide::Register;
 use crate::store::Change;
 
 /// What one step of forgetting came to.

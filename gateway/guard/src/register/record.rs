@@ -10,7 +10,7 @@ use fencegate_process::clock::Boot;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, futures::OwnedNotified};
 
-use super::DispatchId;
+use super::claim::DispatchId;
 use crate::{
     refused::Refused,
     store::{Change, Epochs, Moment},

@@ -4,58 +4,18 @@
 //! later, and only of keys that have rested for a while: so a key in use costs no write. What the store holds is never
 //! less than what is true.
 
-use std::{
-    fmt::{self, Display},
-    time::Duration,
-};
+use std::time::Duration;
 
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::clock::Boot;
 
-use super::{DispatchId, Open, Register, record::Doubt};
+use super::{
+    claim::{DispatchId, Open},
+    decide::Register,
+    quarantine::{Quarantine, Quarantined, Scope, Why},
+    record::Doubt,
+};
 use crate::store::{AtWork, Change, OpenDoubt, Remembered};
-
-/// Nothing is admitted on some keys before an instant.
-#[derive(Debug)]
-pub(super) struct Quarantine {
-    until: Boot,
-    /// `None`: on those that the store held to be at work.
-    every_key: Option<Why>,
-    keys: Vec<ResourceKey>,
-}
-
-/// Why nobody knows which keys may be at work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// Its store is new: another guard may have sent what still runs.
-    NewStore,
-    /// A build kept its store that did not write it down.
-    OlderBuild,
-}
-
-/// What is closed, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quarantined {
-    pub until: Boot,
-    pub scope: Scope,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    EveryKey(Why),
-    /// So many keys: those that were at work when the process before us was killed.
-    Keys(usize),
-}
-
-impl Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EveryKey(_) => f.write_str("every key"),
-            Self::Keys(1) => f.write_str("1 key"),
-            Self::Keys(keys) => write!(f, "{keys} keys"),
-        }
-    }
-}
 
 impl Register {
     /// Keys that a process before us may have had at work. After a clean stop it has said what of that is left.

@@ -1,7 +1,15 @@
 mod at_work;
 
+use std::{collections::HashMap, time::Duration};
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
+
 use super::*;
-use crate::store::{AtWork, CleanStop, Epochs, Identity, OpenDoubt};
+use crate::{
+    refused::Refused,
+    store::{AtWork, Change, CleanStop, Epochs, Identity, OpenDoubt, Remembered},
+};
 
 fn remembered() -> Remembered {
     Remembered {
@@ -61,8 +69,8 @@ fn evict(register: &mut Register, idle_since: Boot, most: usize, now: Boot) -> V
 fn runs(register: &mut Register, claim: &Claim) -> DispatchId {
     register.announce(claim, NOW).expect("newer");
     match register.settle(claim, NOW).expect("the newest") {
-        Settled::Running { id, .. } => id,
-        Settled::Wait { .. } => panic!("nothing is in the way"),
+        (Settled::Running(id), _) => id,
+        (Settled::Wait { .. }, _) => panic!("nothing is in the way"),
     }
 }
 
@@ -92,11 +100,11 @@ fn who_waited_is_let_in_only_if_it_is_still_exactly_the_newest() {
     let running = runs(&mut register, &old);
     let (second, third) = (write(21, 1), write(22, 1));
     register.announce(&second, NOW).expect("newer");
-    assert!(matches!(register.settle(&second, NOW), Ok(Settled::Wait { doubt: None, .. })));
+    assert!(matches!(register.settle(&second, NOW), Ok((Settled::Wait { doubt: None, .. }, _))));
     register.announce(&third, NOW).expect("newer");
     register.end(&old, running, Ended::Known, NOW);
     assert!(matches!(register.settle(&second, NOW), Err(Refused::Stale { .. })));
-    assert!(matches!(register.settle(&third, NOW), Ok(Settled::Running { .. })));
+    assert!(matches!(register.settle(&third, NOW), Ok((Settled::Running(_), _))));
 }
 
 #[test]
@@ -108,8 +116,8 @@ fn a_doubt_closes_the_key_for_its_own_tenure_too_until_it_is_over() {
     register.end(&old, running, Ended::InDoubt { until }, NOW);
     let next = write(20, 2);
     register.announce(&next, NOW).expect("newer");
-    assert!(matches!(register.settle(&next, NOW), Ok(Settled::Wait { doubt: Some(_), .. })));
-    assert!(matches!(register.settle(&next, until), Ok(Settled::Running { .. })));
+    assert!(matches!(register.settle(&next, NOW), Ok((Settled::Wait { doubt: Some(_), .. }, _))));
+    assert!(matches!(register.settle(&next, until), Ok((Settled::Running(_), _))));
 }
 
 #[test]
@@ -121,7 +129,7 @@ fn a_doubtful_read_is_in_the_way_of_writes_only() {
     runs(&mut register, &read(21));
     let writer = write(22, 1);
     register.announce(&writer, NOW).expect("newer");
-    assert!(matches!(register.settle(&writer, NOW), Ok(Settled::Wait { .. })));
+    assert!(matches!(register.settle(&writer, NOW), Ok((Settled::Wait { .. }, _))));
 }
 
 #[test]
@@ -131,7 +139,7 @@ fn readers_run_beside_each_other_and_never_beside_a_writer() {
     runs(&mut register, &read(20));
     let writer = write(23, 1);
     register.announce(&writer, NOW).expect("newer");
-    assert!(matches!(register.settle(&writer, NOW), Ok(Settled::Wait { .. })));
+    assert!(matches!(register.settle(&writer, NOW), Ok((Settled::Wait { .. }, _))));
     assert!(matches!(register.announce(&read(21), NOW), Err(Refused::Stale { .. })));
     assert!(matches!(register.announce(&write(21, 1), NOW), Err(Refused::Stale { .. })));
 }
@@ -143,7 +151,7 @@ fn after_an_unclean_stop_the_running_tenure_is_refused_once_and_nothing_runs_in_
     let next = write(21, 1);
     register.announce(&next, NOW).expect("newer");
     assert!(matches!(register.settle(&next, NOW), Err(Refused::Quarantine { .. })));
-    assert!(matches!(register.settle(&next, NOW + EXECUTION), Ok(Settled::Running { .. })));
+    assert!(matches!(register.settle(&next, NOW + EXECUTION), Ok((Settled::Running(_), _))));
 }
 
 /// The last write was forgotten together with its key; a reader began the key anew.

@@ -1,12 +1,14 @@
 //! What can be seen of the register, for operators, for the marker of an orderly stop, and for gauges.
 
-use std::{collections::BTreeSet, sync::Arc};
-
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::clock::Boot;
 
-use super::{Claim, Doubt, Mark, Register, Running};
-use crate::{doubt::OpenDoubt, store::WholeMarks};
+use super::{
+    claim::{Claim, InDoubt, Open},
+    decide::Register,
+    record::{Doubt, Mark, Record, Running},
+};
+use crate::store::WholeMarks;
 
 /// What is known of one key.
 #[derive(Debug, Clone)]
@@ -15,22 +17,6 @@ pub struct Seen {
     pub read: Option<Token>,
     pub running: Vec<Running>,
     pub doubts: Vec<Doubt>,
-}
-
-/// A dispatch that was let in and is not known to be over.
-#[derive(Debug, Clone)]
-pub struct Open {
-    pub keys: Arc<[ResourceKey]>,
-    pub token: Token,
-    pub mode: Mode,
-    /// In doubt until then; `None` while it runs.
-    pub until: Option<Boot>,
-}
-
-impl Open {
-    pub(super) fn running(claim: &Claim) -> Self {
-        Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None }
-    }
 }
 
 impl Register {
@@ -51,12 +37,8 @@ impl Register {
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
         let whole = keys.map(|(_, key)| {
             let record = self.keys.get(key);
-            let mark = |of: fn(&super::Record) -> Option<Mark>| exact(record.and_then(of));
-            WholeMarks {
-                key: key.clone(),
-                write: mark(super::Record::write),
-                read: mark(super::Record::read),
-            }
+            let mark = |of: fn(&Record) -> Option<Mark>| exact(record.and_then(of));
+            WholeMarks { key: key.clone(), write: mark(Record::write), read: mark(Record::read) }
         });
         whole.collect()
     }
@@ -70,20 +52,11 @@ impl Register {
         })
     }
 
-    /// What is in flight or in doubt on one of these keys, each once.
-    pub fn open_on(&self, keys: &[ResourceKey], now: Boot) -> Vec<&Open> {
-        let records = || keys.iter().filter_map(|key| self.keys.get(key));
-        let running = records().flat_map(|record| record.running().iter().map(|running| running.id));
-        let doubts = records().flat_map(|record| record.doubts(now).map(|doubt| doubt.id));
-        let open: BTreeSet<_> = running.chain(doubts).collect();
-        open.iter().filter_map(|id| self.open.get(id)).collect()
-    }
-
     /// Every execution in doubt, once, with all its keys.
-    pub fn open_doubts(&self, now: Boot) -> Vec<OpenDoubt> {
+    pub fn open_doubts(&self, now: Boot) -> Vec<InDoubt> {
         let open = self.open.values().filter_map(|open| {
             let until = open.until.filter(|until| now < *until)?;
-            Some(OpenDoubt { token: open.token, mode: open.mode, keys: open.keys.to_vec(), until })
+            Some(InDoubt { token: open.token, mode: open.mode, keys: open.keys.to_vec(), until })
         });
         open.collect()
     }

@@ -1,6 +1,10 @@
+use std::{collections::HashMap, time::Duration};
+
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+
 use super::*;
 use crate::{
-    operation::{Kept, State},
+    operation::{Entry, Kept, State},
     time::wall_clock,
 };
 

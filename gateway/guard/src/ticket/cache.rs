@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use super::Verified;
+use super::claims::Verified;
 
 /// SHA-256 of a ticket's text.
 pub(super) type Digest = [u8; 32];

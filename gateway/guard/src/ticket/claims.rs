@@ -9,7 +9,10 @@ use fencegate_policies::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Bad, Differs, Flaw, LEEWAY, VALID};
+use super::{
+    bad::{Bad, Differs, Flaw},
+    form::{LEEWAY, VALID},
+};
 
 /// What a gateway says of a tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +27,6 @@ pub struct Claims {
     pub ensemble: String,
     /// The gateway's name.
     pub issuer: String,
-    /// Where the gateway can be reached by others, `host:port`. Whoever follows it asks ZooKeeper first whether a
-    /// live gateway has it.
-    pub address: Option<String>,
 }
 
 /// A ticket that was checked.
@@ -55,7 +55,7 @@ impl Claims {
         keys.sort_unstable();
         keys.dedup();
         let (ensemble, issuer) = (ensemble.to_owned(), issuer.to_owned());
-        Self { keys, tenure: of_tenure(token), mode, era, ensemble, issuer, address: None }
+        Self { keys, tenure: of_tenure(token), mode, era, ensemble, issuer }
     }
 }
 
@@ -117,8 +117,6 @@ pub(super) struct Payload<'a> {
     era: u64,
     ensemble: Cow<'a, str>,
     iss: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    addr: Option<Cow<'a, str>>,
     iat: u64,
     exp: u64,
     /// We do not write it, but heed it.
@@ -152,7 +150,6 @@ impl<'a> Payload<'a> {
             era: claims.era,
             ensemble: Cow::Borrowed(&claims.ensemble),
             iss: Cow::Borrowed(&claims.issuer),
-            addr: claims.address.as_deref().map(Cow::Borrowed),
             iat: issued,
             exp: issued.saturating_add(VALID),
             nbf: None,
@@ -165,7 +162,7 @@ impl<'a> Payload<'a> {
             return Err(Flaw::Version);
         }
         let named = self.keys.iter().all(|key| is_name(key))
-            && [&self.ensemble, &self.iss].into_iter().chain(&self.addr).all(|name| is_name(name));
+            && [&self.ensemble, &self.iss].into_iter().all(|name| is_name(name));
         let keyed = (1..=Fence::MOST_KEYS).contains(&self.keys.len());
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(Flaw::Claims);
@@ -186,7 +183,6 @@ impl<'a> Payload<'a> {
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),
                 issuer: self.iss.into_owned(),
-                address: self.addr.map(Cow::into_owned),
             },
             issued: self.iat,
             expires: self.exp,

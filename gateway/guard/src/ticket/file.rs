@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::keys::BadKey;
+use super::bad_key::BadKey;
 
 /// What is wrong with a key file. Quotes nothing of it.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +47,14 @@ pub(super) struct Stamp([i128; 4]);
 
 /// Bytes of any key file or key set.
 pub const LARGEST: usize = 64 * 1024;
+
+/// The content of a file that is a secret.
+///
+/// # Errors
+/// [`BadFile`] also where others could read it.
+pub fn secret(path: &Path) -> Result<Vec<u8>, BadFile> {
+    read(path, Access::Secret)
+}
 
 pub(super) fn read(path: &Path, access: Access) -> Result<Vec<u8>, BadFile> {
     read_stamped(path, access).map(|(bytes, _)| bytes)

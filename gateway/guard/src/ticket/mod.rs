@@ -5,49 +5,26 @@
 //!
 //! Times are seconds of the Unix clock, and passed in: the machines that meet here share no other clock.
 
-pub mod bad;
+mod bad;
+mod bad_key;
 mod cache;
-pub mod claims;
+mod claims;
 mod file;
+mod form;
 pub mod jwks;
 pub mod keys;
+mod set;
 mod sign;
-mod verify;
-
 #[cfg(test)]
 mod tests;
-
-use std::time::SystemTime;
+mod verify;
 
 pub use self::{
     bad::{Bad, Differs, Flaw},
+    bad_key::BadKey,
     claims::{Claims, Verified},
-    file::{BadFile, LARGEST},
+    file::{BadFile, LARGEST, secret},
+    form::{LEEWAY, LONGEST, VALID, now},
     sign::{Signer, Ticket},
     verify::Verifier,
 };
-
-/// How long a ticket is good, in seconds. Short, because nothing takes one back.
-pub const VALID: u64 = 300;
-
-/// How far the clocks of gateway and guard may be apart, in seconds.
-pub const LEEWAY: u64 = 30;
-
-/// A longer text is no ticket, in bytes. Sixteen keys of 512 bytes, each of them escaped in JSON, are 22 KiB.
-pub const LONGEST: usize = 32 * 1024;
-
-/// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
-const TYPE: &str = "fencing-ticket+jwt";
-
-/// The content of a file that is a secret.
-///
-/// # Errors
-/// [`BadFile`] also where others could read it.
-pub fn secret(path: &std::path::Path) -> Result<Vec<u8>, BadFile> {
-    file::read(path, file::Access::Secret)
-}
-
-/// The wall clock, in seconds since 1970. A clock before 1970 says 0, and then every ticket is from the future.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}

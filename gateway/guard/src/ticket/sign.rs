@@ -9,8 +9,9 @@ use std::{
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
 use super::{
-    BadFile, Claims, TYPE, VALID,
-    claims::Payload,
+    claims::{Claims, Payload},
+    file::BadFile,
+    form::{TYPE, VALID},
     keys::{Pair, Secret},
 };
 

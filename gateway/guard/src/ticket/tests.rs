@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::{
     jwks::{self, Public},
-    keys::{BadKey, Pair, Secret},
+    keys::{Pair, Secret},
+    set::Set,
     *,
 };
 
@@ -29,7 +30,6 @@ fn claims() -> Claims {
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
-        address: Some("10.0.0.1:8443".into()),
     }
 }
 
@@ -89,7 +89,7 @@ fn what_was_signed_is_what_is_read() {
     let again = verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good");
     assert!(std::sync::Arc::ptr_eq(&read, &again), "checked once");
 
-    let bare = Claims { address: None, mode: Mode::Shared, ..claims() };
+    let bare = Claims { mode: Mode::Shared, ..claims() };
     let ticket = Signer::with_key(&pair).sign(&bare, NOW);
     assert_eq!(verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good").claims, bare);
 }
@@ -252,7 +252,7 @@ fn nothing_shows_a_secret() {
     let ticket = Ticket::new(Signer::with_key(&pair).into(), claims());
     let text = ticket.text(NOW).to_string();
     let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", Signer::with_secret(&shared));
-    let shown = format!("{shown} {:?} {:?}", jwks::Set::of_secret(&shared), Keys::of(&[&pair]).verifier());
+    let shown = format!("{shown} {:?} {:?}", Set::of_secret(&shared), Keys::of(&[&pair]).verifier());
     for hidden in [&private, secret, &text] {
         assert!(!shown.contains(hidden), "{shown}");
     }

@@ -15,12 +15,14 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::{
-    Bad, BadFile, Flaw, LONGEST, TYPE, Verified,
+    bad::{Bad, Flaw},
+    bad_key::BadKey,
     cache::{Cache, Entry},
-    claims::Payload,
-    file::{self, Access, Stamp},
-    jwks::Set,
-    keys::{BadKey, Secret},
+    claims::{Payload, Verified},
+    file::{self, Access, BadFile, Stamp},
+    form::{LONGEST, TYPE},
+    keys::Secret,
+    set::Set,
 };
 
 /// Checks tickets for all threads of a process.

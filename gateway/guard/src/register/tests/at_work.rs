@@ -8,8 +8,8 @@ const LINGER: Duration = Duration::from_secs(1);
 fn settled(register: &mut Register, claim: &Claim, now: Boot) -> (DispatchId, Vec<Change>) {
     register.announce(claim, now).expect("newer");
     match register.settle(claim, now).expect("the newest") {
-        Settled::Running { id, at_work } => (id, at_work),
-        Settled::Wait { .. } => panic!("nothing is in the way"),
+        (Settled::Running(id), at_work) => (id, at_work),
+        (Settled::Wait { .. }, _) => panic!("nothing is in the way"),
     }
 }
 

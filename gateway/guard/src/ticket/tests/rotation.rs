@@ -82,9 +82,8 @@ fn a_bad_file_changes_nothing_and_a_good_one_does() {
 fn a_key_set_holds_public_keys_for_signatures() {
     let (one, other) = (pair(), pair());
     let public = serde_json::to_value(one.public().jwk()).expect("plain data");
-    let set = |keys: serde_json::Value| {
-        jwks::Set::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes())
-    };
+    let set =
+        |keys: serde_json::Value| Set::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes());
     let with = |name: &str, value: &str| {
         let mut key = public.clone();
         key[name] = value.into();

@@ -1,0 +1,49 @@
+//! Opens a guard on its store.
+
+use std::{io, sync::Arc, thread::JoinHandle};
+
+use fencegate_process::clock::SharedClock;
+
+use crate::{
+    guard::{Guard, Rules},
+    metrics::GuardMetrics,
+    store::{Committer, Remembered, Store, StoreError},
+};
+
+/// A guard that is ready to decide.
+pub struct Opened {
+    pub guard: Arc<Guard>,
+    /// What it began with.
+    pub remembered: Remembered,
+    /// The thread that commits: it ends after [`Guard::leave`], or when the store has failed.
+    pub committing: JoinHandle<()>,
+}
+
+/// Why a guard cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOpened {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("start the thread of the store")]
+    Thread(#[from] io::Error),
+}
+
+impl Guard {
+    /// `instance` names this process, and no other one ever. Somebody has to run [`Guard::tend`], and to end with
+    /// [`Guard::leave`]: a guard that goes without it is taken for one that was killed.
+    ///
+    /// # Errors
+    /// The store cannot be read, or belongs to a newer build.
+    pub fn open(
+        store: Arc<dyn Store>,
+        rules: Rules,
+        clock: SharedClock,
+        instance: String,
+        metrics: GuardMetrics,
+    ) -> Result<Opened, NotOpened> {
+        let remembered = store.load(rules.max_execution)?;
+        let (committer, committing) = Committer::start(store.clone(), metrics.clone())?;
+        let guard = Self::new(rules, &remembered, store, committer, clock, instance, metrics);
+        Ok(Opened { guard: Arc::new(guard), remembered, committing })
+    }
+}

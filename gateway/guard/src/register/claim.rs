@@ -1,0 +1,46 @@
+//! Who asks to be let in, and what it is called once it has been.
+
+use std::sync::Arc;
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::Boot;
+
+/// A dispatch as its gateway presents it.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Sorted, without doubles, at least one.
+    pub keys: Arc<[ResourceKey]>,
+    pub token: Token,
+    pub mode: Mode,
+    /// By its ticket. Tokens of a later era than any before may be far larger.
+    pub era: Option<u64>,
+}
+
+/// Names a dispatch in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DispatchId(pub(super) u64);
+
+/// A dispatch that was let in and is not known to be over.
+#[derive(Debug, Clone)]
+pub struct Open {
+    pub keys: Arc<[ResourceKey]>,
+    pub token: Token,
+    pub mode: Mode,
+    /// In doubt until then; `None` while it runs.
+    pub until: Option<Boot>,
+}
+
+impl Open {
+    pub(super) fn running(claim: &Claim) -> Self {
+        Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None }
+    }
+}
+
+/// An execution whose end was not seen, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InDoubt {
+    pub token: Token,
+    pub mode: Mode,
+    pub keys: Vec<ResourceKey>,
+    pub until: Boot,
+}

@@ -1,0 +1,276 @@
+//! Compares claims with what is known of their keys, registers what may run, and ends it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    pin::Pin,
+    time::Duration,
+};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    token::{LARGEST_JUMP, Token},
+};
+use fencegate_process::clock::Boot;
+use tokio::sync::futures::OwnedNotified;
+
+use super::{
+    claim::{Claim, DispatchId, Open},
+    quarantine::Quarantine,
+    record::{Conflict, Doubt, Record, Running},
+};
+use crate::{
+    refused::Refused,
+    store::{Change, Moment, Remembered},
+};
+
+/// Everything that the guard knows of its keys.
+#[derive(Debug)]
+pub struct Register {
+    pub(super) keys: HashMap<ResourceKey, Record>,
+    /// Every key once, by the time of its last use when it was looked at last.
+    pub(super) unused: VecDeque<(Boot, ResourceKey)>,
+    /// Keys of which the store holds that something may be at work on them, and nothing is.
+    pub(super) resting: VecDeque<(Boot, ResourceKey)>,
+    /// Everything in flight and in doubt.
+    pub(super) open: BTreeMap<DispatchId, Open>,
+    /// What is in doubt, by the time when it counts as over.
+    pub(super) doubts: BTreeSet<(Boot, DispatchId)>,
+    /// A token up to here is refused where its key has no record: its marks may have been forgotten.
+    pub(super) floor: u64,
+    /// The largest epoch that was ever announced.
+    highest: u64,
+    /// The largest era of which a token was announced.
+    era: u64,
+    pub(super) quarantine: Option<Quarantine>,
+    /// Keys that the store holds to be at work.
+    pub(super) at_work: usize,
+    /// The store has a list of the keys at work that leaves none out.
+    pub(super) listed: bool,
+    next: u64,
+}
+
+/// What became of a wish to run.
+#[derive(Debug)]
+pub enum Settled {
+    /// Registered as in flight under this name.
+    Running(DispatchId),
+    /// Another one is in flight. Look again when told, or when a doubt may be over.
+    Wait { told: Told, doubt: Option<Boot> },
+}
+
+/// Returns at the next change of a key.
+pub type Told = Pin<Box<OwnedNotified>>;
+
+/// How a dispatch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Answered in full, or not a byte of it left.
+    Known,
+    /// The upstream may be at work until then.
+    InDoubt { until: Boot },
+}
+
+impl Register {
+    /// `max_execution` as it is now; where it was longer before, what an earlier process sent may run for so long.
+    pub fn new(remembered: &Remembered, now: Boot, max_execution: Duration) -> Self {
+        let marks = remembered.marks.len();
+        let mut register = Self {
+            keys: HashMap::with_capacity(marks),
+            unused: VecDeque::with_capacity(marks),
+            resting: VecDeque::new(),
+            open: BTreeMap::new(),
+            doubts: BTreeSet::new(),
+            floor: remembered.floor,
+            highest: remembered.floor,
+            era: remembered.era,
+            quarantine: None,
+            at_work: 0,
+            listed: false,
+            next: 0,
+        };
+        for (key, epochs) in &remembered.marks {
+            register.highest = register.highest.max(epochs.highest());
+            let record = Record::recovered(epochs, remembered.floor, now);
+            register.keys.insert(key.clone(), record);
+            register.unused.push_back((now, key.clone()));
+        }
+        if let Some(stop) = &remembered.clean_stop {
+            for mark in &stop.marks {
+                register.record(&mark.key, now).make_exact(mark.write, mark.read);
+            }
+            for doubt in &stop.doubts {
+                register.inherit(doubt, now);
+            }
+        }
+        register.take_over(remembered, now, max_execution);
+        register
+    }
+
+    /// Compares the claim with the marks of all its keys, and raises them: all or nothing. The changes have to be
+    /// durable before [`Register::settle`] is asked.
+    ///
+    /// Every announced token moves its mark, also one that is never admitted, so a token presented twice is known as a
+    /// duplicate before anything else is.
+    ///
+    /// # Errors
+    /// No mark has moved.
+    pub fn announce(&mut self, claim: &Claim, now: Boot) -> Result<Vec<Change>, Refused> {
+        let token = claim.token;
+        if !self.is_believed(claim) {
+            return Err(Refused::Future { highest: self.highest });
+        }
+        for key in claim.keys.iter() {
+            match self.keys.get(key) {
+                Some(record) => record.compare(token, claim.mode)?,
+                None => Record::new(self.floor, now).compare(token, claim.mode)?,
+            }
+        }
+        Ok(self.raise(claim, now))
+    }
+
+    /// These changes were handed in at this moment.
+    pub fn handed_in(&mut self, changes: &[Change], moment: Moment) {
+        for change in changes {
+            if let Change::Mark { key, .. } | Change::AtWork { key } = change
+                && let Some(record) = self.keys.get_mut(key)
+            {
+                record.written = moment;
+            }
+        }
+    }
+
+    /// Nothing may be sent under the claim before everything up to this moment is durable.
+    pub fn written(&self, claim: &Claim) -> Moment {
+        let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
+        moments.max().unwrap_or_default()
+    }
+
+    /// Raises what the claim is above of, and nothing down. What is not believed or may have been forgotten raises
+    /// nothing, also while one only looks on: those marks will be enforced one day.
+    pub fn raise(&mut self, claim: &Claim, now: Boot) -> Vec<Change> {
+        if !self.is_believed(claim) {
+            return Vec::new();
+        }
+        self.highest = self.highest.max(claim.token.number());
+        // Together with the first token of the era: an era that is known without one would let none in.
+        let later = self.later_era(claim);
+        self.era = later.unwrap_or(self.era);
+        let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
+        for key in claim.keys.iter() {
+            if let Some(change) = self.record(key, now).raise(key, claim.token, claim.mode) {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    fn is_believed(&self, claim: &Claim) -> bool {
+        self.later_era(claim).is_some() || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
+    }
+
+    fn later_era(&self, claim: &Claim) -> Option<u64> {
+        claim.era.filter(|era| *era > self.era)
+    }
+
+    /// The second look, in one step with the registration: another tenure may have been announced while this one
+    /// waited or its mark was written. The changes say what is at work: they have to be durable before a byte is sent.
+    ///
+    /// # Errors
+    /// The claim is not the newest of its keys any more, or nothing is let in on them yet.
+    pub fn settle(&mut self, claim: &Claim, now: Boot) -> Result<(Settled, Vec<Change>), Refused> {
+        if let Some(until) = self.quarantine_of(&claim.keys, now) {
+            return Err(Refused::Quarantine { until });
+        }
+        for key in claim.keys.iter() {
+            self.record(key, now).check(claim.token, claim.mode)?;
+        }
+        for key in claim.keys.iter() {
+            let record = self.record(key, now);
+            if let Some(Conflict { doubt }) = record.conflict(claim.mode, now) {
+                // Made under the caller's lock, so that no change falls between looking and waiting.
+                return Ok((Settled::Wait { told: Box::pin(record.told()), doubt }, Vec::new()));
+            }
+        }
+        let (id, at_work) = self.register(claim, now);
+        Ok((Settled::Running(id), at_work))
+    }
+
+    /// Registers the claim as in flight beside whatever else is. The changes as of
+    /// [`Register::settle`].
+    pub fn register(&mut self, claim: &Claim, now: Boot) -> (DispatchId, Vec<Change>) {
+        let id = self.name();
+        for key in claim.keys.iter() {
+            let running = Running { id, token: claim.token, mode: claim.mode, since: now };
+            self.record(key, now).begin(running);
+        }
+        self.open.insert(id, Open::running(claim));
+        (id, self.take_up(&claim.keys))
+    }
+
+    /// The dispatch is over, and who waits for its keys is told.
+    pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: Ended, now: Boot) {
+        let doubt = match ended {
+            Ended::Known => {
+                self.open.remove(&id);
+                None
+            }
+            Ended::InDoubt { until } => {
+                self.doubts.insert((until, id));
+                self.open.entry(id).or_insert_with(|| Open::running(claim)).until = Some(until);
+                Some(Doubt { id, token: claim.token, mode: claim.mode, until })
+            }
+        };
+        for key in claim.keys.iter() {
+            self.record(key, now).end(id, doubt.clone());
+            self.comes_to_rest(key, now);
+        }
+    }
+
+    /// Nothing goes on of a dispatch that was in doubt: somebody asked, and knows. Whether there was such a doubt.
+    pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
+        let mut over = Vec::new();
+        for key in keys {
+            if let Some(record) = self.keys.get_mut(key) {
+                over.extend(record.resolve(token));
+            }
+            self.comes_to_rest(key, now);
+        }
+        for id in &over {
+            if let Some(until) = self.open.remove(id).and_then(|open| open.until) {
+                self.doubts.remove(&(until, *id));
+            }
+        }
+        !over.is_empty()
+    }
+
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(super) fn name(&mut self) -> DispatchId {
+        self.next += 1;
+        DispatchId(self.next)
+    }
+
+    pub(super) fn record(&mut self, key: &ResourceKey, now: Boot) -> &mut Record {
+        let (floor, unused) = (self.floor, &mut self.unused);
+        let record = self.keys.entry(key.clone()).or_insert_with(|| {
+            unused.push_back((now, key.clone()));
+            Record::new(floor, now)
+        });
+        record.used = now;
+        record
+    }
+}

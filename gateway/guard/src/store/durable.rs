@@ -1,0 +1,59 @@
+//! Who keeps what must not be forgotten, and why that may fail.
+
+use std::time::Duration;
+
+use fencegate_policies::operation::OperationId;
+use fencegate_process::again;
+
+use super::{
+    change::Change,
+    remembered::{FORMAT, Remembered, Taken},
+};
+use crate::operation::Entry;
+
+/// Keeps marks and journal over restarts. Called from one thread for changes, and from any for reading.
+pub trait Store: Send + Sync + 'static {
+    /// What was remembered. The marker of a clean stop is taken out for good before this returns: whoever starts after
+    /// an unclean end must not find it. From then on the store remembers the longer of `max_execution` and what it
+    /// remembered before.
+    fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError>;
+
+    /// All of it is durable when this returns, or none of it is known to be.
+    fn commit(&self, changes: &[Change]) -> Result<(), StoreError>;
+
+    /// An operation as it was last committed.
+    fn operation(&self, id: &OperationId) -> Result<Option<Entry>, StoreError>;
+
+    /// Those with an unknown outcome, at most `most`.
+    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError>;
+
+    /// Only their ids.
+    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
+
+    /// By the beginning of its id, as [`OperationId::reference`] gives it.
+    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError>;
+
+    /// Finished ones that are kept no longer, at most `most`; `now` in seconds of the store's time.
+    fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;
+
+    /// What the journal takes up, as it was last committed.
+    fn journal(&self) -> Taken;
+}
+
+/// The store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(
+        "{path} does not exist; make it once with `{}` (`fencegate era show` prints both)",
+        again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
+    )]
+    Missing { path: String },
+    #[error("{path} exists already")]
+    Exists { path: String },
+    #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]
+    Newer { path: String, found: u32 },
+    #[error("{path} cannot be read: {why}")]
+    Unreadable { path: String, why: String },
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,56 @@
+//! What a store still knows when a guard begins.
+
+use std::{collections::HashMap, time::Duration};
+
+use fencegate_policies::key::ResourceKey;
+use serde::{Deserialize, Serialize};
+
+use super::change::{CleanStop, Epochs};
+
+/// Who the store belongs to; made once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Of the written form.
+    pub format: u32,
+    /// Names the store: guards of one upstream announce the same.
+    pub store: String,
+    /// The installation whose tokens it compares.
+    pub ensemble: String,
+}
+
+/// The newest written form that this build understands. From 2 on the keys at work are written down; a build that does
+/// not do so must not open such a store, or the list would say less than is true.
+pub const FORMAT: u32 = 2;
+
+/// Everything that a guard begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    pub identity: Identity,
+    pub floor: u64,
+    pub era: u64,
+    /// Seconds of the store's time when it was last written down.
+    pub time: u64,
+    /// The longest that what runs may take; `None` where nobody has written it down.
+    pub max_execution: Option<Duration>,
+    pub marks: HashMap<ResourceKey, Epochs>,
+    pub at_work: AtWork,
+    /// `None` after anything but an orderly end.
+    pub clean_stop: Option<CleanStop>,
+}
+
+/// On which keys something may be at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AtWork {
+    /// The store is new; there may have been another guard.
+    NewStore,
+    /// A build kept it that does not write it down.
+    NotListed,
+    Keys(Vec<ResourceKey>),
+}
+
+/// What a part of the store takes up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    pub entries: u64,
+    pub bytes: u64,
+}

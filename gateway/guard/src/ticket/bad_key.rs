@@ -1,0 +1,36 @@
+//! What is wrong with a key.
+
+/// What is wrong with a key. Quotes nothing of it: it may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    #[error("not a JSON Web Key (RFC 7517), at line {line}, column {column}")]
+    Jwk { line: usize, column: usize },
+    #[error("not a JSON Web Key Set (RFC 7517, 5), at line {line}, column {column}")]
+    Set { line: usize, column: usize },
+    #[error("not an Ed25519 key (RFC 8037: `kty` OKP, `crv` Ed25519, `x` and `d` of 32 bytes each)")]
+    Kind,
+    #[error("`d` is not the private half of `x`")]
+    Halves,
+    #[error("`kid` is empty, longer than 128 bytes, or has control characters")]
+    Kid,
+    #[error("two keys have one `kid`")]
+    Twice,
+    #[error("holds a private key; whoever checks tickets needs only what `fencegate keys public` prints")]
+    Private,
+    #[error("holds only a public key; tickets are signed with the file that `fencegate keys new` made")]
+    OnlyPublic,
+    #[error("holds no Ed25519 key to check tickets with")]
+    NoKey,
+    #[error(
+        "a shared secret has no public half; give the same file to the guard, and nothing to anybody else"
+    )]
+    Shared,
+    #[error(
+        "not a secret: one line of at least {SHORTEST} printable ASCII characters; `fencegate keys new --hs256` \
+         makes one"
+    )]
+    Secret,
+}
+
+/// Bytes of a shared secret, at least: what HS256 asks for (RFC 7518, 3.2).
+pub(super) const SHORTEST: usize = 32;

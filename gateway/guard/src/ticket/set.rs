@@ -1,0 +1,92 @@
+//! The keys that tickets are checked with: a JSON Web Key Set (RFC 7517, 5) of Ed25519 keys, or one shared secret.
+
+use std::{collections::HashMap, fmt};
+
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    bad_key::BadKey,
+    jwks::{Jwk, Public, okp_thumbprint},
+    keys::Secret,
+};
+
+/// Keys to check with, by `kid`.
+#[derive(Debug, Default)]
+pub(super) struct Set(HashMap<String, Key>);
+
+/// A key with its one algorithm.
+pub(super) struct Key {
+    pub(super) algorithm: Algorithm,
+    pub(super) decoding: DecodingKey,
+    pub(super) validation: Validation,
+    /// Tells two keys of one `kid` apart.
+    pub(super) thumbprint: [u8; 32],
+}
+
+impl Set {
+    /// Reads a key set. Keys of other kinds are passed over, as RFC 7517, 5 asks; so is a shared secret, which
+    /// nobody puts into a public file on purpose.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
+        #[derive(Deserialize)]
+        struct Written {
+            keys: Vec<Value>,
+        }
+        let written: Written = serde_json::from_slice(text)
+            .map_err(|error| BadKey::Set { line: error.line(), column: error.column() })?;
+        let mut set = HashMap::new();
+        for jwk in written.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok()) {
+            if jwk.d.is_some() {
+                return Err(BadKey::Private);
+            }
+            if jwk.is_foreign() {
+                continue;
+            }
+            let (x, kid) = jwk.public()?;
+            let public = Public::new(x, kid);
+            let thumbprint = okp_thumbprint(&x);
+            let key = Key::new(Algorithm::EdDSA, DecodingKey::from_ed_der(&x), thumbprint);
+            if set.insert(public.kid, key).is_some_and(|other: Key| other.thumbprint != thumbprint) {
+                return Err(BadKey::Twice);
+            }
+        }
+        if set.is_empty() { Err(BadKey::NoKey) } else { Ok(Self(set)) }
+    }
+
+    pub(super) fn of_secret(secret: &Secret) -> Self {
+        let decoding = DecodingKey::from_secret(secret.bytes());
+        let key = Key::new(Algorithm::HS256, decoding, secret.thumbprint);
+        Self(HashMap::from([(secret.kid.clone(), key)]))
+    }
+
+    pub(super) fn find(&self, kid: &str) -> Option<&Key> {
+        self.0.get(kid)
+    }
+
+    /// For the log.
+    pub(super) fn kids(&self) -> Vec<&str> {
+        let mut kids: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        kids.sort_unstable();
+        kids
+    }
+}
+
+impl Key {
+    fn new(algorithm: Algorithm, decoding: DecodingKey, thumbprint: [u8; 32]) -> Self {
+        let mut validation = Validation::new(algorithm);
+        // The library asks the machine's clock and knows no maximum: `Verified::is_current` does it. What stays on
+        // is `aud`: a token for somebody else is refused.
+        validation.required_spec_claims.clear();
+        validation.validate_exp = false;
+        validation.validate_nbf = false;
+        Self { algorithm, decoding, validation, thumbprint }
+    }
+}
+
+/// No key is shown: it may be a secret.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}

@@ -4,7 +4,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::admin::metrics::Metrics;
+use fencegate::metrics::Metrics;
 use fencegate_lock::{
     session::{nameplate::Nameplate, settings::Settings, zookeeper::Servers},
     tenures::{

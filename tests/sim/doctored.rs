@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::admin::metrics::Metrics;
+use fencegate::metrics::Metrics;
 use fencegate_lock::{
     session::{
         link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},

@@ -23,7 +23,7 @@ use hyper::{Method, StatusCode, Uri};
 
 use self::line::AccessLog;
 use crate::{
-    admin::metrics::Metrics,
+    metrics::Metrics,
     refusal::{Outcome, Reason},
     stage::Notes,
 };

@@ -31,7 +31,7 @@ use self::entrance::Entering;
 pub use self::entrance::Entrance;
 use crate::{
     access::{Audience, Entry},
-    admin::metrics::{RouteMetrics, WorkerMetrics},
+    metrics::{RouteMetrics, WorkerMetrics},
     peers::announce_trailers,
     refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
     stage::{Arrived, Notes, Replayed},

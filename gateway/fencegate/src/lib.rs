@@ -3,8 +3,8 @@
 //!
 //! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
 //! happens there, [`front`] is before the first of them, [`refusal`] the one place of reasons, statuses and words.
-//! [`peers`] sends requests on to other gateways, [`trust`] knows which guards to believe. [`serve`] starts and stops it
-//! all, [`edition`] is what a reload changes, [`admin`] shows it.
+//! [`peers`] sends requests on to other gateways, [`trust`] knows which guards to believe. [`metrics`] counts, [`access`]
+//! tells of each request. [`serve`] starts and stops it all, [`edition`] is what a reload changes, [`admin`] shows it.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
@@ -20,6 +20,7 @@ pub mod demo;
 pub mod edition;
 pub mod explain;
 pub mod front;
+pub mod metrics;
 pub mod peers;
 pub mod refusal;
 pub mod serve;

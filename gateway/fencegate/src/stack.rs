@@ -121,8 +121,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        admin::metrics::{Metrics, WorkerMetrics},
         edition::Edition,
+        metrics::{Metrics, WorkerMetrics},
         refusal::Refusal,
         stage::{Admitted, Clean, Notes},
         steps::forward::Forward,

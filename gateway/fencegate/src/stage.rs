@@ -31,9 +31,9 @@ use hyper::{HeaderMap, Request, header::HeaderValue};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    admin::metrics::Holding,
     edition::Running,
     front::Entrance,
+    metrics::Holding,
     peers::{Forwarded, Told},
     refusal::Reason,
     steps::{

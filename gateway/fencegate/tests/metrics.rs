@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
-use fencegate::admin::metrics::{Family, Metrics};
+use fencegate::metrics::Metrics;
 use fencegate_policies::file;
+use fencegate_process::families::Family;
 
 const HEAD: &str = "\
 # Metrics

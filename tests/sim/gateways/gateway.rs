@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::admin::metrics::Metrics;
+use fencegate::metrics::Metrics;
 use fencegate_lock::{
     pass::Pass,
     reach::Reach,

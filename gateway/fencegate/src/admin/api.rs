@@ -22,10 +22,10 @@ use super::{
     door::Did,
     effective::Effective,
     fault::{Fault, Word},
-    metrics::Reloaded,
     names,
     told::{self, Contention, HotKey, Locks, One, millis},
 };
+use crate::metrics::Reloaded;
 
 type Told<T> = Result<Json<T>, Fault>;
 

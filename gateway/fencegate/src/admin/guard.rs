@@ -30,9 +30,9 @@ use super::{
     door::Did,
     expose,
     fault::{Fault, Word},
-    metrics::Metrics,
     page::{self, Csrf},
 };
+use crate::metrics::Metrics;
 
 /// What the admin listener of a guard shows.
 #[derive(Clone)]

@@ -11,9 +11,7 @@ pub mod door;
 pub mod effective;
 pub mod fault;
 pub mod guard;
-pub mod hot;
 pub mod listen;
-pub mod metrics;
 pub mod names;
 mod page;
 mod places;
@@ -33,8 +31,11 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 pub use self::page::Csrf;
-use self::{effective::InForce, hot::Hot, metrics::Metrics, trends::Trends};
-use crate::serve::reload::Asking;
+use self::{effective::InForce, trends::Trends};
+use crate::{
+    metrics::{Metrics, hot::Hot},
+    serve::reload::Asking,
+};
 
 /// What the admin listener shows.
 #[derive(Clone)]

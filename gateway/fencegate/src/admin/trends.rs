@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use super::metrics::{Metrics, Spread};
+use fencegate_process::spread::Spread;
+
+use crate::metrics::Metrics;
 
 /// The last minutes. Clones share them.
 #[derive(Debug, Clone, Default)]

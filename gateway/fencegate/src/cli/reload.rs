@@ -12,7 +12,7 @@ use super::{
     log::Format,
     out::{failed, say},
 };
-use crate::{admin::metrics::Reloaded, serve::reload::Report};
+use crate::{metrics::Reloaded, serve::reload::Report};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -4,7 +4,7 @@ use fencegate_policies::file::load;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::admin::metrics::Metrics;
+use crate::metrics::Metrics;
 
 const A: UpstreamId = UpstreamId(0);
 const B: UpstreamId = UpstreamId(1);

@@ -34,8 +34,8 @@ pub use self::{
     sent::Sent,
 };
 use crate::{
-    admin::metrics::{Metrics, WorkerMetrics},
     edition::Edition,
+    metrics::{Metrics, WorkerMetrics},
     refusal::{Outcome, Refusal},
     stack::{self, Parts},
     stage::{Arrived, Keyed, Notes},

@@ -25,8 +25,8 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::*;
 use crate::{
-    admin::metrics::Metrics,
     edition::{Edition, Running},
+    metrics::Metrics,
     stack::{Parts, decide},
     stage::Keyed,
     steps::{

@@ -26,7 +26,7 @@ use super::{
     link::{Dialling, Idle, Lend},
 };
 use crate::{
-    admin::metrics::{Forwarding, WorkerMetrics},
+    metrics::{Forwarding, WorkerMetrics},
     refusal::{Outcome, Reason, Refusal},
     stage::{Client, Keyed},
     steps::{

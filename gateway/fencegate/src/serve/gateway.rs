@@ -40,9 +40,10 @@ use super::{
 };
 use crate::{
     access::Tellers,
-    admin::{self, Csrf, effective::InForce, hot::Hot, metrics::Metrics, trends::Trends},
+    admin::{self, Csrf, effective::InForce, trends::Trends},
     edition::Edition,
     front::Role,
+    metrics::{Metrics, hot::Hot},
     peers::Ours,
     stack,
     stage::Arrived,

@@ -33,9 +33,10 @@ use super::{
 };
 use crate::{
     access::Tellers,
-    admin::{self, Csrf, metrics::Metrics},
+    admin::{self, Csrf},
     edition::Edition,
     front::Role,
+    metrics::Metrics,
     stack,
     stage::Arrived,
     step::Serve,

@@ -29,7 +29,8 @@ use super::{
     worker::{self, Deaf, Drained, Shared, Staffed, Started},
 };
 use crate::{
-    admin::{bearer::BadBearer, door::Door, metrics::Metrics},
+    admin::{bearer::BadBearer, door::Door},
+    metrics::Metrics,
     peers::{self, BadPeerTls},
 };
 

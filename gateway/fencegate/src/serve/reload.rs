@@ -16,11 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::{
-    admin::{
-        effective::InForce,
-        metrics::{Metrics, Reloaded},
-    },
+    admin::effective::InForce,
     edition::Edition,
+    metrics::{Metrics, Reloaded},
     trust::Guards,
     written::Written,
 };

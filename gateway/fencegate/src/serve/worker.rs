@@ -21,9 +21,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::reload::Turn;
 use crate::{
     access::Tellers,
-    admin::metrics::{Metrics, WorkerMetrics},
     edition::Edition,
     front::{Desk, Front, Role},
+    metrics::{Metrics, WorkerMetrics},
     peers::{self, Courier, Ours},
     stack::Parts,
     stage::Arrived,

@@ -32,11 +32,8 @@ use tracing::{info, warn};
 
 use self::{elsewhere::Waited, given_up::Terms, kept::Kept};
 use crate::{
-    admin::{
-        hot::Hot,
-        metrics::{Acquired, WorkerMetrics},
-    },
     edition::Edition,
+    metrics::{Acquired, WorkerMetrics, hot::Hot},
     peers::Courier,
     refusal::{Reason, Refusal},
     stage::{Client, Detached, Fenced, Held, Hold, Keyed},

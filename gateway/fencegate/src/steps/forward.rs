@@ -47,7 +47,7 @@ pub use self::{
 };
 use super::upgrade::{self, Asked};
 use crate::{
-    admin::metrics::WorkerMetrics,
+    metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
     stage::{Held, Notes, Planned, Right},
     step::Serve,

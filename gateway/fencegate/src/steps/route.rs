@@ -15,8 +15,8 @@ use hyper::{
 
 use super::key::Parameters;
 use crate::{
-    admin::metrics::WorkerMetrics,
     edition::Edition,
+    metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
     stage::{Admitted, Clean, Planned, Routed},
     step::Serve,

@@ -7,6 +7,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
+use fencegate_process::gathered::Gathered;
 
 use super::{
     After, Condition, Fact, InDoubt, Page, Tile, Told, VERSION, assets, brief,
@@ -16,7 +17,6 @@ use super::{
 use crate::admin::{
     door::Did,
     guard::{Open, Seen, quarantine},
-    metrics::Gathered,
     told::encoded,
 };
 

@@ -8,7 +8,7 @@ use fencegate_lock::tenures::{
     survey::{self, Order, Select, Survey, Why},
 };
 use fencegate_policies::plan::{Gateway, OnceStore};
-use fencegate_process::shown::Names;
+use fencegate_process::{gathered::Gathered, shown::Names};
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
@@ -17,7 +17,6 @@ use crate::{
     admin::{
         Seen,
         effective::Effective,
-        metrics::Gathered,
         told::{self, encoded},
     },
     refusal::Reason,

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    admin::metrics::Metrics,
+    metrics::Metrics,
     stage::{Notes, Presence, presence},
 };
 

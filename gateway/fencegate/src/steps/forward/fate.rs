@@ -14,7 +14,7 @@ use fencegate_policies::retry::{self, Again, Cause, Sent};
 use hyper::Request;
 
 use crate::{
-    admin::metrics::WorkerMetrics,
+    metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
     trust::Distrust,
 };

@@ -1,0 +1,169 @@
+//! Every family of this process: those of its requests, and those that its other parts have registered for themselves.
+
+use std::sync::{Arc, OnceLock};
+
+use fencegate_guard::metrics::GuardMetrics;
+use fencegate_http::{
+    buffered::metrics::BufferedMetrics, listen::metrics::ClientMetrics, upstream::metrics::EndpointMetrics,
+};
+use fencegate_lock::metrics::SessionMetrics;
+use fencegate_policies::plan::Gateway;
+use fencegate_process::{
+    families::{Families, Family},
+    gathered::Gathered,
+    spread::Spread,
+};
+use prometheus::{IntCounter, IntGauge, Opts};
+
+use super::{plans::PlanFamilies, requests::RequestFamilies, upstreams::UpstreamFamilies, words::Reloaded};
+
+/// Every family of this process.
+pub struct Metrics {
+    families: Families,
+    pub(super) requests: Arc<RequestFamilies>,
+    pub(super) upstreams: UpstreamFamilies,
+    plans: PlanFamilies,
+    keys: IntGauge,
+    /// How many there are, where anybody counts.
+    counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
+    access_lost: IntCounter,
+    spans_lost: IntCounter,
+    session: SessionMetrics,
+    guard: GuardMetrics,
+    endpoints: EndpointMetrics,
+    clients: ClientMetrics,
+    buffered: BufferedMetrics,
+}
+
+impl Metrics {
+    pub fn of_gateway(gateway: &Gateway) -> Arc<Self> {
+        let families = Families::new().with_process();
+        let (session, guard) = (SessionMetrics::register(&families), GuardMetrics::register(&nobodys()));
+        let metrics = Self::new(session, guard, families);
+        metrics.describe_build();
+        metrics.turn_to(gateway);
+        Arc::new(metrics)
+    }
+
+    pub fn of_guard() -> Arc<Self> {
+        let families = Families::new().with_process();
+        let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&families));
+        let metrics = Self::new(session, own, families);
+        metrics.describe_build();
+        Arc::new(metrics)
+    }
+
+    fn new(session: SessionMetrics, guard: GuardMetrics, families: Families) -> Self {
+        Self {
+            requests: Arc::new(RequestFamilies::register(&families)),
+            upstreams: UpstreamFamilies::register(&families),
+            plans: PlanFamilies::register(&families),
+            keys: families.register(IntGauge::new(
+                "keys_tracked",
+                "Keys that somebody in this gateway wants or holds.",
+            )),
+            counted_keys: OnceLock::new(),
+            access_lost: families.register(IntCounter::new(
+                "access_log_lost_total",
+                "Lines of the access log that nobody took in time.",
+            )),
+            spans_lost: families
+                .register(IntCounter::new("spans_lost_total", "Spans that no collector took in time.")),
+            endpoints: EndpointMetrics::register(&families),
+            clients: ClientMetrics::register(&families),
+            buffered: BufferedMetrics::register(&families),
+            session,
+            guard,
+            families,
+        }
+    }
+
+    fn describe_build(&self) {
+        let build =
+            Opts::new("build_info", "The running build.").const_label("version", env!("CARGO_PKG_VERSION"));
+        self.families.register(IntGauge::with_opts(build)).set(1);
+    }
+
+    /// Another plan is in force.
+    pub fn turn_to(&self, gateway: &Gateway) {
+        self.plans.turn_to(gateway);
+        gateway.serving.upstreams.iter().for_each(|upstream| self.upstreams.begin(upstream));
+        self.requests.turn_to(gateway);
+    }
+
+    pub fn reloaded(&self, result: Reloaded) {
+        self.plans.reloaded(result);
+    }
+
+    /// Lines of the access log that nobody took in time.
+    pub fn access_lost(&self) -> IntCounter {
+        self.access_lost.clone()
+    }
+
+    /// Spans that no collector took in time.
+    pub fn spans_lost(&self) -> IntCounter {
+        self.spans_lost.clone()
+    }
+
+    /// Who knows how many keys somebody wants or holds; asked when somebody scrapes.
+    pub fn count_keys(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
+        // The first one stays: a process has one keeper.
+        drop(self.counted_keys.set(Box::new(count)));
+    }
+
+    /// Of the session with this number.
+    pub fn session(&self, number: usize) -> SessionMetrics {
+        self.session.numbered(number)
+    }
+
+    pub fn endpoints(&self) -> &EndpointMetrics {
+        &self.endpoints
+    }
+
+    pub fn clients(&self) -> &ClientMetrics {
+        &self.clients
+    }
+
+    pub fn buffered(&self) -> &BufferedMetrics {
+        &self.buffered
+    }
+
+    /// Everything as it is now. With thousands of routes that takes a while: not for a thread that others wait for.
+    pub fn gathered(&self) -> Gathered {
+        Gathered::of(self.families.gather())
+    }
+
+    /// How long requests waited for their locks, over all routes.
+    pub fn waits_so_far(&self) -> Spread {
+        self.requests.waits_so_far()
+    }
+
+    /// How long they held them.
+    pub fn holds_so_far(&self) -> Spread {
+        self.requests.holds_so_far()
+    }
+
+    pub fn guard(&self) -> GuardMetrics {
+        self.guard.clone()
+    }
+
+    /// The text format that Prometheus scrapes.
+    pub fn render(&self) -> Vec<u8> {
+        self.requests.refresh();
+        self.endpoints.refresh();
+        if let Some(count) = self.counted_keys.get() {
+            self.keys.set(count().try_into().unwrap_or(i64::MAX));
+        }
+        self.families.text()
+    }
+
+    /// What is exposed, sorted by name.
+    pub fn families(&self) -> Vec<Family> {
+        self.families.described()
+    }
+}
+
+/// Of the other role's families: nobody scrapes it.
+fn nobodys() -> Families {
+    Families::new()
+}

@@ -1,0 +1,49 @@
+//! What is counted of the plan in force and of readings of its file.
+
+use fencegate_policies::plan::Gateway;
+use fencegate_process::families::Families;
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts};
+
+use super::words::Reloaded;
+
+/// The families of the plan.
+pub(super) struct PlanFamilies {
+    config: IntGaugeVec,
+    reloads: IntCounterVec,
+    reload_successful: IntGauge,
+}
+
+impl PlanFamilies {
+    pub(super) fn register(families: &Families) -> Self {
+        Self {
+            config: families.register(IntGaugeVec::new(
+                Opts::new(
+                    "config_info",
+                    "The plan in force; equal among gateways whose locks mean the same.",
+                ),
+                &["fingerprint"],
+            )),
+            reloads: families.register(IntCounterVec::new(
+                Opts::new("config_reloads_total", "Readings of the file, by what came of them."),
+                &["result"],
+            )),
+            reload_successful: families.register(
+                IntGauge::with_opts(Opts::new(
+                    "config_last_reload_successful",
+                    "1 while the file as last read is in force.",
+                ))
+                .inspect(|gauge| gauge.set(1)),
+            ),
+        }
+    }
+
+    pub(super) fn turn_to(&self, gateway: &Gateway) {
+        self.config.reset();
+        self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
+    }
+
+    pub(super) fn reloaded(&self, result: Reloaded) {
+        self.reloads.with_label_values(&[result.word()]).inc();
+        self.reload_successful.set(i64::from(result != Reloaded::Refused));
+    }
+}

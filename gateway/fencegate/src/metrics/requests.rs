@@ -1,0 +1,156 @@
+//! What is counted of requests and of their locks, by route.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use fencegate_policies::plan::{Forward, Gateway, Level};
+use fencegate_process::{
+    families::{Families, LONG, SHORT},
+    spread::Spread,
+};
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
+
+use super::{
+    waits::Waits,
+    words::{Forwarding, acquisitions},
+};
+use crate::refusal::Reason;
+
+/// The families by route.
+pub(super) struct RequestFamilies {
+    pub(super) requests: IntCounterVec,
+    pub(super) seconds: HistogramVec,
+    pub(super) in_flight: IntGaugeVec,
+    pub(super) rejections: IntCounterVec,
+    pub(super) outcome_unknown: IntCounterVec,
+    pub(super) acquisitions: IntCounterVec,
+    pub(super) lock_wait: HistogramVec,
+    pub(super) lock_hold: HistogramVec,
+    pub(super) held: IntGaugeVec,
+    pub(super) waiters: IntGaugeVec,
+    pub(super) handoffs: IntCounterVec,
+    pub(super) forwarded: IntCounterVec,
+    pub(super) tunnels: IntGaugeVec,
+    pub(super) refused_stale: IntCounterVec,
+    pub(super) guard_refusals: IntCounterVec,
+    oldest_waiter: GaugeVec,
+    wait_limit: GaugeVec,
+    /// By route. One that a reload has removed stays, because requests of it may still run.
+    waits: Mutex<HashMap<Arc<str>, Arc<Waits>>>,
+}
+
+impl RequestFamilies {
+    pub(super) fn register(families: &Families) -> Self {
+        let counters = |name, help, labels: &[&str]| {
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let gauges =
+            |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
+        let seconds = |name, help, buckets: &[f64]| {
+            let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            families.register(HistogramVec::new(opts, &["route"]))
+        };
+        let limits = |name, help| families.register(GaugeVec::new(Opts::new(name, help), &["route"]));
+        Self {
+            requests: counters("requests_total", "Answers, by route and status.", &["route", "code"]),
+            seconds: seconds("request_seconds", "From request head to answer head.", SHORT),
+            in_flight: gauges("requests_in_flight", "Requests whose answer is not complete yet.", &["route"]),
+            rejections: counters("rejections_total", "Answers of our own, by reason.", &["route", "reason"]),
+            outcome_unknown: counters(
+                "outcome_unknown_total",
+                "Requests that may have taken effect without a complete answer.",
+                &["route"],
+            ),
+            acquisitions: counters(
+                "lock_acquisitions_total",
+                "Requests for a lock, by what came of them.",
+                &["route", "mode", "result", "contended"],
+            ),
+            lock_wait: seconds("lock_wait_seconds", "From asking for a lock to its grant.", SHORT),
+            lock_hold: seconds("lock_hold_seconds", "From grant to the end of the tenure.", LONG),
+            held: gauges("locks_held", "Locks held.", &["route", "mode"]),
+            waiters: gauges("lock_waiters", "Requests that wait for a lock.", &["route"]),
+            handoffs: counters(
+                "handoffs_total",
+                "Locks handed on to a request that waited in the same gateway, without ZooKeeper.",
+                &["route"],
+            ),
+            forwarded: counters(
+                "forwarded_total",
+                "Requests sent on to the gateway that kept their key, by what came of it.",
+                &["route", "result"],
+            ),
+            tunnels: gauges("tunnels", "Connections that have switched protocols.", &["route"]),
+            refused_stale: counters(
+                "upstream_stale_refusals_total",
+                "Dispatches that an upstream refused because it knew a newer token.",
+                &["route"],
+            ),
+            guard_refusals: counters(
+                "guard_refusals_total",
+                "Requests that a guard or a comparing upstream refused, by its word; also those whose outcome a guard \
+                 does not know.",
+                &["route", "reason"],
+            ),
+            oldest_waiter: limits("oldest_waiter_seconds", "How long the oldest waiting request has waited."),
+            wait_limit: limits("route_wait_limit_seconds", "How long a request waits for a lock at most."),
+            waits: Mutex::default(),
+        }
+    }
+
+    /// Another plan is in force.
+    pub(super) fn turn_to(&self, gateway: &Gateway) {
+        self.wait_limit.reset();
+        for route in gateway.serving.routes.routes() {
+            if let Some(fence) = &route.fence {
+                self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
+                if fence.forward == Forward::Holder {
+                    for result in Forwarding::ALL {
+                        self.forwarded.with_label_values(&[&*route.name, result.word()]);
+                    }
+                }
+                self.begin(&route.name, gateway.serving.upstream(route.upstream).fencing);
+            }
+        }
+    }
+
+    /// A series that is there before it counts is one that an alert can compare with: the first stale token is one
+    /// too many.
+    fn begin(&self, route: &str, level: Level) {
+        self.outcome_unknown.with_label_values(&[route]);
+        for (mode, (result, contended)) in acquisitions() {
+            self.acquisitions.with_label_values(&[route, mode, result, contended]);
+        }
+        let words: &[Reason] = match level {
+            Level::None => &[],
+            Level::Upstream => &[Reason::Stale],
+            Level::Guard => Reason::ALL,
+        };
+        for reason in words.iter().filter(|reason| reason.is_of_a_guard()) {
+            self.guard_refusals.with_label_values(&[route, reason.word()]);
+        }
+    }
+
+    /// What waits for the locks of a route; one count for all workers.
+    pub(super) fn waits(&self, route: &Arc<str>) -> Arc<Waits> {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.entry(route.clone()).or_default().clone()
+    }
+
+    /// Brings up to date what changes by itself.
+    pub(super) fn refresh(&self) {
+        for (route, waits) in self.waits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest().as_secs_f64());
+        }
+    }
+
+    pub(super) fn waits_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_wait, SHORT)
+    }
+
+    pub(super) fn holds_so_far(&self) -> Spread {
+        Spread::gather(&self.lock_hold, LONG)
+    }
+}

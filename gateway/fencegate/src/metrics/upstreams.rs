@@ -1,0 +1,41 @@
+//! What is counted of exchanges with upstreams, by upstream.
+
+use fencegate_policies::plan::Upstream;
+use fencegate_process::families::{Families, SHORT};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts};
+
+use super::words::UPSTREAM_ERRORS;
+
+/// The families by upstream.
+pub(super) struct UpstreamFamilies {
+    pub(super) seconds: HistogramVec,
+    pub(super) errors: IntCounterVec,
+    pub(super) retries: IntCounterVec,
+}
+
+impl UpstreamFamilies {
+    pub(super) fn register(families: &Families) -> Self {
+        let counters = |name, help, labels: &[&str]| {
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let seconds = HistogramOpts::new("upstream_seconds", "From sending to the head of the answer.");
+        Self {
+            seconds: families
+                .register(HistogramVec::new(seconds.buckets(SHORT.to_vec()), &["upstream", "code"])),
+            errors: counters("upstream_errors_total", "Exchanges without an answer.", &["upstream", "kind"]),
+            retries: counters(
+                "retries_total",
+                "Requests sent again: nothing of them had been sent, or they were reads without a fence whose pooled connection died.",
+                &["upstream"],
+            ),
+        }
+    }
+
+    /// Makes the series that an alert looks at before they count.
+    pub(super) fn begin(&self, upstream: &Upstream) {
+        self.retries.with_label_values(&[&*upstream.name]);
+        for kind in UPSTREAM_ERRORS {
+            self.errors.with_label_values(&[&*upstream.name, kind]);
+        }
+    }
+}

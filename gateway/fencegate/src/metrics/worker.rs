@@ -1,0 +1,90 @@
+//! One worker's view of what is counted: the series of its routes, looked up once.
+
+use std::{cell::RefCell, sync::Arc, time::Duration};
+
+use fencegate_http::listen::metrics::ClientMetrics;
+use fencegate_policies::plan::{Plan, Route, RouteId};
+use hyper::StatusCode;
+use prometheus::Histogram;
+
+use super::{all::Metrics, route::RouteMetrics, words::class};
+use crate::refusal::Reason;
+
+/// Label of requests that no route took.
+const UNROUTED: &str = "none";
+
+/// One worker's view: the series of its routes, looked up once.
+pub struct WorkerMetrics {
+    all: Arc<Metrics>,
+    routes: Vec<RouteMetrics>,
+    unrouted: RouteMetrics,
+    /// Those met so far; a handful.
+    upstreams: RefCell<Vec<Answers>>,
+}
+
+/// The answers of one upstream that are of one class.
+struct Answers {
+    upstream: String,
+    class: &'static str,
+    seconds: Histogram,
+}
+
+impl WorkerMetrics {
+    pub fn new(all: Arc<Metrics>, plan: &Plan) -> Self {
+        let families = &all.requests;
+        let route = |route: &Route| {
+            RouteMetrics::new(families.clone(), route.name.clone(), families.waits(&route.name))
+        };
+        Self {
+            routes: plan.routes.routes().iter().map(route).collect(),
+            unrouted: RouteMetrics::new(families.clone(), UNROUTED.into(), Arc::default()),
+            upstreams: RefCell::default(),
+            all,
+        }
+    }
+
+    pub fn route(&self, id: RouteId) -> &RouteMetrics {
+        self.routes.get(id.0).unwrap_or(&self.unrouted)
+    }
+
+    pub fn unrouted(&self) -> &RouteMetrics {
+        &self.unrouted
+    }
+
+    pub fn clients(&self) -> &ClientMetrics {
+        self.all.clients()
+    }
+
+    pub fn upstream_answered(&self, upstream: &str, status: StatusCode, took: Duration) {
+        let class = class(status);
+        let mut known = self.upstreams.borrow_mut();
+        let seconds = known.iter().find(|series| series.class == class && series.upstream == upstream);
+        match seconds {
+            Some(series) => series.seconds.observe(took.as_secs_f64()),
+            None => {
+                let seconds = self.all.upstreams.seconds.with_label_values(&[upstream, class]);
+                seconds.observe(took.as_secs_f64());
+                known.push(Answers { upstream: upstream.to_owned(), class, seconds });
+            }
+        }
+    }
+
+    pub fn upstream_error(&self, upstream: &str, kind: &'static str) {
+        self.all.upstreams.errors.with_label_values(&[upstream, kind]).inc();
+    }
+
+    /// The upstream compares, and knew a newer token.
+    pub fn refused_stale(&self, route: Option<RouteId>) {
+        let route = route.map_or(&self.unrouted, |id| self.route(id));
+        self.all.requests.refused_stale.with_label_values(&[route.name()]).inc();
+    }
+
+    pub fn guard_refused(&self, route: Option<RouteId>, reason: Reason) {
+        let route = route.map_or(&self.unrouted, |id| self.route(id));
+        self.all.requests.guard_refusals.with_label_values(&[route.name(), reason.word()]).inc();
+    }
+
+    pub fn retried(&self, upstream: &str) {
+        self.all.upstreams.retries.with_label_values(&[upstream]).inc();
+    }
+}

@@ -100,10 +100,6 @@ impl Fleets {
             let before = before.and_then(|before| before.named(&upstream.name));
             let made = |name: &Arc<str>| {
                 let known = before.and_then(|before| before.known(upstream, name));
-                if let (Some(known), None) = (&known, &upstream.sharing.health) {
-                    // Nobody asks it any more, so nobody would say that it is well again.
-                    known.is_well(true);
-                }
                 known.unwrap_or_else(|| {
                     let addresses = before.and_then(|before| before.addresses(name));
                     let addresses = addresses.unwrap_or_else(|| Arc::new(Addresses::of(name.clone())));

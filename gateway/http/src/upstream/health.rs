@@ -28,11 +28,21 @@ use crate::network::Network;
 /// computes for long must not make endpoints look sick.
 pub fn start<N: Network + Send>(network: N, fleets: &Arc<Fleets>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fleets = fleets.clone();
+    let tended = fleets.clone();
     thread::Builder::new().name("endpoints".into()).spawn(move || {
-        LocalSet::new().block_on(&runtime, tend(&network, &fleets));
+        LocalSet::new().block_on(&runtime, tend(&network, &tended));
     })?;
+    take_for_well(fleets);
     Ok(())
+}
+
+/// Nobody asks these endpoints any more, so nobody would say that they are well again. Not before nothing can fail any
+/// more: they may be those of a plan that stays in force.
+fn take_for_well(fleets: &Fleets) {
+    let unasked = fleets.all().iter().filter(|fleet| fleet.upstream.sharing.health.is_none());
+    for endpoint in unasked.flat_map(|fleet| fleet.endpoints()) {
+        endpoint.is_well(true);
+    }
 }
 
 async fn tend<N: Network>(network: &N, fleets: &Fleets) {
@@ -159,10 +169,11 @@ where
 #[cfg(test)]
 mod tests {
     use fencegate_policies::plan::PoolLimits;
+    use fencegate_process::families::Families;
     use tokio::sync::watch;
 
     use super::*;
-    use crate::upstream::address::Addresses;
+    use crate::upstream::{address::Addresses, metrics::EndpointMetrics};
 
     fn health() -> Health {
         Health {
@@ -185,6 +196,37 @@ mod tests {
         let mut run = Run::after_all_before(&endpoint);
         assert!(!run.after(true, &health()), "one good answer is not enough");
         assert!(run.after(true, &health()));
+    }
+
+    /// As the plan of `health`, which is one upstream's or none.
+    fn plan(health: &str) -> fencegate_policies::plan::Gateway {
+        let text = format!(
+            r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams:
+  open: {{endpoints: ["http://127.0.0.1:9"], fencing: upstream{health}}}
+routes:
+  - {{name: look, upstream: open, match: {{path: "/look"}}, fence: none}}
+"#
+        );
+        let loaded = fencegate_policies::file::load(&text);
+        loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+    }
+
+    #[test]
+    fn an_endpoint_that_nobody_asks_any_more_is_well_once_its_plan_is_in_force_and_not_before() {
+        let metrics = EndpointMetrics::register(&Families::new());
+        let asked =
+            Fleets::of(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
+        let [fleet] = asked.all() else { panic!("one upstream") };
+        let endpoint = fleet.endpoints()[0].clone();
+        endpoint.is_well(false);
+        let unasked = asked.after(&plan("").serving, &metrics).expect("no files");
+        assert_eq!(endpoint.state(), State::Unhealthy, "the plan may still be refused");
+        assert!(Arc::ptr_eq(&unasked.all()[0].endpoints()[0], &endpoint));
+        take_for_well(&unasked);
+        assert_eq!(endpoint.state(), State::Usable);
     }
 
     #[test]

@@ -56,6 +56,7 @@ mod killed;
 mod kubernetes;
 mod link;
 mod link_sessions;
+mod lock_library;
 mod lock_service;
 mod log_words;
 mod manners;

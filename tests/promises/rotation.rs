@@ -45,7 +45,7 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
             census: Arc::default(),
             policy: plan.zookeeper.clone(),
             gateway: "gw".into(),
-            member: Nameplate::of(&plan),
+            member: Nameplate::of(plan.fingerprint),
             init: true,
             memory: Arc::default(),
             sequence_limit: LIMIT,

@@ -251,7 +251,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Setting
         census: Arc::default(),
         policy: plan.zookeeper.clone(),
         gateway: "gw".to_owned(),
-        member: Nameplate::of(&plan),
+        member: Nameplate::of(plan.fingerprint),
         init: true,
         complaints: Arc::default(),
         sequence_limit: fencegate_lock::recipe::rotate::SEQUENCE_LIMIT,

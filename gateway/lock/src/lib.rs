@@ -1,7 +1,7 @@
 //! Locks of keys in ZooKeeper: granted with a fencing token, and never believed without the proof that their session
 //! lives.
 //!
-//! In reading order:
+//! [`client`] is for a program that wants locks and nothing else. Behind it, in reading order:
 //!
 //! - [`session`]: one ZooKeeper session, kept alive by one thread, with its proof
 //! - [`recipe`]: lock nodes, how they are made, ordered, waited for and removed
@@ -11,6 +11,7 @@
 //! - [`reach`] and [`pass`]: how the processes of one installation find and know each other
 //! - [`metrics`]: what is counted of all this
 
+pub mod client;
 pub mod metrics;
 pub mod once;
 pub mod pass;

@@ -118,7 +118,7 @@ impl Gateway {
         let (stop, memory, census) = (CancellationToken::new(), Arc::default(), Arc::default());
         let pass = Pass::new(&Dice::seeded(dice.next()));
         let reach = Reach { address: "gw:1".to_owned(), pass: pass.clone() };
-        let member = Nameplate::reached_at(&plan, Some(reach));
+        let member = Nameplate::reached_at(plan.fingerprint, Some(reach));
         let run = |(number, desk): (usize, fencegate_lock::tenures::desk::Desk)| {
             let settings = Settings {
                 policy: plan.zookeeper.clone(),

@@ -129,7 +129,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
             Ours::of(peer, name.clone(), *bound, metrics.clients(), &SystemRandomness)
         });
     let ours = ours.transpose()?;
-    let nameplate = Nameplate::reached_at(&gateway, ours.as_ref().map(|ours| ours.reach.clone()));
+    let nameplate = Nameplate::reached_at(gateway.fingerprint, ours.as_ref().map(|ours| ours.reach.clone()));
     let complaints = Arc::new(Complaints::default());
     let census = Arc::default();
     let settings = (0..desks.len())

@@ -154,7 +154,7 @@ impl Reloader {
             took.await.ok();
         }
         self.guards.keep(&plan.upstreams);
-        self.nameplate.says(&gateway);
+        self.nameplate.says(gateway.fingerprint);
         self.in_force.turn_to(gateway.clone());
         old.fleets.retire();
         for opening in openings {

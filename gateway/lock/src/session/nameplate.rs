@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fencegate_policies::plan::Gateway;
-
 use super::{era::FORMAT, member::Member, others::Others};
 use crate::reach::Reach;
 
@@ -18,19 +16,20 @@ pub struct Nameplate {
 }
 
 impl Nameplate {
-    pub fn of(gateway: &Gateway) -> Self {
-        Self::reached_at(gateway, None)
+    /// `plan`: the fingerprint of what decides keys and lock paths.
+    pub fn of(plan: u64) -> Self {
+        Self::reached_at(plan, None)
     }
 
     /// Of a gateway that listens to others.
-    pub fn reached_at(gateway: &Gateway, reach: Option<Reach>) -> Self {
-        let data = data(gateway, reach.as_ref());
+    pub fn reached_at(plan: u64, reach: Option<Reach>) -> Self {
+        let data = data(plan, reach.as_ref());
         Self { data: Arc::new(Mutex::new(data)), reach, others: Arc::default() }
     }
 
     /// Another plan is in force.
-    pub fn says(&self, gateway: &Gateway) {
-        *self.data.lock().unwrap_or_else(PoisonError::into_inner) = data(gateway, self.reach.as_ref());
+    pub fn says(&self, plan: u64) {
+        *self.data.lock().unwrap_or_else(PoisonError::into_inner) = data(plan, self.reach.as_ref());
         self.others.look_again();
     }
 
@@ -48,11 +47,11 @@ impl Nameplate {
     }
 }
 
-fn data(gateway: &Gateway, reach: Option<&Reach>) -> Arc<[u8]> {
+fn data(plan: u64, reach: Option<&Reach>) -> Arc<[u8]> {
     let member = Member {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        plan: format!("{:016x}", gateway.fingerprint),
+        plan: format!("{plan:016x}"),
         peer: reach.cloned(),
     };
     serde_json::to_vec(&member).expect("plain fields serialise").into()

@@ -1,0 +1,43 @@
+//! Many read together, one writes alone, and who waits to write is not overtaken by those who read.
+//!
+//!     cargo run -p fencegate-lock --example read_write -- zk-1:2181,zk-2:2181 /example
+
+use std::{env, error::Error, future::IntoFuture, time::Duration};
+
+use fencegate_lock::{
+    client::{self, Client, Options},
+    session::granted,
+};
+use tracing_subscriber::prelude::*;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::registry().with(granted::layer()).init();
+    let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
+    let client = Client::connect(Options::of(&servers, &root, "read-write").init()).await?;
+
+    let (one, two) = (client.read("report").await?, client.read("report").await?);
+    println!("read together: {}", one.holds() && two.holds());
+
+    let refused = client.write("report").await.err();
+    assert_eq!(refused, Some(client::Error::Locked));
+    println!("write beside them: refused");
+
+    // It waits until both have gone.
+    let writes = client.write("report").wait(Duration::from_secs(5)).into_future();
+    let go = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        one.release();
+        two.release();
+    };
+    let (written, ()) = tokio::join!(writes, go);
+    let written = written?;
+    println!("write after them: {}", written.holds());
+
+    let refused = client.read("report").await.err();
+    assert_eq!(refused, Some(client::Error::Locked));
+    println!("read beside it: refused");
+    written.release();
+    client.close().await;
+    Ok(())
+}

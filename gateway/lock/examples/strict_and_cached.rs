@@ -1,0 +1,48 @@
+//! Strict: a lock node for each holder, two writes to ZooKeeper. Cached: this process keeps the node for its next holder of
+//! the key, until somebody elsewhere wants it; no write at all, and a larger token all the same.
+//!
+//!     cargo run -p fencegate-lock --example strict_and_cached -- zk-1:2181,zk-2:2181 /example
+
+use std::{env, error::Error, time::Duration};
+
+use fencegate_lock::{
+    client::{self, Client, Options},
+    session::granted,
+};
+use tracing_subscriber::prelude::*;
+
+const WAIT: Duration = Duration::from_secs(5);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::registry().with(granted::layer()).init();
+    let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
+    let client = Client::connect(Options::of(&servers, &root, "here").init()).await?;
+    let other = Client::connect(Options::of(&servers, &root, "there")).await?;
+
+    let strict = [once(&client, false).await?, once(&client, false).await?];
+    println!("strict: larger {}, same node {}", strict[0] < strict[1], strict[0].same_tenure(strict[1]));
+
+    let cached = [once(&client, true).await?, once(&client, true).await?];
+    println!("cached: larger {}, same node {}", cached[0] < cached[1], cached[0].same_tenure(cached[1]));
+
+    // Dropped without a word, as by a panic: what was begun may go on, so the next one has a node of its own.
+    drop(client.lock("sensor/7").wait(WAIT).cached().await?);
+    let after = once(&client, true).await?;
+    println!("after a drop: larger {}, same node {}", cached[1] < after, cached[1].same_tenure(after));
+
+    // What is kept is given up for another process.
+    let elsewhere = once(&other, true).await?;
+    println!("elsewhere: larger {}", after < elsewhere);
+    client.close().await;
+    other.close().await;
+    Ok(())
+}
+
+async fn once(client: &Client, cached: bool) -> Result<client::Token, client::Error> {
+    let asked = client.lock("sensor/7").wait(WAIT);
+    let held = if cached { asked.cached() } else { asked }.await?;
+    let token = held.token();
+    held.release();
+    Ok(token)
+}

@@ -1,0 +1,343 @@
+//! Locks for a program of one's own: connects to an ensemble, and gives out locks with a token and a proof.
+//!
+//! ```no_run
+//! use fencegate_lock::client::{Client, Options};
+//! use std::time::Duration;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect(Options::of("zk-1:2181,zk-2:2181,zk-3:2181", "/billing", "billing-1")).await?;
+//! let held = client.lock("invoice/42").wait(Duration::from_secs(5)).await?;
+//! println!("under {}", held.token());
+//! // Before each effect: does it still hold? With each effect: the token, so that an older one is refused.
+//! assert!(held.holds());
+//! held.release();
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All of it needs a tokio runtime with time; the sessions have a thread of their own. Have a subscriber of
+//! `tracing` with [`crate::session::granted::layer`] in the process, as the examples do: without it a session that loses its
+//! connection is not kept over the reconnect, because nobody hears for how long the server keeps it from then on.
+
+mod held;
+mod options;
+
+use std::{
+    future::{Future, IntoFuture},
+    io,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{Caching, Fence, Hold, Mode},
+};
+use fencegate_process::{
+    clock::{MachineClock, SharedClock},
+    families::Families,
+    randomness::SystemRandomness,
+};
+use futures_util::future::join_all;
+use tokio::{
+    sync::watch,
+    task::LocalSet,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+pub use fencegate_policies::token::Token;
+
+pub use self::{held::Held, options::Options};
+use crate::{
+    metrics::SessionMetrics,
+    recipe::rotate::SEQUENCE_LIMIT,
+    session::{
+        complaints::Complaints, live::View, metered::Metered, nameplate::Nameplate, settings::Settings,
+        zookeeper::Servers,
+    },
+    state::Memory,
+    tenures::{
+        desk::Desk,
+        keeper::{Keeper, Refused, keeper},
+        wish::{Waits, Wish},
+    },
+};
+
+/// The locks of one installation, as one process takes them. Share it in an `Arc`.
+///
+/// Dropping it begins what [`Client::close`] waits for.
+pub struct Client {
+    keeper: Keeper,
+    clock: SharedClock,
+    /// For whoever looks at what is held.
+    name: Arc<str>,
+    families: Families,
+    stop: CancellationToken,
+    /// Closed when the thread of the sessions has ended.
+    ended: watch::Receiver<()>,
+}
+
+/// Why there is no lock. Nothing is held, and nothing is left behind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No try will be better.
+    #[error("{0}")]
+    Options(String),
+    /// No try will be better: not printable ASCII without spaces, too long, none at all, or more than 16 at once.
+    #[error("{0}")]
+    Key(String),
+    /// Somebody else holds it, and the wait is over.
+    #[error("held by another and the wait is over")]
+    Locked,
+    /// The paths of everything that a session holds are bounded, at 512 KiB; more sessions hold more.
+    #[error("no more locks can be taken: {0}")]
+    KeyLimit(&'static str),
+    /// No session, or no answer in time: try again later.
+    #[error("no lock service: {0}")]
+    Unavailable(String),
+    /// Nobody has made the installation: see [`Options::init`].
+    #[error("{0}")]
+    NotInitialised(String),
+    /// ZooKeeper gives out tokens below those that were seen: it was wiped or restored, and an operator has to begin
+    /// the next era.
+    #[error("{0}")]
+    RolledBack(String),
+}
+
+impl Client {
+    /// Connects, and returns when locks can be had. For that it waits as long as a session lasts.
+    ///
+    /// # Errors
+    /// [`Error::Options`], [`Error::Unavailable`], [`Error::NotInitialised`] and [`Error::RolledBack`].
+    ///
+    /// # Cancellation
+    /// Dropping the future closes what was opened.
+    pub async fn connect(options: Options) -> Result<Self, Error> {
+        let patience = options.session_timeout;
+        let client = Self::start(&options)?;
+        let late = Instant::now() + patience;
+        loop {
+            let why = match client.keeper.view() {
+                _ if client.keeper.is_ready() => return Ok(client),
+                View::Unmade(why) => return Err(Error::NotInitialised(why.to_string())),
+                View::RolledBack(why) => return Err(Error::RolledBack(why.to_string())),
+                View::Away(why) => why,
+                View::Live { .. } => "the session is not proven yet".into(),
+            };
+            if Instant::now() >= late || client.ended.has_changed().is_err() {
+                return Err(Error::Unavailable(why.to_string()));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Begins to connect. Until there is a session, whoever asks for a lock is told [`Error::Unavailable`].
+    ///
+    /// # Errors
+    /// [`Error::Options`]
+    pub fn start(options: &Options) -> Result<Self, Error> {
+        let policy = options.policy().map_err(Error::Options)?;
+        let clock: SharedClock = Arc::new(MachineClock);
+        let families = Families::new();
+        let metrics = SessionMetrics::register(&families);
+        let memory = match &options.state_dir {
+            Some(folder) => {
+                let counted = metrics.clone();
+                let opened = Memory::open(folder, &SystemRandomness, move || counted.state_failed());
+                opened.map_err(|error| Error::Options(format!("{}: {error}", folder.display())))?
+            }
+            None => Arc::default(),
+        };
+        let (keeper, desks) = keeper(clock.clone(), options.sessions);
+        let (complaints, census) = (Arc::<Complaints>::default(), Arc::default());
+        let member = Nameplate::of(NO_PLAN);
+        let settings = (0..desks.len()).map(|number| Settings {
+            policy: policy.clone(),
+            gateway: options.name.clone(),
+            member: member.clone(),
+            init: options.init,
+            sequence_limit: SEQUENCE_LIMIT,
+            memory: memory.clone(),
+            census: Arc::clone(&census),
+            clock: clock.clone(),
+            randomness: Arc::new(SystemRandomness),
+            metrics: metrics.numbered(number),
+            complaints: complaints.clone(),
+        });
+        let stop = CancellationToken::new();
+        let ended = start_sessions(desks.into_iter().zip(settings).collect(), stop.clone(), memory)
+            .map_err(|error| Error::Options(format!("start the thread of the sessions: {error}")))?;
+        Ok(Self { keeper, clock, name: options.name.as_str().into(), families, stop, ended })
+    }
+
+    /// Asks for a key alone: nobody else holds it then, to read or to write.
+    pub fn lock(&self, key: &str) -> Ask<'_> {
+        self.ask([key], Mode::Exclusive)
+    }
+
+    /// The same as [`Client::lock`], where others only read.
+    pub fn write(&self, key: &str) -> Ask<'_> {
+        self.lock(key)
+    }
+
+    /// Asks for a key together with others that read it. Who reads does not overtake who waits to write.
+    pub fn read(&self, key: &str) -> Ask<'_> {
+        self.ask([key], Mode::Shared)
+    }
+
+    /// Asks for several keys at once, 16 at most, each alone: all or none, in one transaction, so that no two that ask for
+    /// several can wait for each other. They have one token.
+    pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> Ask<'_> {
+        self.ask(keys, Mode::Exclusive)
+    }
+
+    fn ask<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> Ask<'_> {
+        Ask { client: self, keys: parsed(keys), mode, hold: Hold::Strict, wait: Duration::ZERO }
+    }
+
+    /// Could a lock of any key be granted now?
+    pub fn is_ready(&self) -> bool {
+        self.keeper.is_ready()
+    }
+
+    /// What is counted, in the text format of Prometheus.
+    pub fn metrics(&self) -> Vec<u8> {
+        self.families.text()
+    }
+
+    /// Gives back what is kept, and closes the sessions: whoever waits elsewhere is next at once. Release what is held
+    /// before: a session under which somebody still works is left to its timeout, and so are its locks; what is
+    /// held does not hold from here on, see [`Held::holds`].
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing: it closes all the same.
+    pub async fn close(&self) {
+        self.stop.cancel();
+        while self.ended.clone().changed().await.is_ok() {}
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// How often a client that connects looks whether it has.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What gateways tell each other of their plans, so that one is noticed that locks other keys.
+const NO_PLAN: u64 = 0;
+
+fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
+    let parse = |key| ResourceKey::parse(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
+    let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    keys.sort();
+    keys.dedup();
+    match keys.len() {
+        1..=Fence::MOST_KEYS => Ok(keys),
+        many => Err(Error::Key(format!("{many} keys: 1 to {} can be asked for at once", Fence::MOST_KEYS))),
+    }
+}
+
+/// A thread of their own: a program that computes for long must not cost them their life.
+fn start_sessions(
+    desks: Vec<(Desk, Settings)>,
+    stop: CancellationToken,
+    memory: Arc<Memory>,
+) -> io::Result<watch::Receiver<()>> {
+    let (alive, ended) = watch::channel(());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("locks".into()).spawn(move || {
+        let _alive = alive;
+        let all = desks.into_iter().map(|(desk, settings)| {
+            let servers = Metered::new(Servers::of(&settings.policy), &settings.metrics);
+            desk.run(servers, Rc::new(settings), stop.clone())
+        });
+        LocalSet::new().block_on(&runtime, join_all(all));
+        memory.close();
+    })?;
+    Ok(ended)
+}
+
+/// A lock that is asked for: await it.
+///
+/// # Errors
+/// All but [`Error::Options`]. While the connection is away for less than the proof lasts, it waits for it to come back;
+/// beyond that it is refused at once.
+///
+/// # Cancellation
+/// Dropping the future gives up the place in line; a node that exists is removed.
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct Ask<'c> {
+    client: &'c Client,
+    keys: Result<Vec<ResourceKey>, Error>,
+    mode: Mode,
+    hold: Hold,
+    wait: Duration,
+}
+
+impl Ask<'_> {
+    /// For how long it waits for another holder; not at all, unless said. ZooKeeper's answer is waited for a second at
+    /// least.
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Keeps the node for the next one of this process that asks for the key, who gets it without a word to ZooKeeper, with
+    /// a larger token all the same; until somebody elsewhere wants it, or nobody here has asked for 250 ms. Of several keys at
+    /// once none is kept.
+    pub fn cached(self) -> Self {
+        self.kept(Caching::default())
+    }
+
+    /// The same, with bounds of one's own.
+    pub fn kept(self, rules: Caching) -> Self {
+        Self { hold: Hold::Cached(rules), ..self }
+    }
+}
+
+impl<'c> IntoFuture for Ask<'c> {
+    type Output = Result<Held, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { client, keys, mode, hold, wait } = self;
+        Box::pin(async move {
+            let keys = keys?;
+            let wish = Wish {
+                keys: &keys,
+                mode,
+                hold,
+                wait,
+                queue: usize::MAX,
+                waits: Waits::Here,
+                route: &client.name,
+            };
+            let tenure = match client.keeper.at_once(wish) {
+                Some(tenure) => tenure,
+                None => client.keeper.acquire(wish).await?,
+            };
+            Held::of(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
+        })
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(why: Refused) -> Self {
+        match why {
+            Refused::Locked | Refused::QueueFull => Self::Locked,
+            Refused::KeyLimit(which) => Self::KeyLimit(which),
+            Refused::NotInitialised(why) => Self::NotInitialised(why),
+            Refused::RolledBack(why) => Self::RolledBack(why),
+            Refused::Service(why) => Self::Unavailable(why),
+            // Nobody is sent on who waits here.
+            Refused::Elsewhere(_) | Refused::NotHolder => Self::Unavailable(why.to_string()),
+        }
+    }
+}

@@ -13,7 +13,7 @@ use humantime::format_rfc3339_millis;
 use prometheus::IntCounter;
 use serde::Serialize;
 
-use super::Entry;
+use super::exchange::Exchange;
 use crate::refusal::{Outcome, Reason};
 
 /// Takes lines from any thread. Cheap to clone.
@@ -35,8 +35,8 @@ impl AccessLog {
         Ok(Self { lines, lost })
     }
 
-    pub(super) fn tell(&self, entry: &Entry) {
-        let mut line = serde_json::to_vec(&Line::of(entry)).expect("plain fields serialise");
+    pub(super) fn tell(&self, exchange: &Exchange) {
+        let mut line = serde_json::to_vec(&Line::of(exchange)).expect("plain fields serialise");
         line.push(b'\n');
         if self.lines.try_send(line).is_err() {
             self.lost.inc();
@@ -113,35 +113,35 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn of(entry: &'a Entry) -> Self {
-        let notes = &entry.notes;
+    fn of(exchange: &'a Exchange) -> Self {
+        let notes = &exchange.notes;
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let trace = notes.trace.get();
-        let certificate = entry.peer.tls.as_ref().and_then(|tls| tls.client.as_ref());
+        let certificate = exchange.peer.tls.as_ref().and_then(|tls| tls.client.as_ref());
         Self {
-            ts: format_rfc3339_millis(entry.at).to_string(),
+            ts: format_rfc3339_millis(exchange.at).to_string(),
             request_id: notes.request_id.get().and_then(|name| name.to_str().ok()),
             trace_id: trace.map(|trace| trace.id()),
             span_id: trace.map(|trace| trace.span()),
             client: notes.client.get(),
-            client_identity: entry.client_identity(),
+            client_identity: exchange.client_identity(),
             client_certificate: certificate.map(|identity| identity.fingerprint.as_str()),
-            route: entry.route.as_deref(),
-            method: entry.method.as_str(),
-            path: &entry.path,
-            key: entry.keys(),
+            route: exchange.route.as_deref(),
+            method: exchange.method.as_str(),
+            path: &exchange.path,
+            key: exchange.keys(),
             token: notes.token.get().map(|token| token.to_string()),
             forwarded_to: notes.forwarded_to.borrow().as_deref().map(str::to_owned),
             forwarded_from: notes.forwarded.get().map(|forwarded| &*forwarded.from),
             wait_ms: notes.waited.get().map(millis),
             upstream_ms: notes.upstream.get().map(millis),
-            status: entry.answered.as_ref().map_or(499, |answered| answered.status.as_u16()),
-            outcome: entry.outcome().map(Outcome::word),
-            reason: entry.reason().map(Reason::word),
-            head_ms: entry.answered.as_ref().map(|answered| millis(answered.after)),
-            total_ms: millis(entry.began.elapsed()),
-            bytes: entry.sent,
-            complete: entry.complete,
+            status: exchange.answered.as_ref().map_or(499, |answered| answered.status.as_u16()),
+            outcome: exchange.outcome().map(Outcome::word),
+            reason: exchange.reason().map(Reason::word),
+            head_ms: exchange.answered.as_ref().map(|answered| millis(answered.after)),
+            total_ms: millis(exchange.began.elapsed()),
+            bytes: exchange.sent,
+            complete: exchange.complete,
         }
     }
 }

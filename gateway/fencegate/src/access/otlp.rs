@@ -29,7 +29,7 @@ use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tracing::{info, warn};
 
 use super::{
-    Entry,
+    exchange::Exchange,
     spans::{spans_of, text},
 };
 
@@ -98,8 +98,8 @@ impl Exporter {
 }
 
 impl Spans {
-    pub(super) fn tell(&self, entry: &Entry) {
-        let spans = spans_of(entry);
+    pub(super) fn tell(&self, exchange: &Exchange) {
+        let spans = spans_of(exchange);
         if spans.is_empty() {
             return;
         }

@@ -9,39 +9,39 @@ use opentelemetry_proto::tonic::{
     trace::v1::{Span, Status, span::SpanKind, status::StatusCode as Verdict},
 };
 
-use super::Entry;
+use super::exchange::Exchange;
 use crate::{
     refusal::{Outcome, Reason},
     steps::trace::Trace,
 };
 
 /// All of one request; nothing for one whose trace is not recorded.
-pub(super) fn spans_of(entry: &Entry) -> Vec<Span> {
-    let Some(trace) = entry.notes.trace.get().filter(Trace::is_recorded) else { return Vec::new() };
-    let mut spans = vec![request(entry, &trace)];
-    spans.extend(lock(entry, &trace));
-    spans.extend(upstream(entry, &trace));
+pub(super) fn spans_of(exchange: &Exchange) -> Vec<Span> {
+    let Some(trace) = exchange.notes.trace.get().filter(Trace::is_recorded) else { return Vec::new() };
+    let mut spans = vec![request(exchange, &trace)];
+    spans.extend(lock(exchange, &trace));
+    spans.extend(upstream(exchange, &trace));
     spans
 }
 
-fn request(entry: &Entry, trace: &Trace) -> Span {
-    let route = entry.route.as_deref();
-    let (method, verb) = method(&entry.method);
+fn request(exchange: &Exchange, trace: &Trace) -> Span {
+    let route = exchange.route.as_deref();
+    let (method, verb) = method(&exchange.method);
     let name = route.map_or_else(|| verb.to_owned(), |route| format!("{verb} {route}"));
-    let status = entry.answered.as_ref().map(|answered| answered.status);
+    let status = exchange.answered.as_ref().map(|answered| answered.status);
     let failed = match status {
         None => Some("client_gone".to_owned()),
-        Some(status) => status.is_server_error().then(|| error_type(entry.reason(), status)),
+        Some(status) => status.is_server_error().then(|| error_type(exchange.reason(), status)),
     };
-    let token = entry.notes.token.get().map(|token| token.to_string());
+    let token = exchange.notes.token.get().map(|token| token.to_string());
     let attributes = [
         text("http.request.method", Some(method)),
         number("http.response.status_code", status.map(|status| i64::from(status.as_u16()))),
         text("fencegate.route", route),
-        text("fencegate.outcome", entry.outcome().map(Outcome::word)),
-        text("fencegate.reason", entry.reason().map(Reason::word)),
+        text("fencegate.outcome", exchange.outcome().map(Outcome::word)),
+        text("fencegate.reason", exchange.reason().map(Reason::word)),
         text("fencegate.token", token.as_deref()),
-        text("fencegate.key", entry.keys().as_deref()),
+        text("fencegate.key", exchange.keys().as_deref()),
         text("error.type", failed.as_deref()),
     ];
     Span {
@@ -49,29 +49,29 @@ fn request(entry: &Entry, trace: &Trace) -> Span {
         parent_span_id: trace.parent.map(id).unwrap_or_default(),
         kind: SpanKind::Server.into(),
         status: failed.map(|_| failure()),
-        ..span(entry, trace, name, attributes, entry.began, entry.began.elapsed())
+        ..span(exchange, trace, name, attributes, exchange.began, exchange.began.elapsed())
     }
 }
 
 /// `None` where the key was there already.
-fn lock(entry: &Entry, trace: &Trace) -> Option<Span> {
-    let began = entry.notes.asked.get()?.into_std();
+fn lock(exchange: &Exchange, trace: &Trace) -> Option<Span> {
+    let began = exchange.notes.asked.get()?.into_std();
     // Not granted: it ended with the answer that says so, or with the client.
-    let waited = entry.notes.waited.get().unwrap_or_else(|| answered(entry, began));
-    let attributes = [text("fencegate.key", entry.keys().as_deref())];
-    Some(span(entry, trace, "lock".to_owned(), attributes, began, waited))
+    let waited = exchange.notes.waited.get().unwrap_or_else(|| answered(exchange, began));
+    let attributes = [text("fencegate.key", exchange.keys().as_deref())];
+    Some(span(exchange, trace, "lock".to_owned(), attributes, began, waited))
 }
 
 /// The last sending. `None` where nothing was sent.
-fn upstream(entry: &Entry, trace: &Trace) -> Option<Span> {
-    let sent = entry.notes.sent.borrow();
+fn upstream(exchange: &Exchange, trace: &Trace) -> Option<Span> {
+    let sent = exchange.notes.sent.borrow();
     let (began, upstream) = sent.as_ref()?;
     let began = began.into_std();
-    let head = entry.notes.upstream.get();
+    let head = exchange.notes.upstream.get();
     // What a refusal of our own says is not what the upstream has said.
-    let given = entry.answered.as_ref().filter(|answered| answered.reason.is_none());
+    let given = exchange.answered.as_ref().filter(|answered| answered.reason.is_none());
     let status = given.map(|answered| answered.status);
-    let failed = match (&entry.answered, status) {
+    let failed = match (&exchange.answered, status) {
         (_, Some(status)) => status.is_server_error().then(|| error_type(None, status)),
         (Some(refused), None) => {
             let told = head.is_some() && refused.outcome != Outcome::Unknown;
@@ -79,33 +79,33 @@ fn upstream(entry: &Entry, trace: &Trace) -> Option<Span> {
         }
         (None, None) => Some("client_gone".to_owned()),
     };
-    let (method, verb) = method(&entry.method);
+    let (method, verb) = method(&exchange.method);
     let attributes = [
         text("http.request.method", Some(method)),
         number("http.response.status_code", status.map(|status| i64::from(status.as_u16()))),
         text("fencegate.upstream", Some(upstream)),
         text("error.type", failed.as_deref()),
     ];
-    let took = head.unwrap_or_else(|| answered(entry, began));
+    let took = head.unwrap_or_else(|| answered(exchange, began));
     Some(Span {
         // The upstream has seen this one as its parent.
         span_id: id(trace.below),
         kind: SpanKind::Client.into(),
         status: failed.map(|_| failure()),
-        ..span(entry, trace, verb.to_owned(), attributes, began, took)
+        ..span(exchange, trace, verb.to_owned(), attributes, began, took)
     })
 }
 
 /// Below the request, with an id of its own.
 fn span(
-    entry: &Entry,
+    exchange: &Exchange,
     trace: &Trace,
     name: String,
     attributes: impl IntoIterator<Item = Option<KeyValue>>,
     began: Instant,
     took: Duration,
 ) -> Span {
-    let start = entry.at + began.saturating_duration_since(entry.began);
+    let start = exchange.at + began.saturating_duration_since(exchange.began);
     Span {
         trace_id: trace.id.to_be_bytes().to_vec(),
         span_id: id(fastrand::u64(1..)),
@@ -121,8 +121,9 @@ fn span(
 }
 
 /// From then to the answer; to now where there was none.
-fn answered(entry: &Entry, from: Instant) -> Duration {
-    let end = entry.answered.as_ref().map_or_else(Instant::now, |answered| entry.began + answered.after);
+fn answered(exchange: &Exchange, from: Instant) -> Duration {
+    let end =
+        exchange.answered.as_ref().map_or_else(Instant::now, |answered| exchange.began + answered.after);
     end.saturating_duration_since(from)
 }
 

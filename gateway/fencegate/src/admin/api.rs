@@ -13,16 +13,17 @@ use fencegate_lock::tenures::{
     inquiry::question::{Resolution, Resolved},
     survey::{Order, Select},
 };
-use fencegate_process::shown::Names;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Seen, breaking,
-    door::Did,
+    asked::{Outcome, parsed},
+    breaking,
+    did::Did,
     effective::Effective,
     fault::{Fault, Word},
     names,
+    seen::Seen,
     told::{self, Contention, HotKey, Locks, One, millis},
 };
 use crate::metrics::Reloaded;
@@ -83,10 +84,6 @@ async fn one(State(seen): State<Seen>, Path(key): Path<String>) -> Told<One> {
 }
 
 impl Seen {
-    pub(super) fn names(&self) -> Names {
-        Names(self.in_force.plan().serving.log.keys)
-    }
-
     pub(super) async fn one(&self, text: &str) -> Result<One, Fault> {
         let names = self.names();
         let key = names::meant(names, text, &self.keeper)?;
@@ -169,13 +166,6 @@ async fn operations(State(seen): State<Seen>) -> Told<Value> {
     Ok(Json(json!({ "operations": operations })))
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Outcome {
-    Done,
-    NotDone,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resolve {
@@ -233,9 +223,4 @@ async fn reload(State(seen): State<Seen>, Query(Dry { dry_run }): Query<Dry>) ->
 async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Value>) {
     seen.asking.drain();
     (StatusCode::ACCEPTED, Extension(Did("drain".into())), Json(json!({ "draining": true })))
-}
-
-/// The type of a body is not asked: who may send it is what the door has asked.
-pub(super) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, Fault> {
-    serde_json::from_slice(body).map_err(|bad| Fault::new(Word::Malformed, format!("the body: {bad}")))
 }

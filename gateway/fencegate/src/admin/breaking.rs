@@ -10,11 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Seen,
-    api::parsed,
-    door::Did,
+    asked::parsed,
+    did::Did,
     fault::{Fault, Word},
     names,
+    seen::Seen,
 };
 
 /// What an operator has to say to break a lock.

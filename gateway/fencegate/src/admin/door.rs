@@ -26,6 +26,7 @@ use tracing::{info, warn};
 
 use super::{
     bearer::{BadBearer, Bearer},
+    did::Did,
     fault::{Fault, Word},
 };
 
@@ -98,10 +99,6 @@ fn failed() -> Response {
 fn late() -> Response {
     Fault::new(Word::Late, "no answer in time; what was asked for may go on").into_response()
 }
-
-/// What a handler did, in its own words, for the audit line.
-#[derive(Debug, Clone)]
-pub struct Did(pub String);
 
 fn audit(principal: &str, caller: &Caller, method: &Method, path: &str, answer: &Response) {
     let did = answer.extensions().get::<Did>().map(|did| did.0.as_str());

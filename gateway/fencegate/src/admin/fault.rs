@@ -8,7 +8,7 @@ use axum::{
 use fencegate_lock::tenures::inquiry::question::Untold;
 use serde_json::json;
 
-use super::door::Did;
+use super::did::Did;
 
 /// An answer that is none. Told as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]

@@ -1,9 +1,6 @@
 //! What a guard shows and lets an operator decide: operations and executions whose outcome nobody saw.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+mod seen;
 
 use axum::{
     Extension, Json, Router,
@@ -12,71 +9,21 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use fencegate_guard::{
-    Guard, Refusals,
-    journal::Taken,
-    operation::{Entry, Resolution},
-    refused::Refused,
-    register::{Quarantined, Scope, Why},
-};
-use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::{clock::Boot, shown::Names};
-use serde::{Deserialize, Serialize};
+use fencegate_guard::{Refusals, register::Scope};
+use fencegate_policies::key::ResourceKey;
+use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
+use self::seen::unknown;
+pub use self::seen::{Kind, Open, Seen};
+pub(super) use self::seen::{away, quarantine};
 use super::{
-    api::{Outcome, parsed},
-    door::Did,
-    expose,
-    fault::{Fault, Word},
-    page::{self, Csrf},
+    asked::{Outcome, parsed},
+    did::Did,
+    exposed::exposed,
+    fault::Fault,
+    page,
 };
-use crate::metrics::Metrics;
-
-/// What the admin listener of a guard shows.
-#[derive(Clone)]
-pub struct Seen {
-    pub guard: Arc<Guard>,
-    pub metrics: Arc<Metrics>,
-    pub drain: CancellationToken,
-    /// Asks the process to end in order.
-    pub end: CancellationToken,
-    pub csrf: Csrf,
-    pub names: Names,
-}
-
-/// An operation or execution that nobody knows the outcome of.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Open {
-    /// To name it by: of an operation, or the token of an execution that is none.
-    pub reference: String,
-    pub kind: Kind,
-    /// As the guard's file lets its log call them.
-    pub keys: Vec<String>,
-    pub token: Token,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idempotency_key: Option<String>,
-    /// Seconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub admitted: Option<u64>,
-    /// Until the key is free again without anybody's word.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub closes_key_for_ms: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Happens at most once: nobody may repeat it before somebody has said what came of it.
-    Operation,
-    /// Closes its keys for a while, and is remembered no longer than that.
-    Execution,
-}
 
 /// What an operator says of an operation.
 #[derive(Debug, Deserialize)]
@@ -90,9 +37,6 @@ type Answer = Result<Json<Value>, Fault>;
 /// Of what changes something, with what it did, for the audit log.
 type Done = Result<(Extension<Did>, Json<Value>), Fault>;
 
-/// Operations shown at most.
-const MOST: usize = 1000;
-
 pub fn routes(seen: Seen) -> Router {
     let (metrics, counted) = (seen.metrics.clone(), seen.guard.clone());
     Router::new()
@@ -105,7 +49,7 @@ pub fn routes(seen: Seen) -> Router {
         .route("/api/v1/refusals", get(refusals))
         .merge(page::of_guard())
         .with_state(seen)
-        .merge(expose(metrics, move || counted.count()))
+        .merge(exposed(metrics, move || counted.count()))
 }
 
 /// 200 when something could be admitted now: on some keys, that is.
@@ -125,29 +69,6 @@ async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
     }
 }
 
-/// What is closed, why, and for how long, in one sentence.
-pub(super) fn quarantine(closed: Quarantined, now: Boot) -> String {
-    let left = closed.until.since(now);
-    match closed.scope {
-        Scope::Keys(1) => {
-            format!("ready; 1 key was at work at an unclean stop, and is in quarantine for {left:.1?}")
-        }
-        Scope::Keys(keys) => {
-            format!(
-                "ready; {keys} keys were at work at an unclean stop, and are in quarantine for {left:.1?}"
-            )
-        }
-        Scope::EveryKey(Why::NewStore) => {
-            format!(
-                "in quarantine for {left:.1?}: the store is new, and another guard may have sent what still runs"
-            )
-        }
-        Scope::EveryKey(Why::OlderBuild) => format!(
-            "in quarantine for {left:.1?}: an older build kept the store, which did not note which keys are at work"
-        ),
-    }
-}
-
 /// As SIGTERM: the process ends when everything that runs has ended.
 async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Value>) {
     seen.end.cancel();
@@ -157,69 +78,6 @@ async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Va
 async fn operations(State(seen): State<Seen>) -> Answer {
     let open = seen.open().map_err(|refused| away(&refused))?;
     Ok(Json(json!({ "operations": open })))
-}
-
-impl Seen {
-    /// Everything that nobody knows the outcome of.
-    pub(super) fn open(&self) -> Result<Vec<Open>, Refused> {
-        let guard = &self.guard;
-        let unfinished = guard.unfinished(MOST)?;
-        let doubts = guard.doubts();
-        let until: HashMap<Token, Boot> = doubts.iter().map(|doubt| (doubt.token, doubt.until)).collect();
-        let closes = |token: Token| u64::try_from(until.get(&token)?.since(guard.now()).as_millis()).ok();
-        let names = self.names;
-        let operation = |reference: String, entry: Entry| Open {
-            reference,
-            kind: Kind::Operation,
-            closes_key_for_ms: closes(entry.token),
-            keys: names.of_each(&entry.keys),
-            token: entry.token,
-            method: Some(entry.method),
-            target: names.shows_targets().then_some(entry.target),
-            // It may be the name of an order.
-            idempotency_key: entry.name.filter(|_| names.shows_targets()),
-            admitted: Some(entry.admitted),
-        };
-        let mut open: Vec<Open> =
-            unfinished.into_iter().map(|(id, entry)| operation(id.reference(), entry)).collect();
-        let known: HashSet<Token> = open.iter().map(|open| open.token).collect();
-        open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
-            reference: doubt.token.to_string(),
-            kind: Kind::Execution,
-            keys: names.of_each(&doubt.keys),
-            token: doubt.token,
-            method: None,
-            target: None,
-            idempotency_key: None,
-            admitted: None,
-            closes_key_for_ms: closes(doubt.token),
-        }));
-        Ok(open)
-    }
-
-    /// An operator knows what came of it.
-    pub(super) async fn resolve(&self, reference: &str, outcome: Outcome) -> Result<Did, Fault> {
-        let guard = &self.guard;
-        let done = outcome == Outcome::Done;
-        let did = |what: &str| Did(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
-        if let Ok(token) = Token::parse(reference) {
-            let doubt = guard.doubts().into_iter().find(|doubt| doubt.token == token);
-            let over = doubt.is_some_and(|doubt| guard.over(&doubt.keys, token, "operator"));
-            return if over { Ok(did(&format!("execution {token}"))) } else { Err(unknown(reference)) };
-        }
-        let found = guard.by_reference(reference).map_err(|refused| away(&refused))?;
-        let (id, _) = found.ok_or_else(|| unknown(reference))?;
-        let taken = guard.take_unfinished(id).map_err(|refused| away(&refused))?;
-        let Taken::Yours(reservation, entry) = taken else { return Err(unknown(reference)) };
-        guard.over(&entry.keys, entry.token, "operator");
-        let written = if done {
-            reservation.resolve_done(&entry, Resolution::Operator).await
-        } else {
-            reservation.resolve_not_done().await
-        };
-        written.map_err(|refused| away(&refused))?;
-        Ok(did(&format!("operation {reference} of token {}", entry.token)))
-    }
 }
 
 async fn resolve(State(seen): State<Seen>, Path(reference): Path<String>, body: Bytes) -> Done {
@@ -257,12 +115,4 @@ async fn refusals(State(seen): State<Seen>) -> Json<Value> {
         json!({ "keys": seen.names.of_each(&one.keys), "presented": one.presented, "newest": one.newest })
     });
     Json(json!({ "stale": stale, "latest": latest }))
-}
-
-fn unknown(what: &str) -> Fault {
-    Fault::new(Word::NotFound, format!("nothing known of `{what}`, or it is running"))
-}
-
-pub(super) fn away(refused: &Refused) -> Fault {
-    Fault::new(Word::Away, refused.to_string())
 }

@@ -2,6 +2,7 @@
 //!
 //! Looking changes nothing: a session is made and closed, connections are made and closed, files are read.
 
+mod checked;
 mod endpoints;
 mod ensemble;
 mod files;
@@ -13,26 +14,14 @@ mod services;
 
 use std::io;
 
-use fencegate_policies::{
-    diagnose::Diagnostic,
-    file::{self, Kind, Loaded},
-};
+use fencegate_policies::file::{self, Kind, Loaded};
 
 pub use self::{
+    checked::Checked,
     findings::Fact,
     report::{Report, Said},
 };
 use crate::written::Written;
-
-/// What has been found.
-#[derive(Debug)]
-pub struct Checked {
-    pub kind: Kind,
-    /// By place; those of what the file leads to come last.
-    pub diagnostics: Vec<Diagnostic>,
-    /// What was seen on the way; `None` where nobody went.
-    pub online: Option<Vec<Fact>>,
-}
 
 /// How far to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use fencegate_policies::{
 };
 use serde::Serialize;
 
-use super::{Checked, Fact};
+use super::{checked::Checked, findings::Fact};
 
 #[derive(Debug, Serialize)]
 pub struct Report<'c> {

@@ -9,7 +9,7 @@ use hyper::{
     header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 
-use super::{Refused, unreadable};
+use super::explained::Refused;
 
 /// A request that nobody sends.
 #[derive(Debug, Clone)]
@@ -59,9 +59,9 @@ impl Ask {
     /// As the HTTP library hands it over; else as it refuses it.
     pub(super) fn request(&self) -> Result<Request<Body>, Refused> {
         let method = Method::from_bytes(self.method.as_bytes())
-            .map_err(|error| unreadable(StatusCode::BAD_REQUEST, &error))?;
-        let target =
-            Uri::try_from(&*self.target).map_err(|error| unreadable(StatusCode::BAD_REQUEST, &error))?;
+            .map_err(|error| Refused::unreadable(StatusCode::BAD_REQUEST, &error))?;
+        let target = Uri::try_from(&*self.target)
+            .map_err(|error| Refused::unreadable(StatusCode::BAD_REQUEST, &error))?;
         let mut request = Request::new(Body::whole(self.body.clone()));
         *request.method_mut() = method;
         *request.uri_mut() = target;

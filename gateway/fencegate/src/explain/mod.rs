@@ -2,6 +2,7 @@
 //! nothing behind them.
 
 mod ask;
+mod explained;
 mod sent;
 mod text;
 
@@ -25,18 +26,18 @@ use fencegate_policies::plan::{
     Caching, Enforce, Fence, Forward, Gateway, Hold, LargeBodies, Mode, OnceStore, Upstream,
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
-use hyper::{Request, StatusCode};
-use serde::Serialize;
+use hyper::Request;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
     ask::{Ask, BadAsk, default_host},
+    explained::{Destination, Explained, Held, Kept, Lock, Operation, Refused},
     sent::Sent,
 };
 use crate::{
     edition::Edition,
     metrics::{Metrics, WorkerMetrics},
-    refusal::{Outcome, Refusal},
+    refusal::Refusal,
     stack::{self, Parts},
     stage::{Arrived, Keyed, Notes},
     step::Serve,
@@ -48,94 +49,6 @@ use crate::{
         upgrade::Wanted,
     },
 };
-
-/// What a request meets. Absent parts are not known at the point where it is refused.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Explained {
-    pub method: String,
-    pub target: String,
-    /// `None` for what no route takes.
-    pub route: Option<String>,
-    pub upstream: Option<Destination>,
-    pub lock: Option<Lock>,
-    pub once: Option<Operation>,
-    /// The reason why it would be refused, on a route that only observes.
-    pub observed: Option<&'static str>,
-    pub sent: Option<Sent>,
-    pub refused: Option<Refused>,
-    /// The status of an answer that the gateway gives by itself, and that is no refusal.
-    pub answered: Option<u16>,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Destination {
-    pub name: String,
-    pub endpoints: Vec<String>,
-    /// Who compares tokens.
-    pub fencing: &'static str,
-}
-
-/// What is held while the request runs.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Lock {
-    pub keys: Vec<Held>,
-    /// Other routes whose requests may lock the same keys.
-    pub also: Vec<String>,
-    pub mode: &'static str,
-    pub wait: String,
-    /// The answer when the wait is over.
-    pub locked_status: u16,
-    pub queue: usize,
-    /// Of it, for one client.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_share: Option<usize>,
-    pub hold: Kept,
-    /// Where another gateway keeps the key, the request is sent on to it: `holder`. Absent where it waits here.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub forward: Option<&'static str>,
-    /// How long a body may go up that is too large to be taken in full; absent where it is refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub upload_timeout: Option<String>,
-    pub enforce: &'static str,
-}
-
-/// A key, and the node in ZooKeeper that stands for it.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
-    pub key: String,
-    pub path: String,
-}
-
-/// How long a key is kept after its request.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "mode", rename_all = "lowercase")]
-pub enum Kept {
-    Strict,
-    Cached { linger: String, max_local: u32, max_hold: String, max_tenure: String },
-}
-
-/// What happens at most once.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Operation {
-    pub name: String,
-    /// Empty where the route asks for none.
-    pub principal: String,
-    pub store: &'static str,
-    pub keep: String,
-    /// What an operator finds it by.
-    pub reference: String,
-    /// Where ZooKeeper remembers it.
-    pub path: Option<String>,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
-    /// `None` where the HTTP library refuses, before any of the steps.
-    pub reason: Option<&'static str>,
-    pub status: u16,
-    pub outcome: &'static str,
-    pub detail: String,
-}
 
 /// What would become of the request. No side effects: nothing is connected to, nothing is written.
 ///
@@ -159,7 +72,7 @@ pub fn explain(gateway: &Gateway, ask: &Ask) -> io::Result<Explained> {
         ..asked
     };
     Ok(match (answer, keyed) {
-        (Err(refusal), _) => Explained { refused: Some(refused(&refusal)), ..reached },
+        (Err(refusal), _) => Explained { refused: Some(Refused::of(&refusal)), ..reached },
         (Ok(reply), None) => Explained { answered: Some(reply.status().as_u16()), ..reached },
         (Ok(_), Some(keyed)) => Explained {
             lock: lock(gateway, &keyed),
@@ -220,21 +133,6 @@ fn destination(upstream: &Upstream) -> Destination {
             .collect(),
         fencing: upstream.fencing.word(),
     }
-}
-
-fn refused(refusal: &Refusal) -> Refused {
-    Refused {
-        reason: Some(refusal.reason.word()),
-        status: refusal.status().as_u16(),
-        outcome: refusal.outcome().word(),
-        detail: format!("{} ({})", refusal.reason.title(), refusal.detail),
-    }
-}
-
-/// The HTTP library answers before the gateway has seen anything.
-fn unreadable(status: StatusCode, why: &dyn std::error::Error) -> Refused {
-    let outcome = Outcome::NotDispatched.word();
-    Refused { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }
 }
 
 fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Explained, Kept, Lock};
+use super::explained::{Explained, Kept, Lock};
 
 /// As one would write it into a policy.
 pub(super) fn duration(duration: Duration) -> String {

@@ -1,49 +1,29 @@
 //! What somebody may do from the page: break a lock, and say what came of an operation. Each needs a word to confirm,
 //! and the token of the form, which no other site can read.
 
-use std::sync::Arc;
-
 use askama::Template;
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::{
     Extension, Form,
     extract::{Path, State},
     response::{IntoResponse, Redirect, Response},
 };
 use fencegate_lock::once::open::Open;
-use fencegate_process::{
-    randomness::{Guid, Randomness},
-    shown::Names,
-};
+use fencegate_process::shown::Names;
 use serde::Deserialize;
 
-use super::{InDoubt, Page, Told, VERSION, since, wrong_form};
+use super::{
+    frame::{Page, Told, VERSION},
+    parts::InDoubt,
+    times::since,
+};
 use crate::admin::{
-    Seen,
-    api::Outcome,
+    asked::Outcome,
     breaking::Breaking,
-    door::Did,
+    did::Did,
     fault::{Fault, Word},
+    seen::Seen,
     told::encoded,
 };
-
-/// Stands in every form of this process, and nowhere else.
-#[derive(Clone)]
-pub struct Csrf(Arc<str>);
-
-impl Csrf {
-    pub fn new(randomness: &dyn Randomness) -> Self {
-        Self(format!("{}{}", Guid::new(randomness), Guid::new(randomness)).into())
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.0
-    }
-
-    pub(super) fn check(&self, shown: &str) -> Result<(), Fault> {
-        verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| wrong_form())
-    }
-}
 
 #[derive(Deserialize)]
 pub(super) struct Break {

@@ -10,13 +10,14 @@ use axum::{
 use fencegate_process::gathered::Gathered;
 
 use super::{
-    After, Condition, Fact, InDoubt, Page, Tile, Told, VERSION, assets, brief,
     forms::{Operation, Resolve, confirmed, not_open},
-    now, since,
+    frame::{After, Page, Told, VERSION, assets},
+    parts::{Condition, Fact, InDoubt, Tile},
+    times::{brief, now, since},
 };
 use crate::admin::{
-    door::Did,
-    guard::{Open, Seen, quarantine},
+    did::Did,
+    guard::{Open, Seen, away, quarantine},
     told::encoded,
 };
 
@@ -114,7 +115,7 @@ fn in_doubt(open: Open) -> InDoubt {
 }
 
 async fn operation(State(seen): State<Seen>, Path(reference): Path<String>) -> Result<Response, Told> {
-    let open = seen.open().map_err(|refused| crate::admin::guard::away(&refused))?;
+    let open = seen.open().map_err(|refused| away(&refused))?;
     let one = open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
     let page = Operation { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
     Ok(Page(page).into_response())

@@ -12,11 +12,17 @@ use fencegate_process::{gathered::Gathered, shown::Names};
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
-use super::{Condition, Fact, InDoubt, Tile, VERSION, brief, forms::in_doubt, now, plot::Plot};
+use super::{
+    forms::in_doubt,
+    frame::VERSION,
+    parts::{Condition, Fact, InDoubt, Tile},
+    plot::Plot,
+    times::{brief, now},
+};
 use crate::{
     admin::{
-        Seen,
         effective::Effective,
+        seen::Seen,
         told::{self, encoded},
     },
     refusal::Reason,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::times::brief;
 use crate::admin::trends::{EVERY, MOST, Typical};
 
 /// What the template draws.
@@ -89,7 +90,7 @@ fn said(points: &[Option<Typical>]) -> String {
     let Some((ago, Typical { half, most, count })) = newest else { return "Nothing yet.".into() };
     let when = match ago {
         0 => "In the last 5 s".to_owned(),
-        ago => format!("{} ago", super::brief(EVERY.as_millis() as u64 * ago as u64)),
+        ago => format!("{} ago", brief(EVERY.as_millis() as u64 * ago as u64)),
     };
     let of = |seconds: f64| format!("{:.0} ms", seconds * 1000.0);
     format!("{when}: {count}, median {}, 99 % within {}.", of(half), of(most))

@@ -1,0 +1,82 @@
+//! Who is told of requests: the access log, and a collector of spans.
+
+use std::{io, rc::Rc};
+
+use fencegate_policies::plan::{Access, KeysShown, Log};
+
+#[cfg(feature = "otlp")]
+use super::otlp;
+use super::{exchange::Exchange, line::AccessLog};
+use crate::metrics::Metrics;
+
+/// Can this build send spans? Whoever asks for them is told so at once.
+pub const SENDS_SPANS: bool = cfg!(feature = "otlp");
+
+/// All who can be told in this process, from any thread. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Tellers {
+    log: AccessLog,
+    #[cfg(feature = "otlp")]
+    spans: otlp::Exporter,
+}
+
+/// Those of them whom a plan wants to be told.
+#[derive(Debug)]
+pub struct Audience {
+    /// How they may be told of keys.
+    pub(super) keys: KeysShown,
+    log: Option<AccessLog>,
+    #[cfg(feature = "otlp")]
+    spans: Option<otlp::Spans>,
+}
+
+impl Tellers {
+    /// # Errors
+    /// The machine has no thread for them.
+    pub fn start(metrics: &Metrics) -> io::Result<Self> {
+        Ok(Self {
+            log: AccessLog::start(metrics.access_lost())?,
+            #[cfg(feature = "otlp")]
+            spans: otlp::Exporter::start(metrics.spans_lost())?,
+        })
+    }
+
+    /// `None` where nobody is.
+    pub fn audience(&self, log: &Log) -> Option<Rc<Audience>> {
+        let audience = Audience {
+            keys: log.keys,
+            log: (log.access == Access::Stdout).then(|| self.log.clone()),
+            #[cfg(feature = "otlp")]
+            spans: log.traces.as_ref().map(|traces| self.spans.to(traces)),
+        };
+        audience.listens().then(|| Rc::new(audience))
+    }
+
+    /// Waits for a moment until what was told has left. To be called when nothing tells any more.
+    pub fn finish(self) {
+        #[cfg(feature = "otlp")]
+        self.spans.finish();
+    }
+}
+
+impl Audience {
+    #[cfg(feature = "otlp")]
+    fn listens(&self) -> bool {
+        self.log.is_some() || self.spans.is_some()
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    fn listens(&self) -> bool {
+        self.log.is_some()
+    }
+
+    pub(super) fn tell(&self, exchange: &Exchange) {
+        if let Some(log) = &self.log {
+            log.tell(exchange);
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = &self.spans {
+            spans.tell(exchange);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Keeps what is known of one request until its answer is over, and tells it then.
+
+use std::{
+    rc::Rc,
+    time::{Instant, SystemTime},
+};
+
+use fencegate_http::{body::ending::Ending, peer::Peer};
+use hyper::{Method, StatusCode, Uri};
+
+use super::{
+    audience::Audience,
+    exchange::{Answered, Exchange, cut},
+};
+use crate::{
+    refusal::{Outcome, Reason},
+    stage::Notes,
+};
+
+/// What is known of one request so far. Dropping it tells.
+pub struct Entry {
+    audience: Rc<Audience>,
+    exchange: Exchange,
+}
+
+impl Entry {
+    pub fn begin(
+        audience: &Rc<Audience>,
+        method: &Method,
+        target: &Uri,
+        peer: &Rc<Peer>,
+        notes: &Rc<Notes>,
+    ) -> Self {
+        let exchange = Exchange {
+            method: method.clone(),
+            // Without the query: it is where secrets and names are.
+            path: cut(target.path()),
+            route: None,
+            began: Instant::now(),
+            at: SystemTime::now(),
+            peer: peer.clone(),
+            notes: notes.clone(),
+            shown: audience.keys,
+            answered: None,
+            sent: 0,
+            complete: false,
+        };
+        Self { audience: audience.clone(), exchange }
+    }
+
+    pub fn answered(&mut self, route: &str, status: StatusCode, outcome: Outcome, reason: Option<Reason>) {
+        let after = self.exchange.began.elapsed();
+        self.exchange.route = Some(route.to_owned());
+        self.exchange.answered = Some(Answered { status, outcome, reason, after });
+    }
+}
+
+impl Ending for Entry {
+    fn gives(&mut self, bytes: usize) {
+        self.exchange.sent += bytes as u64;
+    }
+
+    fn complete(&mut self) {
+        self.exchange.complete = true;
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.audience.tell(&self.exchange);
+    }
+}

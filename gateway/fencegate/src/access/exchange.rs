@@ -1,0 +1,78 @@
+//! What is known of one request and its answer when that is over.
+
+use std::{
+    rc::Rc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use fencegate_http::peer::Peer;
+use fencegate_policies::{key::listed, pick, plan::KeysShown};
+use hyper::{Method, StatusCode};
+
+use crate::{
+    refusal::{Outcome, Reason},
+    stage::Notes,
+};
+
+/// One request and its answer.
+pub(super) struct Exchange {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) route: Option<String>,
+    pub(super) began: Instant,
+    pub(super) at: SystemTime,
+    pub(super) peer: Rc<Peer>,
+    pub(super) notes: Rc<Notes>,
+    /// How its keys may be shown.
+    pub(super) shown: KeysShown,
+    /// `None`: the client went away before there was an answer.
+    pub(super) answered: Option<Answered>,
+    /// Bytes of the answer's body.
+    pub(super) sent: u64,
+    /// All of the answer was given on.
+    pub(super) complete: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) status: StatusCode,
+    pub(super) outcome: Outcome,
+    pub(super) reason: Option<Reason>,
+    pub(super) after: Duration,
+}
+
+/// The longest text of a client's that is written out.
+const LONGEST: usize = 512;
+
+impl Exchange {
+    /// Its keys, as they may be shown.
+    pub(super) fn keys(&self) -> Option<String> {
+        let keys = listed(self.notes.keys.get()?);
+        match self.shown {
+            KeysShown::Plain => Some(cut(&keys)),
+            KeysShown::Hash => Some(format!("{:016x}", pick::hash(&keys))),
+            KeysShown::Off => None,
+        }
+    }
+
+    /// On a fenced route.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        self.answered.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
+    }
+
+    pub(super) fn reason(&self) -> Option<Reason> {
+        self.answered.as_ref()?.reason
+    }
+
+    /// What a client's certificate says of it: its first name, else its subject.
+    pub(super) fn client_identity(&self) -> Option<String> {
+        let identity = self.peer.tls.as_ref()?.client.as_ref()?;
+        Some(cut(identity.names.first().unwrap_or(&identity.subject)))
+    }
+}
+
+/// At a character, not within it.
+pub(super) fn cut(text: &str) -> String {
+    let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[..end].to_owned()
+}

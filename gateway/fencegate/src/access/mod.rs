@@ -1,0 +1,16 @@
+//! One request that is to be told of: kept by its answer, and told when that is over, however it ends. Who is told is
+//! what the plan says; no request waits for any of them.
+
+mod audience;
+mod entry;
+mod exchange;
+mod line;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(feature = "otlp")]
+mod spans;
+
+pub use self::{
+    audience::{Audience, SENDS_SPANS, Tellers},
+    entry::Entry,
+};

@@ -1,0 +1,30 @@
+//! The token of our own forms, which no other site can read.
+
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use fencegate_process::randomness::{Guid, Randomness};
+
+use crate::admin::fault::{Fault, Word};
+
+/// Stands in every form of this process, and nowhere else.
+#[derive(Clone)]
+pub struct Csrf(Arc<str>);
+
+impl Csrf {
+    pub fn new(randomness: &dyn Randomness) -> Self {
+        Self(format!("{}{}", Guid::new(randomness), Guid::new(randomness)).into())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn check(&self, shown: &str) -> Result<(), Fault> {
+        verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| wrong_form())
+    }
+}
+
+fn wrong_form() -> Fault {
+    Fault::new(Word::CrossOrigin, "the form is older than this process, or not ours: load the page again")
+}

@@ -1,0 +1,80 @@
+//! What all pages have in common: each is whole, and says in its own words what could not be done.
+
+use askama::Template;
+use axum::{
+    Extension, Router,
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::Deserialize;
+
+use crate::admin::fault::Fault;
+
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A finished page.
+pub(super) struct Page<T>(pub(super) T);
+
+impl<T: Template> IntoResponse for Page<T> {
+    fn into_response(self) -> Response {
+        match self.0.render() {
+            Ok(text) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response(),
+            // Only a value that cannot be written does that, and none of ours cannot.
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    }
+}
+
+/// As [`Fault`], for people.
+pub(super) struct Told(pub(super) Fault);
+
+#[derive(Template)]
+#[template(path = "fault.html")]
+struct NotDone<'a> {
+    said: &'a str,
+    version: &'static str,
+}
+
+impl From<Fault> for Told {
+    fn from(fault: Fault) -> Self {
+        Self(fault)
+    }
+}
+
+impl IntoResponse for Told {
+    fn into_response(self) -> Response {
+        let page = Page(NotDone { said: &self.0.said, version: VERSION }).into_response();
+        (self.0.word.status(), self.0.did.map(Extension), page).into_response()
+    }
+}
+
+/// What was done, after a form: one of our own sentences, named by a word.
+#[derive(Deserialize)]
+pub(super) struct After {
+    done: Option<String>,
+}
+
+impl After {
+    pub(super) fn note(&self) -> Option<&'static str> {
+        match self.done.as_deref()? {
+            "broken" => Some("The lock was broken: the next one in line has it, as soon as there is one."),
+            "resolved" => Some("Written down: repeats of the operation are told so from now on."),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let asset = |kind, text: &'static str| {
+        get(async move || -> ([(HeaderName, &'static str); 1], &'static str) {
+            ([(CONTENT_TYPE, kind)], text)
+        })
+    };
+    Router::new()
+        .route("/page.css", asset("text/css; charset=utf-8", include_str!("../../../templates/page.css")))
+        .route(
+            "/page.js",
+            asset("text/javascript; charset=utf-8", include_str!("../../../templates/page.js")),
+        )
+}

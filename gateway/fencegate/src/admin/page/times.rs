@@ -1,0 +1,25 @@
+//! Says when something was and how long it took, for people.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// For people: two digits that count.
+pub(super) fn brief(millis: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "it is rounded anyway")]
+    let seconds = millis as f64 / 1000.0;
+    match millis {
+        0..1000 => format!("{millis} ms"),
+        1000..10_000 => format!("{seconds:.1} s"),
+        10_000..120_000 => format!("{seconds:.0} s"),
+        120_000..7_200_000 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+pub(super) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+pub(super) fn since(seconds: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_secs(seconds);
+    humantime::format_rfc3339_seconds(then).to_string()
+}

@@ -1,0 +1,49 @@
+//! What the admin listener of a gateway looks at.
+
+use std::sync::Arc;
+
+use fencegate_lock::{session::live::View, tenures::keeper::Keeper};
+use fencegate_process::shown::Names;
+use tokio_util::sync::CancellationToken;
+
+use super::{effective::InForce, page::Csrf, trends::Trends};
+use crate::{
+    metrics::{Metrics, hot::Hot},
+    serve::reload::Asking,
+};
+
+/// What the admin listener shows.
+#[derive(Clone)]
+pub struct Seen {
+    /// The gateway's.
+    pub name: Arc<str>,
+    pub keeper: Keeper,
+    pub metrics: Arc<Metrics>,
+    pub in_force: InForce,
+    pub hot: Hot,
+    pub trends: Trends,
+    /// The public keys of our tickets, for guards to fetch.
+    pub jwks: Option<Arc<str>>,
+    pub drain: CancellationToken,
+    pub asking: Asking,
+    pub csrf: Csrf,
+}
+
+impl Seen {
+    /// Why no lock could be granted now.
+    pub(super) fn not_ready(&self) -> Option<String> {
+        if self.drain.is_cancelled() {
+            return Some("draining".into());
+        }
+        (!self.keeper.is_ready()).then(|| match self.keeper.view() {
+            View::Away(why) => format!("no ZooKeeper session: {why}"),
+            View::Unmade(why) | View::RolledBack(why) => why.to_string(),
+            View::Live { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
+            View::Live { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),
+        })
+    }
+
+    pub(super) fn names(&self) -> Names {
+        Names(self.in_force.plan().serving.log.keys)
+    }
+}

@@ -13,7 +13,8 @@ use fencegate_policies::{
 use fencegate_process::again::{self, Of};
 
 use super::{
-    CONFIGURATION, config,
+    config,
+    exit::CONFIGURATION,
     log::Format,
     out::{complain, failed, say},
     policy,

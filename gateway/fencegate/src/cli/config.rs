@@ -12,7 +12,7 @@ use clap::Args;
 use fencegate_policies::plan::Gateway;
 use fencegate_process::again::{self, Of};
 
-use super::{USAGE, out::complain, policy};
+use super::{exit::USAGE, out::complain, policy};
 
 /// A variable of the environment that names the file.
 pub(super) const CONFIG: &str = "FENCEGATE_CONFIG";

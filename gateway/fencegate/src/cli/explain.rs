@@ -8,8 +8,8 @@ use fencegate_policies::diagnose::Code;
 use fencegate_process::again::Of;
 
 use super::{
-    USAGE,
     config::{self, Config},
+    exit::USAGE,
     log::Format,
     out::failed,
     policy,

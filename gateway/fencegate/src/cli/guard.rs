@@ -2,19 +2,21 @@
 
 mod ask;
 mod text;
+mod verb;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Args, Subcommand, ValueEnum};
-use serde::Serialize;
+use clap::Args;
 
+pub(super) use self::verb::Outcome;
+use self::verb::Verb;
 use super::{
-    admin::{Of, Place},
-    config, cores, ended,
-    log::Format,
-    policy, said,
+    admin::Of,
+    config,
+    out::{ended, said},
+    policy,
 };
-use crate::serve::guard;
+use crate::serve::{guard, process::cores};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -38,58 +40,6 @@ pub(super) struct Arguments {
     verb: Option<Verb>,
 }
 
-/// What a running guard is asked, or told.
-#[derive(Debug, Subcommand)]
-enum Verb {
-    /// List requests whose outcome is unknown; or tell what is known of one operation or key.
-    Show {
-        /// The reference of an operation, the token of an execution, or a key. All that is unknown unless given.
-        #[arg(value_name = "REF|KEY")]
-        about: Option<String>,
-        #[command(flatten)]
-        guard: Running,
-    },
-    /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
-    Resolve {
-        /// The reference of the operation, or the token of the execution, as `show` prints it.
-        #[arg(value_name = "REF")]
-        reference: String,
-        /// What came of it. Only the upstream's own records tell.
-        #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-        outcome: Outcome,
-        #[command(flatten)]
-        guard: Running,
-    },
-    /// Forget a finished operation with its kept answer. A repeat of it will run again.
-    Forget {
-        /// The reference of the operation.
-        #[arg(value_name = "REF")]
-        reference: String,
-        #[command(flatten)]
-        guard: Running,
-    },
-}
-
-/// Which guard is meant, and how its answer is shown.
-#[derive(Debug, Args)]
-struct Running {
-    #[command(flatten)]
-    place: Place,
-    /// How it is printed; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-}
-
-/// What came of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Outcome {
-    /// It took effect.
-    Done,
-    /// It did not, and never will.
-    NotDone,
-}
-
 pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
     let Arguments { policy, floor, ensemble, workers, verb, .. } = arguments;
     let Some(verb) = verb else {
@@ -98,13 +48,6 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
         let init = floor.zip(ensemble).map(|(floor, ensemble)| guard::Init { floor, ensemble });
         return guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| ended(&trouble));
     };
-    let found = verb.guard().place.found(Of::Guard)?;
+    let found = verb.running().place.found(Of::Guard)?;
     said(ask::run(&verb, &found))
-}
-
-impl Verb {
-    fn guard(&self) -> &Running {
-        let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
-        guard
-    }
 }

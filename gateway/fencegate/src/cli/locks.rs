@@ -7,11 +7,10 @@ use fencegate_process::again::{self, quoted};
 use serde_json::{Value, json};
 
 use super::{
-    RUNTIME, USAGE,
     admin::{Of, Place, Trouble, ask},
+    exit::{RUNTIME, USAGE},
     log::Format,
-    out::{complain, failed, say},
-    said,
+    out::{complain, failed, said, say},
     table::Table,
 };
 use crate::admin::told::{Lock, Locks, One, encoded, plural};

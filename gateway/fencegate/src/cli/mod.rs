@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod ensemble;
 mod era;
+mod exit;
 mod explain;
 mod guard;
 mod keys;
@@ -15,27 +16,24 @@ mod out;
 mod policy;
 mod print;
 mod reload;
+mod run;
 mod table;
 mod top;
 mod when;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use fencegate_policies::plan::Gateway;
-use fencegate_process::{again::Of, said::causes};
-use tracing::error;
 
 use self::{
-    config::Config,
     log::Format,
-    out::{failed, say},
+    out::{failed, said, say},
 };
-use crate::{demo, serve::gateway};
+use crate::demo;
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
-#[command(name = "fencegate", version, after_help = EXITS)]
+#[command(name = "fencegate", version, after_help = exit::CODES)]
 struct Arguments {
     /// How the log on stderr is written: `text` or `json`.
     #[arg(
@@ -56,22 +54,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway until SIGTERM.
-    Run {
-        #[command(flatten)]
-        config: Config,
-        /// Make the installation's nodes in ZooKeeper if there are none.
-        #[arg(long)]
-        init: bool,
-        /// Worker threads; one per core unless given.
-        #[arg(long, value_name = "N")]
-        workers: Option<usize>,
-        /// Read the policy again when the file changes, as SIGHUP does.
-        #[arg(long)]
-        watch: bool,
-        /// Listen beside a gateway of the same user that is about to stop: a restart without a gap.
-        #[arg(long)]
-        beside: bool,
-    },
+    Run(run::Arguments),
     /// Run the guard beside an upstream until SIGTERM, or ask a running one.
     Guard(guard::Arguments),
     /// Check the policy of a gateway or the file of a guard: all errors at once, each with its place and remedy.
@@ -122,28 +105,12 @@ enum Command {
     Demo(demo::Options),
 }
 
-/// What the process ends with.
-const EXITS: &str = "\
-Exit codes: 0 done; 1 it could not be done, and stderr says why; 2 the command line makes no sense; 74 it was done, and \
-stdout could not be written; 78 the policy has errors (with `--strict`, warnings). `fencegate explain CODE` tells more \
-of every FG code.";
-
-/// Runtime trouble.
-const RUNTIME: u8 = 1;
-/// What was asked for makes no sense, in a way that clap cannot see.
-const USAGE: u8 = 2;
-/// `EX_CONFIG` of sysexits.h: the policy file is at fault.
-const CONFIGURATION: u8 = 78;
-
-/// Does what the command line asks for; see [`EXITS`].
+/// Does what the command line asks for; see [`exit::CODES`].
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     log::start(arguments.log_format);
     let done = match arguments.command {
-        Command::Run { config, init, workers, watch, beside } => serve(&config, |plan, file| {
-            let workers = workers.unwrap_or_else(cores);
-            gateway::run(plan, gateway::Options { file, watch, init, beside, workers })
-        }),
+        Command::Run(arguments) => run::run(arguments),
         Command::Guard(arguments) => guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Locks(listing) => locks::list(&listing),
@@ -155,8 +122,8 @@ pub fn run() -> ExitCode {
         Command::Init { starter: Some(starter) } => say(starter.text()),
         Command::Init { starter: None } => say(print::starters()),
         Command::Schema { guard } => say(print::schema(guard)),
-        Command::Completions { shell } => say(print::completions(shell)),
-        Command::Man => say(print::manual()),
+        Command::Completions { shell } => say(print::completions(command(), shell)),
+        Command::Man => say(print::manual(command())),
         Command::Era(verb) => verb.config().plan().and_then(|plan| said(era::run(&verb, &plan))),
         Command::Once(verb) => verb.config().plan().and_then(|plan| said(once::run(&verb, &plan.zookeeper))),
         Command::Keys(verb) => said(keys::run(&verb)),
@@ -167,31 +134,6 @@ pub fn run() -> ExitCode {
 
 fn command() -> clap::Command {
     Arguments::command()
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Says on stdout what a verb has to say, or on stderr why it could not.
-fn said<E: std::error::Error + 'static>(answer: Result<String, E>) -> Result<(), ExitCode> {
-    answer.map_err(|trouble| failed(&trouble)).and_then(say)
-}
-
-/// Reads a policy, and serves by it until the end.
-fn serve<E: std::error::Error + 'static>(
-    config: &Config,
-    run: impl FnOnce(Gateway, PathBuf) -> Result<(), E>,
-) -> Result<(), ExitCode> {
-    let file = config::served(config.config.as_deref(), Of::Gateway)?;
-    let plan = policy::read(&file)?;
-    run(plan, file).map_err(|trouble| ended(&trouble))
-}
-
-/// For whoever reads the log of a process that serves.
-fn ended(trouble: &(dyn std::error::Error + 'static)) -> ExitCode {
-    error!(error = causes(trouble), "failed");
-    ExitCode::from(RUNTIME)
 }
 
 #[cfg(test)]

@@ -7,12 +7,10 @@ use std::{
     process::ExitCode,
 };
 
-use fencegate_process::said;
+use fencegate_process::said::causes;
+use tracing::error;
 
-use super::RUNTIME;
-
-/// `EX_IOERR` of sysexits.h: what was asked for was done, and what there is to say of it could not be written.
-const UNWRITTEN: u8 = 74;
+use super::exit::{RUNTIME, UNWRITTEN};
 
 /// Says it on stdout, as lines. A reader that has seen enough, such as `head`, is no trouble.
 pub(super) fn say(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
@@ -32,8 +30,19 @@ pub(super) fn complain(text: impl ToString) {
 
 /// For whoever has asked for something at a terminal.
 pub(super) fn failed(trouble: &(dyn Error + 'static)) -> ExitCode {
-    complain(format_args!("error: {}", said::causes(trouble)));
+    complain(format_args!("error: {}", causes(trouble)));
     ExitCode::from(RUNTIME)
+}
+
+/// For whoever reads the log of a process that serves.
+pub(super) fn ended(trouble: &(dyn Error + 'static)) -> ExitCode {
+    error!(error = causes(trouble), "failed");
+    ExitCode::from(RUNTIME)
+}
+
+/// Says on stdout what a verb has to say, or on stderr why it could not.
+pub(super) fn said<E: Error + 'static>(answer: Result<String, E>) -> Result<(), ExitCode> {
+    answer.map_err(|trouble| failed(&trouble)).and_then(say)
 }
 
 /// With a line end where there is none.

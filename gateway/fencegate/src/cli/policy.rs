@@ -10,7 +10,7 @@ use fencegate_policies::{
 use tracing::{error, warn};
 
 use super::{
-    CONFIGURATION, RUNTIME,
+    exit::{CONFIGURATION, RUNTIME},
     log::{self, Format},
     out::complain,
 };

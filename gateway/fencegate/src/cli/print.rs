@@ -1,8 +1,6 @@
 //! What is only printed: starter files, schemas, completions for shells, the manual page.
 
-use clap::ValueEnum;
-
-use super::command;
+use clap::{Command, ValueEnum};
 
 /// A file that works after its addresses have been changed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -61,20 +59,20 @@ pub(super) enum Shell {
     Fish,
 }
 
-pub(super) fn completions(shell: Shell) -> Vec<u8> {
+pub(super) fn completions(mut command: Command, shell: Shell) -> Vec<u8> {
     let shell = match shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Zsh => clap_complete::Shell::Zsh,
         Shell::Fish => clap_complete::Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "fencegate", &mut script);
+    clap_complete::generate(shell, &mut command, "fencegate", &mut script);
     script
 }
 
 /// The manual page of the command; those of its verbs are what `--help` says.
-pub(super) fn manual() -> Vec<u8> {
+pub(super) fn manual(command: Command) -> Vec<u8> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(command()).render(&mut page).expect("memory takes every byte");
+    clap_mangen::Man::new(command).render(&mut page).expect("memory takes every byte");
     page
 }

@@ -7,8 +7,8 @@ use fencegate_policies::difference::Difference;
 use serde_json::json;
 
 use super::{
-    CONFIGURATION,
     admin::{Of, Place, ask},
+    exit::CONFIGURATION,
     log::Format,
     out::{failed, say},
 };

@@ -68,6 +68,11 @@ impl Trouble {
     }
 }
 
+/// As many workers as a process has unless it is told otherwise.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

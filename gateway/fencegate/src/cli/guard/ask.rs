@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Verb,
     text::{self, Key},
+    verb::{Outcome, Verb},
 };
 use crate::{
     admin::{guard::Open, told::encoded},

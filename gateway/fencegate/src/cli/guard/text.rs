@@ -9,7 +9,7 @@ use fencegate_process::{
 };
 use serde::Deserialize;
 
-use super::Outcome;
+use super::verb::Outcome;
 use crate::{
     admin::guard::{Kind, Open},
     cli::when::since,

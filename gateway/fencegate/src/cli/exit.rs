@@ -1,0 +1,16 @@
+//! What the process ends with.
+
+/// What the process ends with.
+pub(super) const CODES: &str = "\
+Exit codes: 0 done; 1 it could not be done, and stderr says why; 2 the command line makes no sense; 74 it was done, and \
+stdout could not be written; 78 the policy has errors (with `--strict`, warnings). `fencegate explain CODE` tells more \
+of every FG code.";
+
+/// Runtime trouble.
+pub(super) const RUNTIME: u8 = 1;
+/// What was asked for makes no sense, in a way that clap cannot see.
+pub(super) const USAGE: u8 = 2;
+/// `EX_CONFIG` of sysexits.h: the policy file is at fault.
+pub(super) const CONFIGURATION: u8 = 78;
+/// `EX_IOERR` of sysexits.h: what was asked for was done, and what there is to say of it could not be written.
+pub(super) const UNWRITTEN: u8 = 74;

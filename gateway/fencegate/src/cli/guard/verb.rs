@@ -1,0 +1,65 @@
+//! What a running guard can be asked by an operator.
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::cli::{admin::Place, log::Format};
+
+/// What a running guard is asked, or told.
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// List requests whose outcome is unknown; or tell what is known of one operation or key.
+    Show {
+        /// The reference of an operation, the token of an execution, or a key. All that is unknown unless given.
+        #[arg(value_name = "REF|KEY")]
+        about: Option<String>,
+        #[command(flatten)]
+        guard: Running,
+    },
+    /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
+    Resolve {
+        /// The reference of the operation, or the token of the execution, as `show` prints it.
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// What came of it. Only the upstream's own records tell.
+        #[arg(long = "as", value_enum, value_name = "OUTCOME")]
+        outcome: Outcome,
+        #[command(flatten)]
+        guard: Running,
+    },
+    /// Forget a finished operation with its kept answer. A repeat of it will run again.
+    Forget {
+        /// The reference of the operation.
+        #[arg(value_name = "REF")]
+        reference: String,
+        #[command(flatten)]
+        guard: Running,
+    },
+}
+
+/// Which guard is meant, and how its answer is shown.
+#[derive(Debug, Args)]
+pub(super) struct Running {
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// How it is printed; `json` for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(super) format: Format,
+}
+
+/// What came of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::cli) enum Outcome {
+    /// It took effect.
+    Done,
+    /// It did not, and never will.
+    NotDone,
+}
+
+impl Verb {
+    pub(super) fn running(&self) -> &Running {
+        let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
+        guard
+    }
+}

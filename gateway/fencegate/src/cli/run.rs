@@ -1,0 +1,40 @@
+//! `fencegate run`: serves by a policy until the end.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use fencegate_process::again::Of;
+
+use super::{
+    config::{self, Config},
+    out::ended,
+    policy,
+};
+use crate::serve::{gateway, process::cores};
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    config: Config,
+    /// Make the installation's nodes in ZooKeeper if there are none.
+    #[arg(long)]
+    init: bool,
+    /// Worker threads; one per core unless given.
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Read the policy again when the file changes, as SIGHUP does.
+    #[arg(long)]
+    watch: bool,
+    /// Listen beside a gateway of the same user that is about to stop: a restart without a gap.
+    #[arg(long)]
+    beside: bool,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
+    let Arguments { config, init, workers, watch, beside } = arguments;
+    let file = config::served(config.config.as_deref(), Of::Gateway)?;
+    let plan = policy::read(&file)?;
+    let workers = workers.unwrap_or_else(cores);
+    let options = gateway::Options { file, watch, init, beside, workers };
+    gateway::run(plan, options).map_err(|trouble| ended(&trouble))
+}

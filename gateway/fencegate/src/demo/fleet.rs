@@ -8,10 +8,14 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::child::{Child, Signal};
-use super::relay::Relay;
-use super::zookeeper::{Durability, PrivateZooKeeper, Settings};
-use super::{Level, Trouble, policy};
+use super::{
+    child::{Child, Signal},
+    options::Level,
+    policy,
+    relay::Relay,
+    trouble::Trouble,
+    zookeeper::{Durability, PrivateZooKeeper, Settings},
+};
 
 /// Everything that runs. Dropping it ends it, in the order of the fields.
 pub(super) struct Fleet {

@@ -6,83 +6,29 @@
 mod audit;
 pub mod child;
 mod fleet;
+mod late;
+mod options;
 mod payer;
 mod policy;
 pub mod relay;
 mod report;
 mod story;
+mod told;
+mod trouble;
 pub mod zookeeper;
 
-use std::io;
-use std::net::SocketAddr;
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
-use clap::{Args, ValueEnum};
-use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::fleet::Fleet;
-use self::report::{Narrator, Summary};
-use crate::client::Unanswered;
-
-/// How to play.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct Options {
-    /// Play the story once and exit; else everything keeps running until Ctrl-C.
-    #[arg(long)]
-    pub once: bool,
-    /// Who compares the tokens.
-    #[arg(long, value_enum, default_value_t = Level::Guard)]
-    pub level: Level,
-    /// The same story with the lock only: the same as `--level none`.
-    #[arg(long, conflicts_with = "level")]
-    pub without_fence: bool,
-    /// How the summary is written; with `json` it is the last line of stdout, and the story goes to stderr.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Level {
-    /// Nobody: the lock is all there is.
-    None,
-    /// A guard beside a payment service that knows nothing of tokens.
-    Guard,
-    /// The payment service, in its own transaction.
-    Upstream,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    Text,
-    Json,
-}
-
-/// Why the story could not be played to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum Trouble {
-    #[error(transparent)]
-    ZooKeeper(#[from] zookeeper::NotStarted),
-    #[error("`{0}` is not there: build it with `cargo build --release -p fencegate-ledger`")]
-    NoLedger(String),
-    #[error("{who} does not come up: {said}")]
-    NotUp { who: String, said: String },
-    #[error("{0} did not happen in time")]
-    Late(&'static str),
-    #[error("ask {address} for {path}")]
-    Unanswered { address: SocketAddr, path: String, source: Unanswered },
-    #[error("{address} answers {path} with {said}")]
-    Unexpected { address: SocketAddr, path: String, said: String },
-    #[error("prepare or control the processes")]
-    Io(#[from] io::Error),
-}
-
-impl Options {
-    fn level(self) -> Level {
-        if self.without_fence { Level::None } else { self.level }
-    }
-}
+use self::{
+    fleet::Fleet,
+    report::{Narrator, Summary},
+};
+pub use self::{
+    options::{Format, Level, Options},
+    trouble::Trouble,
+};
 
 /// Plays it. The exit code is 0 when every claim held; without a fence, when the accident could be shown.
 ///

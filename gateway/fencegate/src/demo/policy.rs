@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::Level;
+use super::options::Level;
 
 /// Asked for, and granted by the private ZooKeeper: a holder that is silent for so long has lost its locks.
 pub(super) const SESSION: Duration = Duration::from_secs(2);

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::audit::Findings;
-use super::fleet::Fleet;
-use super::payer::{Receipt, Told};
-use super::story::Late;
-use super::{Format, Level};
+use super::{
+    audit::Findings,
+    fleet::Fleet,
+    late::Late,
+    options::{Format, Level},
+    payer::{Receipt, Told},
+};
 
 /// Tells what happens while it happens.
 pub(super) struct Narrator {

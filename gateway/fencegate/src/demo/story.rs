@@ -1,26 +1,24 @@
 //! The story: calm, the accident, calm again, and what the ledger says about it.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
-use hyper::StatusCode;
-use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout};
-
-use super::audit::{Balances, Execution, Findings, sample_of_tokens};
-use super::child::Signal;
-use super::fleet::Fleet;
-use super::payer::{Crowd, Payment, Receipt, Told, attempt, pay};
-use super::report::{Narrator, Summary};
-use super::{Level, Trouble, policy};
+use super::{
+    audit::{Balances, Findings, sample_of_tokens},
+    child::Signal,
+    fleet::Fleet,
+    late,
+    options::Level,
+    payer::{Crowd, Payment, Receipt, Told, attempt, pay},
+    policy,
+    report::{Narrator, Summary},
+    told::{SOON, executions, get, until_hung_up, until_ready},
+    trouble::Trouble,
+};
 use crate::client::Client;
 
 /// The account on which the accident happens, and the others.
 const VICTIM: &str = "alice";
 const OTHERS: [&str; 3] = ["bob", "carol", "dave"];
-
-/// For what takes milliseconds, on a machine that may have other things to do.
-const SOON: Duration = Duration::from_secs(15);
 
 pub(super) async fn play(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Summary, Trouble> {
     for gateway in &fleet.gateways {
@@ -94,8 +92,8 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
 
     hold.release();
     let late = match &fleet.guard {
-        Some(guard) => at_guard(&mut Client::of(guard.admin), &mut ledger, &operation).await?,
-        None => at_ledger(&mut ledger, &operation).await?,
+        Some(guard) => late::at_guard(&mut Client::of(guard.admin), &mut ledger, VICTIM, &operation).await?,
+        None => late::at_ledger(&mut ledger, &operation).await?,
     };
     tell.arrived(level, &late);
     frozen.process.signal(Signal::CONT)?;
@@ -108,57 +106,6 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
         None => tell.line("gateway-1 wakes up, and learns that the lock is no longer its own"),
     }
     Ok(receipts)
-}
-
-/// What became of the late bytes.
-#[derive(Debug)]
-pub(super) enum Late {
-    Refused { presented: String, newest: String },
-    Executed { token: String },
-    Nowhere,
-}
-
-/// The guard turns them away before the ledger sees them.
-async fn at_guard(guard: &mut Client, ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
-    let deadline = Instant::now() + SOON;
-    while Instant::now() < deadline {
-        let latest = get(guard, "/api/v1/refusals").await?["latest"].take();
-        if latest["keys"][0] == format!("account/{VICTIM}") {
-            return Ok(Late::Refused {
-                presented: text(&latest["presented"]),
-                newest: text(&latest["newest"]),
-            });
-        }
-        if let Some(late) = executed_again(ledger, operation).await? {
-            return Ok(late);
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-    Ok(Late::Nowhere)
-}
-
-async fn executed_again(ledger: &mut Client, operation: &str) -> Result<Option<Late>, Trouble> {
-    let executions = executions(ledger).await?;
-    let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
-    Ok(of_operation.next().map(|second| Late::Executed { token: second.token.clone().unwrap_or_default() }))
-}
-
-async fn at_ledger(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
-    let deadline = Instant::now() + SOON;
-    while Instant::now() < deadline {
-        let latest = get(ledger, "/v1/refusals").await?["latest"].take();
-        if latest["operation"] == operation {
-            return Ok(Late::Refused {
-                presented: text(&latest["presented"]),
-                newest: text(&latest["newest"]),
-            });
-        }
-        if let Some(late) = executed_again(ledger, operation).await? {
-            return Ok(late);
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-    Ok(Late::Nowhere)
 }
 
 async fn examine(
@@ -185,59 +132,4 @@ async fn examine(
         tokens: sample_of_tokens(&executions, &format!("account/{VICTIM}")),
         zookeeper: fleet.version.clone(),
     })
-}
-
-/// All of them; the ledger tells them in pages.
-async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
-    let mut executions: Vec<Execution> = Vec::new();
-    loop {
-        let after = executions.last().map_or(0, |execution| execution.sequence);
-        let page = get(ledger, &format!("/v1/executions?after={after}")).await?["executions"].take();
-        let page: Vec<Execution> = serde_json::from_value(page).expect("the ledger is built with us");
-        if page.is_empty() {
-            return Ok(executions);
-        }
-        executions.extend(page);
-    }
-}
-
-/// The gateway counts a client that went away before its answer under 499.
-async fn until_hung_up(admin: SocketAddr) -> Result<(), Trouble> {
-    let deadline = Instant::now() + SOON;
-    let mut admin = Client::of(admin);
-    while Instant::now() < deadline {
-        let metrics = get(&mut admin, "/metrics").await?;
-        if metrics.as_str().is_some_and(|text| text.contains("code=\"499\"")) {
-            return Ok(());
-        }
-        sleep(Duration::from_millis(10)).await;
-    }
-    Err(Trouble::Late("the client's hanging up"))
-}
-
-/// A woken gateway first has to find out that its session is over, and to get a new one.
-async fn until_ready(admin: SocketAddr) -> Result<(), Trouble> {
-    let deadline = Instant::now() + 2 * SOON;
-    let mut admin = Client::of(admin);
-    loop {
-        match get(&mut admin, "/ready").await {
-            Ok(_) => return Ok(()),
-            Err(not_ready) if Instant::now() > deadline => return Err(not_ready),
-            Err(_) => sleep(Duration::from_millis(20)).await,
-        }
-    }
-}
-
-/// Gets what must be there.
-async fn get(client: &mut Client, path: &str) -> Result<Value, Trouble> {
-    let (address, path) = (client.address(), path.to_owned());
-    match client.get(&path, Duration::from_secs(10)).await {
-        Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
-        Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
-        Err(source) => Err(Trouble::Unanswered { address, path, source }),
-    }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

@@ -1,0 +1,44 @@
+//! How the story is to be played and told.
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+/// How to play.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Options {
+    /// Play the story once and exit; else everything keeps running until Ctrl-C.
+    #[arg(long)]
+    pub once: bool,
+    /// Who compares the tokens.
+    #[arg(long, value_enum, default_value_t = Level::Guard)]
+    pub level: Level,
+    /// The same story with the lock only: the same as `--level none`.
+    #[arg(long, conflicts_with = "level")]
+    pub without_fence: bool,
+    /// How the summary is written; with `json` it is the last line of stdout, and the story goes to stderr.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Nobody: the lock is all there is.
+    None,
+    /// A guard beside a payment service that knows nothing of tokens.
+    Guard,
+    /// The payment service, in its own transaction.
+    Upstream,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+impl Options {
+    pub(super) fn level(self) -> Level {
+        if self.without_fence { Level::None } else { self.level }
+    }
+}

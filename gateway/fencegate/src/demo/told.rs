@@ -1,0 +1,64 @@
+//! What those who take part say when they are asked.
+
+use std::{net::SocketAddr, time::Duration};
+
+use hyper::StatusCode;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{audit::Execution, trouble::Trouble};
+use crate::client::Client;
+
+/// For what takes milliseconds, on a machine that may have other things to do.
+pub(super) const SOON: Duration = Duration::from_secs(15);
+
+/// All of them; the ledger tells them in pages.
+pub(super) async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
+    let mut executions: Vec<Execution> = Vec::new();
+    loop {
+        let after = executions.last().map_or(0, |execution| execution.sequence);
+        let page = get(ledger, &format!("/v1/executions?after={after}")).await?["executions"].take();
+        let page: Vec<Execution> = serde_json::from_value(page).expect("the ledger is built with us");
+        if page.is_empty() {
+            return Ok(executions);
+        }
+        executions.extend(page);
+    }
+}
+
+/// The gateway counts a client that went away before its answer under 499.
+pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), Trouble> {
+    let deadline = Instant::now() + SOON;
+    let mut admin = Client::of(admin);
+    while Instant::now() < deadline {
+        let metrics = get(&mut admin, "/metrics").await?;
+        if metrics.as_str().is_some_and(|text| text.contains("code=\"499\"")) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Err(Trouble::Late("the client's hanging up"))
+}
+
+/// A woken gateway first has to find out that its session is over, and to get a new one.
+pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), Trouble> {
+    let deadline = Instant::now() + 2 * SOON;
+    let mut admin = Client::of(admin);
+    loop {
+        match get(&mut admin, "/ready").await {
+            Ok(_) => return Ok(()),
+            Err(not_ready) if Instant::now() > deadline => return Err(not_ready),
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// Gets what must be there.
+pub(super) async fn get(client: &mut Client, path: &str) -> Result<Value, Trouble> {
+    let (address, path) = (client.address(), path.to_owned());
+    match client.get(&path, Duration::from_secs(10)).await {
+        Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
+        Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
+        Err(source) => Err(Trouble::Unanswered { address, path, source }),
+    }
+}

@@ -1,0 +1,25 @@
+//! Why the story could not be played to its end.
+
+use std::{io, net::SocketAddr};
+
+use super::zookeeper;
+use crate::client::Unanswered;
+
+/// Why the story could not be played to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error(transparent)]
+    ZooKeeper(#[from] zookeeper::NotStarted),
+    #[error("`{0}` is not there: build it with `cargo build --release -p fencegate-ledger`")]
+    NoLedger(String),
+    #[error("{who} does not come up: {said}")]
+    NotUp { who: String, said: String },
+    #[error("{0} did not happen in time")]
+    Late(&'static str),
+    #[error("ask {address} for {path}")]
+    Unanswered { address: SocketAddr, path: String, source: Unanswered },
+    #[error("{address} answers {path} with {said}")]
+    Unexpected { address: SocketAddr, path: String, said: String },
+    #[error("prepare or control the processes")]
+    Io(#[from] io::Error),
+}

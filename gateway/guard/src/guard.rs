@@ -38,13 +38,15 @@ pub struct Guard {
 /// The times of a guard, and what it keeps.
 #[derive(Debug, Clone)]
 pub struct Rules {
+    /// How long a newer tenure waits for older executions.
     pub settle: Duration,
+    /// So long after its last byte, an execution whose end was not seen counts as over.
     pub max_execution: Duration,
+    /// Nothing is sent later than this after its admission.
     pub send_within: Duration,
+    /// Marks of keys that nobody used for so long give way to the floor.
     pub evict_after: Duration,
     pub enforce: plan::Enforce,
-    pub missing: plan::Missing,
-    pub unfenced: Vec<String>,
     pub journal: plan::Journal,
 }
 
@@ -67,6 +69,26 @@ pub struct Stale {
     pub keys: Vec<ResourceKey>,
     pub presented: Token,
     pub newest: Token,
+}
+
+/// As a file without them has them.
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(10),
+            max_execution: Duration::from_secs(30),
+            send_within: Duration::from_secs(5),
+            evict_after: Duration::from_secs(3600),
+            enforce: plan::Enforce::Refuse,
+            journal: plan::Journal {
+                keep: Duration::from_secs(86_400),
+                max_body: 64 << 10,
+                most: 1 << 30,
+                final_statuses: Vec::new(),
+                probe: None,
+            },
+        }
+    }
 }
 
 /// Keys that are remembered at most; beyond, the longest unused are forgotten early.
@@ -152,8 +174,6 @@ impl Rules {
             send_within: plan.send_within,
             evict_after: plan.evict_after,
             enforce: plan.enforce,
-            missing: plan.missing,
-            unfenced: plan.unfenced.clone(),
             journal: plan.journal.clone(),
         }
     }

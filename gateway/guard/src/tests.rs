@@ -370,3 +370,11 @@ async fn an_admission_can_go_from_thread_to_thread() {
     let running: Running = is_sent(admitted.expect("the newest"));
     is_sent(running.answered(answer(200, None))).await.expect("known");
 }
+
+#[test]
+fn the_rules_without_a_file_are_those_of_a_file_without_rules() {
+    let text = "version: 1\nlistener: {address: 127.0.0.1:8080}\nupstream: {endpoint: \"http://127.0.0.1:8000\"}\n\
+                store: {redb: /var/lib/fencegate/guard.redb}\n";
+    let plan = load_guard(text).plan.expect("a sound file");
+    assert_eq!(format!("{:?}", Rules::of(&plan)), format!("{:?}", Rules::default()));
+}

@@ -5,7 +5,7 @@ use std::{io, rc::Rc, sync::Arc, thread};
 use fencegate_guard::{
     Guard, Rules,
     open::{NotOpened, Opened},
-    store::{FORMAT, Identity, NotDurable, Redb, Store, StoreError},
+    store::{Identity, NotDurable, Redb, Store, StoreError},
     ticket::{BadFile, Verifier},
 };
 use fencegate_http::{
@@ -40,7 +40,11 @@ use crate::{
     stack,
     stage::Arrived,
     step::Serve,
-    steps::{check::Checking, claim::Claiming, hop::HopName},
+    steps::{
+        check::Checking,
+        claim::{Bypass, Claiming},
+        hop::HopName,
+    },
     ticket_keys::{BadUrl, Pace, Remote},
     trust::Guards,
 };
@@ -88,6 +92,7 @@ pub enum GuardTrouble {
 struct Guarding {
     guard: Arc<Guard>,
     tickets: Option<Arc<Verifier>>,
+    bypass: Arc<Bypass>,
 }
 
 impl<N: Network> Staffed<N> for Guarding {
@@ -95,8 +100,9 @@ impl<N: Network> Staffed<N> for Guarding {
 
     fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
         let Bench { edition, parts, pool, forward, .. } = bench;
-        let Guarding { guard, tickets } = shared.role.clone();
-        let claiming = Claiming { guard: guard.clone(), plan: Rc::new(edition.plan.clone()), tickets };
+        let Guarding { guard, tickets, bypass } = shared.role.clone();
+        let claiming =
+            Claiming { guard: guard.clone(), plan: Rc::new(edition.plan.clone()), tickets, bypass };
         let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
         let checking =
             Checking { guard, running: parts.running.clone(), pool, fleet, budget: shared.budget.clone() };
@@ -119,7 +125,8 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let (guard, store) = open(plan, options, &clock, &metrics)?;
     let drain = CancellationToken::new();
     let tickets = keys.as_ref().map(|keys| keys.verifier.clone());
-    let role = Guarding { guard: guard.clone(), tickets };
+    let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
+    let role = Guarding { guard: guard.clone(), tickets, bypass };
     let serving = Arc::new(plan.serving.clone());
     let workers = options.workers.max(1);
     let fleets = Fleets::of(&serving, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
@@ -205,7 +212,7 @@ fn open(
     let plan::Store::Redb(path) = &plan.store;
     let store: Arc<dyn Store> = Arc::new(match &options.init {
         None => Redb::open(path)?,
-        Some(init) => Redb::init(path, &identity(&init.ensemble), init.floor)?,
+        Some(init) => Redb::init(path, &Identity::new(&init.ensemble, &SystemRandomness), init.floor)?,
     });
     let instance = Guid::new(&SystemRandomness).to_string();
     let opened = Guard::open(store, Rules::of(plan), clock.clone(), instance, metrics.guard())?;
@@ -224,14 +231,6 @@ fn open(
         "guard.opened"
     );
     Ok((guard, committing))
-}
-
-fn identity(ensemble: &str) -> Identity {
-    Identity {
-        format: FORMAT,
-        store: Guid::new(&SystemRandomness).to_string(),
-        ensemble: ensemble.to_owned(),
-    }
 }
 
 /// What tickets are verified with, and where its keys come from.

@@ -39,6 +39,16 @@ pub struct Claiming {
     pub plan: Planned,
     /// Where tickets are required.
     pub tickets: Option<Arc<Verifier>>,
+    pub bypass: Arc<Bypass>,
+}
+
+/// What may pass without a token.
+#[derive(Debug, Clone)]
+pub struct Bypass {
+    /// Methods that need none.
+    pub unfenced: Vec<String>,
+    /// What becomes of the others.
+    pub missing: Missing,
 }
 
 /// Every connection of a gateway begins with this question. It is nobody's request, and counts as nobody's.
@@ -105,7 +115,6 @@ impl Claiming {
         notes: &Notes,
         peer: &Peer,
     ) -> Result<Option<Claimed>, Refusal> {
-        let rules = &self.guard.rules;
         let missing = refused == Refused::TokenMissing;
         if missing && self.is_unfenced(http) {
             return Ok(None);
@@ -114,7 +123,9 @@ impl Claiming {
             self.guard.metrics.decided("bypass");
         }
         self.tell(http, &refused, notes, peer);
-        if rules.enforce == Enforce::Observe || (missing && rules.missing == Missing::Observe) {
+        if self.guard.rules.enforce == Enforce::Observe
+            || (missing && self.bypass.missing == Missing::Observe)
+        {
             notes.observed.set(Some(Reason::from(&refused)));
             notes.fenced.set(true);
             return Ok(None);
@@ -125,8 +136,7 @@ impl Claiming {
     /// Of a method that needs no token. What may be of another method, or of another path, to the service is not.
     fn is_unfenced(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
-        self.guard.rules.unfenced.iter().any(|unfenced| unfenced == method)
-            && overridden(http.headers()).is_none()
+        self.bypass.unfenced.iter().any(|unfenced| unfenced == method) && overridden(http.headers()).is_none()
     }
 
     /// Whoever comes with no claim, or with one that no gateway has made, has to be found. What it asked for often names a

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use fencegate_policies::key::ResourceKey;
+use fencegate_process::randomness::{Guid, Randomness};
 use serde::{Deserialize, Serialize};
 
 use super::change::{CleanStop, Epochs};
@@ -16,6 +17,13 @@ pub struct Identity {
     pub store: String,
     /// The installation whose tokens it compares.
     pub ensemble: String,
+}
+
+impl Identity {
+    /// Of a new store.
+    pub fn new(ensemble: &str, randomness: &dyn Randomness) -> Self {
+        Self { format: FORMAT, store: Guid::new(randomness).to_string(), ensemble: ensemble.to_owned() }
+    }
 }
 
 /// The newest written form that this build understands. From 2 on the keys at work are written down; a build that does

@@ -1,0 +1,100 @@
+//! A service that lets in the newest tenure itself: it asks the guard before whatever it does, and tells it how that ended.
+
+use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    Guard, Rules,
+    metrics::GuardMetrics,
+    open::Opened,
+    operation::Kept,
+    patience::{Patience, Staying},
+    refused::Refused,
+    register::Claim,
+    store::{Identity, Redb},
+};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::{
+    clock::{MachineClock, Permission},
+    families::Families,
+    randomness::{Guid, SystemRandomness},
+};
+
+type Tried<T> = Result<T, Box<dyn Error>>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Tried<()> {
+    let folder = tempfile::tempdir()?;
+    serve(folder.path()).await
+}
+
+async fn serve(folder: &Path) -> Tried<()> {
+    let store = folder.join("guard.redb");
+    // Once in the life of a service: `fencegate era show` prints the installation and the floor.
+    drop(Redb::init(&store, &Identity::new("f1ee7000000000000000000000000000", &SystemRandomness), 0)?);
+    // A real one takes longer than any of its executions.
+    let rules = Rules { max_execution: Duration::from_millis(100), ..Rules::default() };
+    let (clock, families) = (Arc::new(MachineClock), Families::new());
+    let instance = Guid::new(&SystemRandomness).to_string();
+    let metrics = GuardMetrics::register(&families);
+    let Opened { guard, committing, .. } =
+        Guard::open(Arc::new(Redb::open(&store)?), rules, clock, instance, metrics)?;
+    let file = folder.join("balance");
+    tokio::select! {
+        served = requests(&guard, &file) => served?,
+        () = guard.tend() => {}
+        failed = guard.store_failed() => return Err(failed.into()),
+    }
+    // Without this the next start takes it for a crash, and keys that were at work wait.
+    guard.leave().await?;
+    committing.join().map_err(|_| "the thread of the store panicked")?;
+    print!("{}", String::from_utf8(families.text())?);
+    Ok(())
+}
+
+/// What gateways send, as it comes.
+async fn requests(guard: &Arc<Guard>, file: &Path) -> Tried<()> {
+    // The store is new, and another guard may have let in what still runs.
+    while let Some(closed) = guard.quarantine() {
+        tokio::time::sleep(closed.until.since(guard.now())).await;
+    }
+    let (old, new) = ("v1-00000000000000ab-00000007-00000001", "v1-00000000000000ac-00000000-00000001");
+    println!("{old}: {}", pay(guard, old, file).await?);
+    println!("{new}: {}", pay(guard, new, file).await?);
+    // Its gateway stood still for a minute, and does not know that it has lost the lock.
+    let late = "v1-00000000000000ab-00000007-00000002";
+    match pay(guard, late, file).await {
+        Err(Refused::Stale { newest }) => println!("{late}: refused, {newest} was here"),
+        other => return Err(format!("an older token came through: {other:?}").into()),
+    }
+    Ok(())
+}
+
+/// One request, with the fields `Fencing-Token`, `Fencing-Key` and `Fencing-Mode`.
+async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, Refused> {
+    let token = Token::parse(token).map_err(|bad| Refused::TokenMalformed(bad.into()))?;
+    let key = ResourceKey::parse("account/1").expect("a key");
+    let claim = Claim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None };
+    // A client that may hang up meanwhile implements `Waiting`.
+    let mut client = Staying;
+    let mut patience = Patience::new(&mut client, guard.rules.settle);
+    let admitted = guard.admit(claim.clone(), None, &mut patience).await;
+    let running = admitted.map_err(|refused| guard.refuse(refused, Some(&claim)))?;
+    // A process may have stood still just here, and others take what it was let in for as over.
+    if !running.permission().holds(guard.now()) {
+        running.unsent().await?;
+        return Err(Refused::Busy);
+    }
+    let balance = fs::read_to_string(file).map_or(0, |text| text.parse().unwrap_or(0)) + 1;
+    fs::write(file, balance.to_string()).expect("the folder can be written");
+    // Dropped without this word, it would be in doubt, and the key closed until `max_execution` is over.
+    running.answered(Kept { status: 200, fields: Vec::new(), body: None }).await?;
+    Ok(balance)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_lets_in_the_newest_and_nothing_older() {
+        super::main().expect("as printed");
+    }
+}

@@ -1,0 +1,70 @@
+//! How the house is built: which crate knows which, that no two modules need each other, and the picture of it all.
+//!
+//! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
+
+mod circles;
+mod floors;
+mod modules;
+mod picture;
+mod reading;
+mod sources;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use self::{floors::Floors, modules::Modules, sources::Sources};
+
+/// Crates whose modules still use each other in circles.
+const TIED: [&str; 2] = ["gateway/fencegate", "policies"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn written() -> Floors {
+    let text = fs::read_to_string(root().join("gateway/ARCHITECTURE.md")).expect("the document");
+    Floors::parse(&text).expect("a block of floors")
+}
+
+#[test]
+fn crates_know_whom_the_document_lets_them_know_and_no_other() {
+    let (written, built) = (written(), Floors::of_workspace(&root()));
+    assert_eq!(written.wrong_way(), Vec::<String>::new(), "whoever is known stands below");
+    let differing: Vec<_> = written.differing(&built);
+    assert!(
+        differing.is_empty(),
+        "gateway/ARCHITECTURE.md and the manifests differ:\n{}",
+        differing.join("\n")
+    );
+}
+
+#[test]
+fn no_modules_of_a_crate_use_each_other_in_a_circle() {
+    let mut told = String::new();
+    for folder in Floors::of_workspace(&root()).crates.into_iter().map(|one| one.folder) {
+        let is_ours = folder == "policies" || folder.starts_with("gateway/");
+        if !is_ours || TIED.contains(&folder.as_str()) {
+            continue;
+        }
+        let modules = Modules::of(&Sources::read(&root().join(&folder).join("src")));
+        assert!(!modules.edges().is_empty(), "{folder}: nothing was found");
+        for circle in circles::shortest(&modules.edges()) {
+            told.push_str(&format!("{folder}, of {} modules:\n{}", circle.modules, circle));
+        }
+    }
+    assert!(told.is_empty(), "modules use each other in a circle\n{told}");
+}
+
+#[test]
+fn the_picture_of_the_floors_is_current() {
+    let floors = Floors::of_workspace(&root());
+    let drawn = picture::draw(&floors, &root());
+    let file = root().join("gateway/floors.svg");
+    if env::var_os("REWRITE").is_some() {
+        fs::write(&file, &drawn).expect("the repository can be written");
+    }
+    let kept = fs::read_to_string(&file).unwrap_or_default();
+    assert!(kept == drawn, "gateway/floors.svg is of another day: REWRITE=1 draws it anew");
+}

@@ -1,0 +1,217 @@
+//! The modules of one crate, and which of them uses an item that another one defines.
+//!
+//! An item belongs to the file that defines it, whoever exports it again. What methods a value has is not looked at: who
+//! calls one has got the value from somewhere. Nor are macros that are in scope by their place in the text alone.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::{
+    reading::{Names, Read},
+    sources::Sources,
+};
+
+/// Who uses whose items, by the names of modules; the crate itself is `crate`.
+pub(crate) type Edges = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// All modules of a crate, by their names one behind the other.
+pub(crate) struct Modules(BTreeMap<Names, Module>);
+
+struct Module {
+    read: Read,
+    /// The module whose file this one stands in.
+    file: Names,
+    children: HashSet<String>,
+}
+
+/// What a path leads to.
+enum Found {
+    Module(Names),
+    Item { of: Names, name: String },
+}
+
+impl Modules {
+    pub(crate) fn of(sources: &Sources) -> Self {
+        let mut all = Self(BTreeMap::new());
+        all.add_file(sources, Names::new(), "lib.rs", "");
+        all
+    }
+
+    /// `folder`: where the files of its children are.
+    fn add_file(&mut self, sources: &Sources, name: Names, file: &str, folder: &str) {
+        let text = sources.get(file).unwrap_or_else(|| panic!("{file} is there"));
+        let tree = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let read = Read::of(&tree);
+        for child in &read.elsewhere {
+            let (file, folder) =
+                sources.find(folder, child).unwrap_or_else(|| panic!("{file}: the file of `mod {child}`"));
+            self.add_file(sources, [&name[..], &[child.clone()]].concat(), &file, &folder);
+        }
+        self.add(name.clone(), name, read);
+    }
+
+    fn add(&mut self, name: Names, file: Names, mut read: Read) {
+        let within = std::mem::take(&mut read.within);
+        let here = within.iter().map(|(child, _)| child.clone());
+        let children = here.chain(read.elsewhere.iter().cloned()).collect();
+        for (child, read) in within {
+            self.add([&name[..], &[child]].concat(), file.clone(), read);
+        }
+        self.0.insert(name, Module { read, file, children });
+    }
+
+    pub(crate) fn edges(&self) -> Edges {
+        let mut edges = Edges::new();
+        for (name, module) in &self.0 {
+            let imports = module.read.imports.iter().map(|import| &import.path);
+            for path in imports.chain(&module.read.globs).chain(&module.read.mentions) {
+                let Some(Found::Item { of, name: item }) = self.resolve(name, path, false, &mut Vec::new())
+                else {
+                    continue;
+                };
+                let definer = &self.0[&of].file;
+                if *definer != module.file {
+                    let used = edges.entry(spelled(&module.file)).or_default();
+                    used.entry(spelled(definer)).or_default().insert(item);
+                }
+            }
+        }
+        edges
+    }
+
+    /// `module`: a module is meant where an item has the same name.
+    fn resolve(
+        &self,
+        from: &Names,
+        path: &[String],
+        module: bool,
+        seen: &mut Vec<(Names, Names)>,
+    ) -> Option<Found> {
+        // Imports that name each other.
+        if seen.iter().any(|(module, names)| module == from && names == path) {
+            return None;
+        }
+        seen.push((from.clone(), path.to_vec()));
+        let mut at = from.clone();
+        let mut rest = path;
+        match rest.first()?.as_str() {
+            "crate" => (at, rest) = (Names::new(), &rest[1..]),
+            "self" => rest = &rest[1..],
+            "super" => {}
+            _ => return self.walk(at, rest, module, seen),
+        }
+        while let Some("super") = rest.first().map(String::as_str) {
+            at.pop()?;
+            rest = &rest[1..];
+        }
+        self.walk(at, rest, module, seen)
+    }
+
+    fn walk(
+        &self,
+        mut at: Names,
+        path: &[String],
+        module: bool,
+        seen: &mut Vec<(Names, Names)>,
+    ) -> Option<Found> {
+        for (place, name) in path.iter().enumerate() {
+            let goes_on = place + 1 < path.len();
+            match self.look_up(&at, name, module || goes_on, seen)? {
+                Found::Module(next) => at = next,
+                // Behind it are its own: variants, functions, constants.
+                item @ Found::Item { .. } => return Some(item),
+            }
+        }
+        Some(Found::Module(at))
+    }
+
+    /// What a name means in a module.
+    fn look_up(&self, at: &Names, name: &str, module: bool, seen: &mut Vec<(Names, Names)>) -> Option<Found> {
+        let here = self.0.get(at)?;
+        let child =
+            || here.children.contains(name).then(|| Found::Module([&at[..], &[name.to_owned()]].concat()));
+        let item = || {
+            let is_here = here.read.items.iter().any(|item| item == name);
+            is_here.then(|| Found::Item { of: at.clone(), name: name.to_owned() })
+        };
+        let own = if module { child().or_else(item) } else { item().or_else(child) };
+        if own.is_some() {
+            return own;
+        }
+        let mut imports = here.read.imports.iter().filter(|import| import.name == name);
+        if let Some(found) = imports.find_map(|import| self.resolve(at, &import.path, module, seen)) {
+            return Some(found);
+        }
+        here.read.globs.iter().find_map(|glob| match self.resolve(at, glob, true, seen)? {
+            Found::Module(all) if all != *at => self.look_up(&all, name, module, seen),
+            _ => None,
+        })
+    }
+}
+
+fn spelled(module: &[String]) -> String {
+    if module.is_empty() { "crate".to_owned() } else { module.join("::") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edges(files: &[(&str, &str)]) -> Vec<String> {
+        let edges = Modules::of(&Sources::made_up(files)).edges();
+        let of = |user: &String, used: &BTreeMap<String, BTreeSet<String>>| {
+            let line = |(of, items): (&String, &BTreeSet<String>)| {
+                format!("{user} uses {} of {of}", Vec::from_iter(items.iter().cloned()).join(", "))
+            };
+            used.iter().map(line).collect::<Vec<_>>()
+        };
+        edges.iter().flat_map(|(user, used)| of(user, used)).collect()
+    }
+
+    #[test]
+    fn an_item_is_of_the_module_that_defines_it_whoever_exports_it() {
+        let told = edges(&[
+            ("lib.rs", "pub mod shop; mod till;"),
+            ("shop.rs", "mod goods; pub use self::goods::{Apple, pear as fruit};"),
+            ("shop/goods.rs", "pub struct Apple; pub fn pear() {}"),
+            ("till.rs", "use crate::shop::Apple; fn sell(_: Apple) { crate::shop::fruit() }"),
+        ]);
+        assert_eq!(told, ["shop uses Apple, pear of shop::goods", "till uses Apple, pear of shop::goods"]);
+    }
+
+    #[test]
+    fn names_are_found_in_macros_through_modules_and_through_globs() {
+        let told = edges(&[
+            ("lib.rs", "mod a; mod b; mod c; mod d;"),
+            ("a.rs", "pub struct A; pub mod inner { pub const DEEP: u8 = 1; }"),
+            ("b.rs", "use crate::a::inner; fn b() { println!(\"{}\", (1, inner::DEEP)); }"),
+            ("c.rs", "use super::a::*; fn c() -> Option<A> { None }"),
+            ("d.rs", "fn d() { use crate::a as first; let _ = first::A; }"),
+        ]);
+        assert_eq!(told, ["b uses DEEP of a", "c uses A of a", "d uses A of a"]);
+    }
+
+    #[test]
+    fn what_is_built_for_tests_only_is_left_out() {
+        let told = edges(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }"),
+            (
+                "b.rs",
+                "#[cfg(test)] use crate::a::A; pub struct B; #[cfg(all(test, feature = \"x\"))] fn f(_: crate::a::A) {}
+                 impl B { #[cfg(test)] fn g(_: crate::a::A) {} }",
+            ),
+        ]);
+        assert!(told.is_empty(), "{told:?}");
+    }
+
+    #[test]
+    fn a_function_and_the_module_of_its_name_are_told_apart() {
+        let told = edges(&[
+            ("lib.rs", "mod steps; mod stack;"),
+            ("steps.rs", "pub mod key; pub use self::key::key;"),
+            ("steps/key.rs", "pub fn key() {} pub struct Key;"),
+            ("stack.rs", "use crate::steps::key; fn all(_: key::Key) { key::key() }"),
+        ]);
+        assert_eq!(told, ["stack uses Key, key of steps::key", "steps uses key of steps::key"]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Draws the floors: a box for each crate, with how much stands in it, and arrows down to whom it knows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::Path,
+};
+
+use crate::{
+    floors::{Crate, Floors},
+    sources::Sources,
+};
+
+const BOX: (usize, usize) = (220, 74);
+/// Between boxes, and between floors.
+const GAP: (usize, usize) = (36, 62);
+const EDGE: usize = 20;
+
+/// No date and no path of this machine are in it, and numbers are round: else each change of a file would change it.
+pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
+    let heights = floors.heights();
+    let top = heights.values().copied().max().unwrap_or(0);
+    let mut storeys: Vec<Vec<&Crate>> = vec![Vec::new(); top + 1];
+    for one in &floors.crates {
+        storeys[top - heights[&one.name]].push(one);
+    }
+    let broadest = storeys.iter().map(Vec::len).max().unwrap_or(1);
+    let breadth = |boxes: usize| boxes * BOX.0 + boxes.saturating_sub(1) * GAP.0;
+    let (width, height) = (breadth(broadest) + 2 * EDGE, storeys.len() * BOX.1 + top * GAP.1 + 2 * EDGE);
+    let mut places = BTreeMap::new();
+    for (storey, crates) in storeys.iter().enumerate() {
+        let left = (width - breadth(crates.len())) / 2;
+        for (at, one) in crates.iter().enumerate() {
+            places.insert(one.name.as_str(), (left + at * (BOX.0 + GAP.0), EDGE + storey * (BOX.1 + GAP.1)));
+        }
+    }
+    let mut svg = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="sans-serif">
+<title>The crates of Fencegate: each knows those that its arrows lead to, and what these know</title>
+<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 8 4 0 8z" fill="#57606a"/></marker></defs>
+<rect width="{width}" height="{height}" fill="#ffffff"/>
+"##
+    );
+    for one in &floors.crates {
+        for known in nearest(floors, one) {
+            let ((x, y), (to_x, to_y)) = (places[one.name.as_str()], places[known.as_str()]);
+            let (x, y, to_x) = (x + BOX.0 / 2, y + BOX.1, to_x + BOX.0 / 2);
+            let line = format!(
+                r##"<path d="M{x} {y} {to_x} {to_y}" stroke="#57606a" stroke-width="1.5" fill="none" marker-end="url(#tip)"/>"##
+            );
+            writeln!(svg, "{line}").expect("memory");
+        }
+    }
+    for one in &floors.crates {
+        let (x, y) = places[one.name.as_str()];
+        let (middle, sources) = (x + BOX.0 / 2, Sources::read(&root.join(&one.folder)));
+        let [files, lines] = [(sources.files(), 10), (sources.lines(), 1000)].map(|(n, to)| round(n, to));
+        writeln!(
+            svg,
+            r##"<g text-anchor="middle">
+<rect x="{x}" y="{y}" width="{}" height="{}" rx="6" fill="#f6f8fa" stroke="#24292f"/>
+<text x="{middle}" y="{}" font-size="16" font-weight="bold" fill="#24292f">{}</text>
+<text x="{middle}" y="{}" font-size="12" fill="#57606a">{}/</text>
+<text x="{middle}" y="{}" font-size="12" fill="#57606a">about {files} files, {lines} lines</text>
+</g>"##,
+            BOX.0,
+            BOX.1,
+            y + 26,
+            one.name,
+            y + 46,
+            one.folder,
+            y + 63,
+        )
+        .expect("memory");
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Whom it knows and meets by no other way: an arrow to each would hide the floors.
+fn nearest<'f>(floors: &'f Floors, one: &'f Crate) -> Vec<&'f String> {
+    let known =
+        |name: &str| &floors.crates.iter().find(|one| one.name == name).expect("of the workspace").knows;
+    let mut further = BTreeSet::new();
+    let mut next: Vec<&String> = one.knows.iter().flat_map(|name| known(name)).collect();
+    while let Some(name) = next.pop() {
+        if further.insert(name) {
+            next.extend(known(name));
+        }
+    }
+    one.knows.iter().filter(|name| !further.contains(name)).collect()
+}
+
+/// To the nearest so many, with a comma before the last three digits.
+fn round(number: usize, to: usize) -> String {
+    let number = ((number + to / 2) / to).max(1) * to;
+    match number / 1000 {
+        0 => number.to_string(),
+        thousands => format!("{thousands},{:03}", number % 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arrow_leads_to_the_next_floor_and_not_past_it() {
+        let floors =
+            Floors::parse("```floors\nroof: wall cellar\nwall: cellar\ncellar:\n```").expect("a block");
+        assert_eq!(nearest(&floors, &floors.crates[0]), ["wall"]);
+        assert_eq!([round(4, 10), round(26, 10), round(12_600, 1000)], ["10", "30", "13,000"]);
+    }
+}

@@ -1,0 +1,53 @@
+//! The source files of one crate, as its modules name them.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+/// Texts by their paths below `src`, with `/` between folders.
+pub(crate) struct Sources(BTreeMap<String, String>);
+
+impl Sources {
+    pub(crate) fn read(folder: &Path) -> Self {
+        let mut all = BTreeMap::new();
+        collect(folder, "", &mut all);
+        Self(all)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn made_up(files: &[(&str, &str)]) -> Self {
+        Self(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect())
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<&str> {
+        self.0.get(path).map(String::as_str)
+    }
+
+    /// The file of a module, and the folder of its children. `folder`: that of its parent's children.
+    pub(crate) fn find(&self, folder: &str, name: &str) -> Option<(String, String)> {
+        let children = format!("{folder}{name}/");
+        let places = [format!("{folder}{name}.rs"), format!("{children}mod.rs")];
+        places.into_iter().find(|place| self.0.contains_key(place)).map(|place| (place, children))
+    }
+
+    pub(crate) fn files(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn lines(&self) -> usize {
+        self.0.values().map(|text| text.lines().count()).sum()
+    }
+}
+
+fn collect(folder: &Path, below: &str, all: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("a name in UTF-8");
+        let path = format!("{below}{name}");
+        if entry.file_type().expect("a type").is_dir() {
+            if !entry.path().join("Cargo.toml").exists() {
+                collect(&entry.path(), &format!("{path}/"), all);
+            }
+        } else if name.ends_with(".rs") {
+            all.insert(path, fs::read_to_string(entry.path()).expect("text"));
+        }
+    }
+}

@@ -1,189 +1,22 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
+mod bad;
 mod declared;
 mod expand;
 pub mod json;
 mod name;
+mod parse;
 mod pointer;
 mod query;
+mod resource;
 mod template;
+mod values;
 
-use std::{fmt, sync::Arc};
-
+pub use bad::BadKey;
 pub use declared::Said;
-pub use expand::{BadKey, Field, Values};
 pub(crate) use expand::{header, parameter};
+pub use parse::{BadKeyTemplate, Why};
 pub use pointer::Pointer;
-pub(crate) use template::is_token;
-pub use template::{BadKeyTemplate, Filter, KeyTemplate, Source, Span, Variable, Why};
-
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    fnv::fnv1a,
-    path::{is_unreserved, percent_encoded},
-    plan::Fence,
-};
-
-/// The name of a resource, as it stands in logs and in `Fencing-Key`. Printable ASCII; its lock segment is at most
-/// [`ResourceKey::MAX_SEGMENT`] bytes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ResourceKey(Arc<str>);
-
-/// The text is not a key that some template could have made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a resource key: printable ASCII without spaces, and not too long")]
-pub struct NoKey;
-
-impl ResourceKey {
-    /// Bytes of the lock segment: far below what one ZooKeeper node name may have, far above what a name needs.
-    pub const MAX_SEGMENT: usize = 512;
-
-    /// `None` where the lock segment would be too long.
-    fn new(text: String) -> Option<Self> {
-        let key = Self(text.into());
-        (key.lock_segment().len() <= Self::MAX_SEGMENT).then_some(key)
-    }
-
-    /// Reads a key back, from where another process wrote it.
-    pub fn parse(text: &str) -> Result<Self, NoKey> {
-        let printable = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        printable.then(|| Self::new(text.to_owned())).flatten().ok_or(NoKey)
-    }
-
-    /// Reads the keys of one request, as [`listed`] writes them: at least one, ascending, none twice.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, NoKey> {
-        let keys = text.split(", ").map(Self::parse).collect::<Result<Vec<_>, _>>()?;
-        let ascending = keys.is_sorted_by(|key, next| key < next);
-        if ascending && keys.len() <= Fence::MOST_KEYS { Ok(keys) } else { Err(NoKey) }
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The key as one segment of a ZooKeeper path. Different keys have different segments, and no key's segment is
-    /// part of another key's path.
-    pub fn lock_segment(&self) -> String {
-        let mut segment = String::with_capacity(self.0.len() + 8);
-        for (at, byte) in self.0.bytes().enumerate() {
-            match byte {
-                // `.` and `..` are no names to ZooKeeper.
-                b'.' if at == 0 => segment.extend(percent_encoded(byte)),
-                _ if is_unreserved(byte) || b":@,;=+".contains(&byte) => segment.push(char::from(byte)),
-                _ => segment.extend(percent_encoded(byte)),
-            }
-        }
-        segment
-    }
-
-    /// Which of 256 parent nodes the lock lives below. All gateways of an ensemble must agree, so this is FNV-1a
-    /// (64 bits) of the key, its eight bytes folded into one by exclusive or, for ever.
-    pub fn shard(&self) -> u8 {
-        fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
-    }
-}
-
-/// Keys as they stand in `Fencing-Key` and in logs. No key has a space in it.
-pub fn listed(keys: &[ResourceKey]) -> String {
-    keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>().join(", ")
-}
-
-impl TryFrom<String> for ResourceKey {
-    type Error = NoKey;
-
-    fn try_from(text: String) -> Result<Self, NoKey> {
-        Self::parse(&text)
-    }
-}
-
-impl From<ResourceKey> for String {
-    fn from(key: ResourceKey) -> Self {
-        key.as_str().to_owned()
-    }
-}
-
-impl fmt::Display for ResourceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn key(text: &str) -> ResourceKey {
-        ResourceKey::new(text.into()).expect(text)
-    }
-
-    #[test]
-    fn a_lock_segment_is_one_zookeeper_name() {
-        for (text, segment) in [
-            ("order/42", "order%2F42"),
-            ("sku:A@b,c;d=e+f", "sku:A@b,c;d=e+f"),
-            ("a%2Fb", "a%252Fb"),
-            (".", "%2E"),
-            ("..", "%2E."),
-            ("a.b~c_d-e", "a.b~c_d-e"),
-            ("a!b*c", "a%21b%2Ac"),
-        ] {
-            assert_eq!(key(text).lock_segment(), segment, "{text}");
-        }
-    }
-
-    #[test]
-    fn the_length_counts_after_escaping() {
-        assert!(ResourceKey::new("x".repeat(512)).is_some());
-        assert!(ResourceKey::new("x".repeat(513)).is_none());
-        assert!(ResourceKey::new("/".repeat(170)).is_some());
-        assert!(ResourceKey::new("/".repeat(171)).is_none());
-    }
-
-    /// Changing these numbers would send the gateways of a rolling update to different locks.
-    #[test]
-    fn the_shard_of_a_key_never_changes() {
-        for (text, shard) in [("order/42", 0x76), ("order/43", 0x20), ("a", 0xbb)] {
-            assert_eq!(key(text).shard(), shard, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_list_of_keys_is_read_back_only_as_it_was_written() {
-        let keys = [key("a,b"), key("account/1"), key("account/2")];
-        assert_eq!(ResourceKey::parse_list(&listed(&keys)), Ok(keys.to_vec()));
-        for bad in ["", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
-            assert_eq!(ResourceKey::parse_list(bad), Err(NoKey), "{bad:?}");
-        }
-        let many: Vec<String> = (10..27).map(|n| n.to_string()).collect();
-        assert!(ResourceKey::parse_list(&many.join(", ")).is_err());
-        assert!(ResourceKey::parse_list(&many[..16].join(", ")).is_ok());
-    }
-
-    proptest! {
-        #[test]
-        fn different_keys_have_different_lock_segments(a in "[ -~]{0,40}", b in "[ -~]{0,40}") {
-            let (one, other) = (key(&a), key(&b));
-            prop_assert_eq!(one.lock_segment() == other.lock_segment(), a == b);
-        }
-
-        /// Injective, because it can be undone.
-        #[test]
-        fn a_lock_segment_can_be_read_back(text in "[ -~]{0,100}") {
-            let segment = key(&text).lock_segment();
-            prop_assert!(!segment.contains('/') && segment != "." && segment != "..");
-            let mut read = Vec::new();
-            let mut rest = segment.as_bytes();
-            while let [first, after @ ..] = rest {
-                let (byte, after) =
-                    if *first == b'%' { crate::path::escape(after).expect("an escape") } else { (*first, after) };
-                read.push(byte);
-                rest = after;
-            }
-            prop_assert_eq!(read, text.into_bytes());
-        }
-    }
-}
+pub use resource::{NoKey, ResourceKey, listed};
+pub use template::{Filter, KeyTemplate, Source, Span, Variable};
+pub use values::{Field, Values};

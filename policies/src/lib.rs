@@ -19,5 +19,6 @@ pub mod plan;
 pub mod prefer;
 pub mod retry;
 pub mod route;
+mod spelling;
 pub mod token;
 pub mod trust;

@@ -3,8 +3,8 @@
 use super::{block::Block, key::HOP_BY_HOP, listener};
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::is_token,
     plan::{Conditions, ReservedFields},
+    spelling::is_token,
 };
 
 pub(super) fn conditions(block: &mut Block, reserved: &ReservedFields) -> Option<Conditions> {

@@ -3,15 +3,15 @@
 use std::fmt;
 
 use super::{
-    Faults,
     block::Block,
+    faults::Faults,
     yaml::{Node, Scalar, Value},
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{BadKeyTemplate, Filter, KeyTemplate, Source, Variable, Why},
+    key::{BadKeyTemplate, Filter, KeyTemplate, ResourceKey, Source, Variable, Why},
     path::PathTemplate,
-    plan::{Fence, ReservedFields},
+    plan::ReservedFields,
 };
 
 /// What the key of a route may use.
@@ -97,10 +97,10 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
         let fault = Diagnostic::new(Code::MissingField, "the list of keys is empty");
         block.fault("keys", fault.remedy("write `[\"account/{body:/from}\", \"account/{body:/to}\"]`"));
     }
-    if nodes.len() > Fence::MOST_KEYS {
+    if nodes.len() > ResourceKey::MOST_IN_SET {
         let message = format!("a set of {} keys is too large", nodes.len());
         let fault = Diagnostic::new(Code::TooManyKeys, message);
-        block.fault("keys", fault.remedy(format!("there may be up to {}", Fence::MOST_KEYS)));
+        block.fault("keys", fault.remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
     let read = |node: &Node| match &node.value {
         Value::Scalar(scalar) => key(scalar, naming, faults),

@@ -1,6 +1,6 @@
 //! Decides whether a host is one that is served here.
 
-use super::CanonicalHost;
+use super::canonical::CanonicalHost;
 
 /// The hosts that a listener serves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 //! The service goes by what is said. Said to be a form, compressed, or in another character set, the same bytes have
 //! other values there than in the key.
 
-use super::{Field, is_token, json::BadBody};
+use super::{json::BadBody, values::Field};
+use crate::spelling::is_token;
 
 /// What a request says of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

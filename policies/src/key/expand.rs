@@ -4,82 +4,14 @@
 mod tests;
 
 use super::{
-    ResourceKey,
-    json::{Body, Leaf},
+    bad::{BadKey, BadValue, NOT_UTF8, RESPELLED, TWICE},
+    json::Leaf,
     query,
+    resource::ResourceKey,
     template::{Filter, KeyTemplate, Part, Source, Variable},
+    values::{Field, Values},
 };
 use crate::path::{is_unreserved, percent_encoded};
-
-/// What a request offers to a key template.
-pub trait Values {
-    /// The decoded value of a variable of the route's path template.
-    fn path(&self, name: &str) -> Option<&str>;
-    /// The query as it came, without the question mark.
-    fn query(&self) -> Option<&str>;
-    /// `name` is lower case.
-    fn header<'a>(&'a self, name: &str) -> Field<'a>;
-    /// The canonical host without its port.
-    fn host(&self) -> Option<&str>;
-    /// The body, read for the fence that the key belongs to; `None` where no key of it asks for one.
-    fn body(&self) -> Option<&Body>;
-}
-
-/// A request that offers nothing: for keys without variables.
-impl Values for () {
-    fn path(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn query(&self) -> Option<&str> {
-        None
-    }
-
-    fn header<'a>(&'a self, _: &str) -> Field<'a> {
-        Field::Absent
-    }
-
-    fn host(&self) -> Option<&str> {
-        None
-    }
-
-    fn body(&self) -> Option<&Body> {
-        None
-    }
-}
-
-/// One header field name in a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field<'a> {
-    Absent,
-    One(&'a [u8]),
-    /// On several lines. Nobody knows which of them the upstream will take.
-    Several,
-    /// Under a name, beside its own or alone, that some servers take for it and others do not.
-    Respelled,
-}
-
-/// Why a request has no key. The client is at fault; no message repeats what the client sent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
-    /// Absent or empty.
-    #[error("`{variable}` has no value")]
-    Missing { variable: String },
-    #[error("`{variable}` {why}")]
-    Invalid { variable: String, why: &'static str },
-    #[error("the key is longer than {} bytes", ResourceKey::MAX_SEGMENT)]
-    TooLong,
-}
-
-/// Why one value cannot be part of a key.
-pub(super) enum BadValue {
-    Missing,
-    Invalid(&'static str),
-}
-
-pub(super) const NOT_UTF8: &str = "is not UTF-8";
-pub(super) const TWICE: &str = "is there more than once";
-pub(super) const RESPELLED: &str = "is there in another spelling, which some servers take for the same";
 
 impl KeyTemplate {
     /// The same values give the same key, other values another key.

@@ -15,7 +15,7 @@ use serde::{
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 
-use super::Pointer;
+use super::pointer::{DEEPEST, Pointer};
 
 /// The values of one body that the keys of one fence ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,10 +59,6 @@ pub enum BadBody {
     #[error("the body is nested deeper than {DEEPEST} levels")]
     TooDeep,
 }
-
-/// Objects and lists within each other. Nothing that names a resource is deeper, and a reader that calls itself for
-/// each level has to stop somewhere.
-pub(super) const DEEPEST: usize = 32;
 
 impl Body {
     /// Memory is bounded by the member names and by what `pointers` ask for, however many values there are.

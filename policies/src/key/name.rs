@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use super::{
-    BadKey, Values,
-    expand::{BadValue, apply, push_escaped},
+    bad::{BadKey, BadValue},
+    expand::{apply, push_escaped},
     template::{KeyTemplate, Part, Source, Variable},
+    values::Values,
 };
-use crate::plan::is_plain;
+use crate::spelling::is_plain;
 
 /// Characters of one value. Names are random numbers or a few words; the draft of `Idempotency-Key` leaves it to us.
 const LONGEST: usize = 255;
@@ -77,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{Field, expand::RESPELLED, json::Body};
+    use crate::key::{Field, bad::RESPELLED, json::Body};
 
     struct Request<'a>(&'a [u8]);
 

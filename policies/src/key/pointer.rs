@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::json;
+/// Objects and lists within each other. Nothing that names a resource is deeper, and a reader that calls itself for
+/// each level has to stop somewhere.
+pub(super) const DEEPEST: usize = 32;
 
 /// A JSON pointer of at least one name, such as `/items/0/sku`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +19,7 @@ impl Pointer {
             return Err("a pointer begins with a slash, such as `body:/order/id`");
         };
         let names = names.split('/').map(decoded).collect::<Result<Vec<_>, _>>()?;
-        if names.len() > json::DEEPEST {
+        if names.len() > DEEPEST {
             return Err("no body is that deep: a pointer has at most 32 names");
         }
         Ok(Self { names })

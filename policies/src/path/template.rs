@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CanonicalPath, is_unreserved};
+use super::{canonical::CanonicalPath, escape::is_unreserved};
 
 /// A parsed path template. A `{name}` binds one whole, non-empty segment; a last `{rest...}` binds all segments that
 /// are left, joined by slashes. `/v1/{rest...}` matches `/v1/` (with an empty rest) but not `/v1`.

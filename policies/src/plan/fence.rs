@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Forward, Once};
+use super::{once::Once, peer::Forward};
 use crate::key::{
     BadKey, KeyTemplate, Pointer, ResourceKey, Said, Values,
     json::{BadBody, Body},
@@ -79,9 +79,6 @@ impl Fence {
     pub fn may_share_key(&self, other: &Self) -> bool {
         self.keys.iter().any(|ours| other.keys.iter().any(|theirs| ours.shape() == theirs.shape()))
     }
-
-    /// Keys in one set: each is a node of one transaction, and all of them stand in one header field.
-    pub const MOST_KEYS: usize = 16;
 
     /// True if a key or an operation is not known before the body is: see [`Fence::body`].
     pub fn reads_body(&self) -> bool {

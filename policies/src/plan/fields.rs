@@ -1,5 +1,7 @@
 //! The names of the fields that only the gateway writes, and all that servers take for them.
 
+use crate::spelling::{begins_plain, is_plain, plain};
+
 /// The names of the two token fields at one upstream. Lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenFields {
@@ -34,36 +36,10 @@ impl ReservedFields {
     }
 }
 
-/// Case does not count, and a character that is no letter and no digit is `-`: CGI, WSGI and Rack make one variable of
-/// `-` and `_`, and lighttpd and older servers of all of them.
-fn fold(byte: u8) -> u8 {
-    if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
-}
-
-/// `name` is, in some spelling, the field that is called `plainly` (see [`plain`]).
-pub fn is_plain(name: &str, plainly: &str) -> bool {
-    name.len() == plainly.len() && begins_plain(name, plainly)
-}
-
-/// `name` begins so, in some spelling.
-pub fn begins_plain(name: &str, plainly: &str) -> bool {
-    name.len() >= plainly.len()
-        && name.bytes().zip(plainly.bytes()).all(|(given, plain)| fold(given) == plain)
-}
-
-/// One spelling for all that some server takes for one name.
-pub fn plain(name: &str) -> String {
-    name.bytes().map(|byte| char::from(fold(byte))).collect()
-}
-
-/// Two spellings that some server takes for one name.
-pub fn are_alike(one: &str, other: &str) -> bool {
-    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| fold(one) == fold(other))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spelling::are_alike;
 
     #[test]
     fn every_character_but_letters_and_digits_is_one() {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Enforce, Plan};
+use super::{fence::Enforce, serving::Plan, tickets::Verification};
 
 /// Everything a guard does, decided. Made by [`crate::file::load_guard`] only.
 #[derive(Debug, Clone)]
@@ -40,17 +40,6 @@ pub enum Missing {
     Refuse,
     /// It passes, is counted and reported.
     Observe,
-}
-
-/// Who signs tickets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verification {
-    /// A JWKS file, as `fencegate keys public` prints it.
-    PublicKeys(PathBuf),
-    /// `http://` address of a JWKS, such as a gateway's admin listener has one.
-    Jwks(String),
-    /// A secret that the gateways have, too.
-    Secret(PathBuf),
 }
 
 /// What is kept of `once` operations.

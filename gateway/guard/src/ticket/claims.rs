@@ -2,11 +2,7 @@
 
 use std::borrow::Cow;
 
-use fencegate_policies::{
-    key::ResourceKey,
-    plan::{Fence, Mode},
-    token::Token,
-};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -163,7 +159,7 @@ impl<'a> Payload<'a> {
         }
         let named = self.keys.iter().all(|key| is_name(key))
             && [&self.ensemble, &self.iss].into_iter().all(|name| is_name(name));
-        let keyed = (1..=Fence::MOST_KEYS).contains(&self.keys.len());
+        let keyed = (1..=ResourceKey::MOST_IN_SET).contains(&self.keys.len());
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(Flaw::Claims);
         }

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{key::query::BAD_ESCAPE, plan::are_alike};
+use crate::{
+    key::{json::Body, query::BAD_ESCAPE},
+    spelling::are_alike,
+};
 
 /// A request that has every variable `name` under the value of `name`, whatever the source.
 #[derive(Default, Clone)]

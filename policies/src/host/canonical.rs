@@ -1,0 +1,178 @@
+//! The one canonical spelling of the host that a request names, or why there is none.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// A `Host` field or authority: lower case, no trailing dot, IPv6 in its shortest form and in brackets.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CanonicalHost {
+    text: String,
+    /// Length of the name in `text`; a colon and the port follow it, where there is one.
+    name: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadHost {
+    #[error("the host is empty")]
+    Empty,
+    #[error("the host carries user information")]
+    UserInfo,
+    #[error("the host name has a character or label that no host name has")]
+    Name,
+    #[error("the bracketed address is not an IPv6 address")]
+    Ipv6,
+    #[error("the port is not a number from 0 to 65535")]
+    Port,
+}
+
+impl CanonicalHost {
+    /// Reads `name`, `name:port`, `[v6]` or `[v6]:port`. Percent-escapes are refused: RFC 3986 allows them, no
+    /// host name needs them, and servers disagree about them.
+    pub fn parse(raw: &str) -> Result<Self, BadHost> {
+        if raw.contains('@') {
+            return Err(BadHost::UserInfo);
+        }
+        let (mut text, port) = match raw.strip_prefix('[') {
+            Some(bracketed) => ipv6(bracketed)?,
+            None => {
+                let (name, port) = split_port(raw);
+                (reg_name(name)?, port)
+            }
+        };
+        let name = text.len();
+        // A colon without a port behind it says nothing (RFC 3986, 3.2.3).
+        if let Some(port) = port.filter(|port| !port.is_empty()) {
+            check_port(port)?;
+            text.push(':');
+            text.push_str(port);
+        }
+        Ok(Self { text, name })
+    }
+
+    /// Without the port: what `{host}` stands for in a key.
+    pub fn name(&self) -> &str {
+        &self.text[..self.name]
+    }
+
+    /// An IP address, and no name that could lead anywhere.
+    pub fn is_address(&self) -> bool {
+        self.ip().is_some()
+    }
+
+    pub fn ip(&self) -> Option<IpAddr> {
+        let name = self.name();
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        bare.parse().ok()
+    }
+
+    pub fn port(&self) -> Option<u16> {
+        self.text[self.name..].strip_prefix(':').map(|port| port.parse().expect("checked when it was read"))
+    }
+
+    /// With the port as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+fn split_port(raw: &str) -> (&str, Option<&str>) {
+    match raw.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (raw, None),
+    }
+}
+
+fn ipv6(bracketed: &str) -> Result<(String, Option<&str>), BadHost> {
+    let (address, after) = bracketed.split_once(']').ok_or(BadHost::Ipv6)?;
+    let address: Ipv6Addr = address.parse().map_err(|_| BadHost::Ipv6)?;
+    let port = match after.strip_prefix(':') {
+        Some(port) => Some(port),
+        None if after.is_empty() => None,
+        None => return Err(BadHost::Ipv6),
+    };
+    Ok((format!("[{address}]"), port))
+}
+
+/// Letters, digits, `-` and `_` in labels of 1 to 63, at most 253 in all.
+fn reg_name(raw: &str) -> Result<String, BadHost> {
+    if raw.is_empty() {
+        return Err(BadHost::Empty);
+    }
+    let name = raw.strip_suffix('.').unwrap_or(raw);
+    let good = |label: &[u8]| {
+        (1..=63).contains(&label.len())
+            && label.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    if name.len() > 253 || !name.as_bytes().split(|byte| *byte == b'.').all(good) {
+        return Err(BadHost::Name);
+    }
+    Ok(name.to_ascii_lowercase())
+}
+
+fn check_port(port: &str) -> Result<(), BadHost> {
+    // `u16::from_str` alone would take a plus sign.
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    if digits && port.parse::<u16>().is_ok() { Ok(()) } else { Err(BadHost::Port) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_one_host_has_one_name() {
+        for (raw, name, text) in [
+            ("pay.example", "pay.example", "pay.example"),
+            ("PAY.Example.", "pay.example", "pay.example"),
+            ("pay.example:8080", "pay.example", "pay.example:8080"),
+            ("pay.example.:080", "pay.example", "pay.example:080"),
+            ("127.0.0.1:1", "127.0.0.1", "127.0.0.1:1"),
+            ("[0:0::1]", "[::1]", "[::1]"),
+            ("pay.example:", "pay.example", "pay.example"),
+            ("[::1]:", "[::1]", "[::1]"),
+            ("[2001:DB8::1]:443", "[2001:db8::1]", "[2001:db8::1]:443"),
+            ("my_service", "my_service", "my_service"),
+        ] {
+            let host = CanonicalHost::parse(raw).expect(raw);
+            assert_eq!((host.name(), host.as_str()), (name, text), "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn what_servers_read_differently_is_refused() {
+        for (raw, why) in [
+            ("", BadHost::Empty),
+            (":80", BadHost::Empty),
+            ("user@pay.example", BadHost::UserInfo),
+            ("pay..example", BadHost::Name),
+            (".", BadHost::Name),
+            ("pay example", BadHost::Name),
+            ("pay%2eexample", BadHost::Name),
+            ("pay.example/x", BadHost::Name),
+            ("münchen.example", BadHost::Name),
+            ("a,b", BadHost::Name),
+            ("::1", BadHost::Empty),
+            ("[::1", BadHost::Ipv6),
+            ("[::1]x", BadHost::Ipv6),
+            ("[fe80::1%25eth0]", BadHost::Ipv6),
+            ("[pay.example]", BadHost::Ipv6),
+            (":", BadHost::Empty),
+            ("pay.example::", BadHost::Port),
+            ("pay.example:+80", BadHost::Port),
+            ("pay.example:65536", BadHost::Port),
+            ("pay.example:80:80", BadHost::Port),
+        ] {
+            assert_eq!(CanonicalHost::parse(raw), Err(why), "{raw:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_canonical_host_is_its_own_canonical_form(raw in "\\PC{0,40}|[A-Z.a-z0-9:\\[\\]-]{0,20}") {
+            if let Ok(host) = CanonicalHost::parse(&raw) {
+                prop_assert_eq!(CanonicalHost::parse(host.as_str()), Ok(host));
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Why a request has no key.
+
+use super::resource::ResourceKey;
+
+/// Why a request has no key. The client is at fault; no message repeats what the client sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    /// Absent or empty.
+    #[error("`{variable}` has no value")]
+    Missing { variable: String },
+    #[error("`{variable}` {why}")]
+    Invalid { variable: String, why: &'static str },
+    #[error("the key is longer than {} bytes", ResourceKey::MAX_SEGMENT)]
+    TooLong,
+}
+
+/// Why one value cannot be part of a key.
+pub(super) enum BadValue {
+    Missing,
+    Invalid(&'static str),
+}
+
+pub(super) const NOT_UTF8: &str = "is not UTF-8";
+pub(super) const TWICE: &str = "is there more than once";
+pub(super) const RESPELLED: &str = "is there in another spelling, which some servers take for the same";

@@ -1,0 +1,192 @@
+//! Reads a key template, and refuses one whose keys could collide.
+
+use super::{
+    pointer::Pointer,
+    template::{Filter, KeyTemplate, Part, Source, Span, Variable},
+};
+use crate::{
+    path::{is_name, is_unreserved},
+    spelling::is_token,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct BadKeyTemplate {
+    pub span: Span,
+    pub why: Why,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    #[error("{0}")]
+    Syntax(&'static str),
+    #[error("there is no source `{0}` of values")]
+    UnknownSource(String),
+    #[error("there is no filter `{0}`")]
+    UnknownFilter(String),
+    /// Between two variables stands nothing that cannot be part of a value, so `a`, `bc` and `ab`, `c` are one key.
+    #[error("two different pairs of values give the same key")]
+    Unseparated,
+}
+
+impl KeyTemplate {
+    pub fn parse(text: &str) -> Result<Self, BadKeyTemplate> {
+        if text.is_empty() {
+            return Err(syntax(0..0, "a key is not empty"));
+        }
+        let (mut parts, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            let (part, end) = match text[at..].starts_with('{') {
+                true => variable(text, at)?,
+                false => literal(text, at)?,
+            };
+            if matches!(part, Part::Variable(_)) && !separated(&parts) {
+                return Err(BadKeyTemplate { span: at..end, why: Why::Unseparated });
+            }
+            parts.push(part);
+            at = end;
+        }
+        Ok(Self { parts })
+    }
+}
+
+impl Filter {
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "lower" => Some(Self::Lower),
+            "trim" => Some(Self::Trim),
+            "int" => Some(Self::Int),
+            _ => None,
+        }
+    }
+}
+
+/// True if a variable may follow `parts`: none went before, or the literal between has a character that no escaped
+/// value has. A reader of the key then knows where the value ends.
+fn separated(parts: &[Part]) -> bool {
+    match parts {
+        [.., Part::Variable(_)] => false,
+        [.., Part::Variable(_), Part::Literal(between)] => between.bytes().any(|byte| !is_unreserved(byte)),
+        _ => true,
+    }
+}
+
+/// The literal that begins at `at`, and where it ends.
+fn literal(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
+    let end = text[at..].find('{').map_or(text.len(), |length| at + length);
+    for (index, char) in text[at..end].char_indices() {
+        let why = match char {
+            // `%` marks an escaped byte of a value.
+            '%' => "a literal has no `%`",
+            '}' => "a `}` without its `{`",
+            '!'..='~' => continue,
+            _ => "a literal has printable ASCII characters only, and no spaces",
+        };
+        let start = at + index;
+        return Err(syntax(start..start + char.len_utf8(), why));
+    }
+    Ok((Part::Literal(text[at..end].into()), end))
+}
+
+/// The `{...}` that begins at `at`, and where it ends.
+fn variable(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
+    let Some(length) = text[at..].find('}') else {
+        return Err(syntax(at..text.len(), "a `{` without its `}`"));
+    };
+    let end = at + length + 1;
+    let mut words = trimmed_words(text, at + 1..end - 1);
+    let span = words.next().expect("splitting gives at least one part");
+    let source = source(&text[span.clone()], if span.is_empty() { at..end } else { span.clone() })?;
+    let filters = words.map(|span| filter(&text[span.clone()], span)).collect::<Result<_, _>>()?;
+    Ok((Part::Variable(Variable { source, filters, span }), end))
+}
+
+/// What stands between the bars, without the spaces around it.
+fn trimmed_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
+    let mut at = inside.start;
+    text[inside].split('|').map(move |word| {
+        let start = at + (word.len() - word.trim_start().len());
+        at += word.len() + 1;
+        start..start + word.trim().len()
+    })
+}
+
+fn source(word: &str, span: Span) -> Result<Source, BadKeyTemplate> {
+    let end = word.find(['.', ':']).unwrap_or(word.len());
+    let (kind, name) = word.split_at(end);
+    if !Source::WORDS.contains(&kind) {
+        let kind_span = span.start..span.start + kind.len().max(1);
+        return Err(BadKeyTemplate { span: kind_span, why: Why::UnknownSource(kind.to_owned()) });
+    }
+    if kind == "body" {
+        let pointer = name.strip_prefix(':').unwrap_or_default();
+        return Pointer::parse(pointer).map(Source::Body).map_err(|why| syntax(span, why));
+    }
+    match (kind, name.strip_prefix('.')) {
+        ("host", _) if name.is_empty() => Ok(Source::Host),
+        ("host", _) => Err(syntax(span, "`host` has no parts")),
+        ("path", Some(name)) if is_name(name) => Ok(Source::Path(name.into())),
+        ("query", Some(name)) if is_parameter(name) => Ok(Source::Query(name.into())),
+        ("header", Some(name)) if is_token(name) => Ok(Source::Header(name.to_ascii_lowercase().into())),
+        _ => Err(syntax(span, "a source has a name after a dot, such as `path.order_id`")),
+    }
+}
+
+fn filter(word: &str, span: Span) -> Result<Filter, BadKeyTemplate> {
+    let why = || Why::UnknownFilter(word.to_owned());
+    Filter::parse(word)
+        .ok_or_else(|| BadKeyTemplate { span: span.start..span.end.max(span.start + 1), why: why() })
+}
+
+fn is_parameter(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control())
+}
+
+fn syntax(span: Span, why: &'static str) -> BadKeyTemplate {
+    BadKeyTemplate { span, why: Why::Syntax(why) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_template_says_where_and_why() {
+        use Why::*;
+        for (text, span, why) in [
+            ("", 0..0, "a key is not empty"),
+            ("a b", 1..2, "a literal has printable ASCII characters only, and no spaces"),
+            ("é", 0..2, "a literal has printable ASCII characters only, and no spaces"),
+            ("a%2F", 1..2, "a literal has no `%`"),
+            ("a}", 1..2, "a `}` without its `{`"),
+            ("a{path.b", 1..8, "a `{` without its `}`"),
+            ("{path}", 1..5, "a source has a name after a dot, such as `path.order_id`"),
+            ("{path.}", 1..6, "a source has a name after a dot, such as `path.order_id`"),
+            ("{path.a b}", 1..9, "a source has a name after a dot, such as `path.order_id`"),
+            ("{header.a:b}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
+            ("{query:a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
+            ("{host.x}", 1..7, "`host` has no parts"),
+            ("{host:80}", 1..8, "`host` has no parts"),
+            ("{body}", 1..5, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body.id}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body:id | int}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
+            ("{body:/~}", 1..8, "within a pointer `~` is written `~0`, and a slash of a name `~1`"),
+        ] {
+            let bad = KeyTemplate::parse(text).expect_err(text);
+            assert_eq!((bad.span, bad.why), (span, Syntax(why)), "{text}");
+        }
+        for (text, span, why) in [
+            ("{}", 0..1, UnknownSource("".into())),
+            ("{paht.x}", 1..5, UnknownSource("paht".into())),
+            ("{bdy:/a}", 1..4, UnknownSource("bdy".into())),
+            ("{:/a}", 1..2, UnknownSource("".into())),
+            ("{path.a|upper}", 8..13, UnknownFilter("upper".into())),
+            ("{path.a|}", 8..9, UnknownFilter("".into())),
+            ("{path.a}{path.b}", 8..16, Unseparated),
+            ("{path.a}-{path.b}", 9..17, Unseparated),
+        ] {
+            let bad = KeyTemplate::parse(text).expect_err(text);
+            assert_eq!((bad.span, bad.why), (span, why), "{text}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a request offers to a key template.
+
+use super::json::Body;
+
+/// What a request offers to a key template.
+pub trait Values {
+    /// The decoded value of a variable of the route's path template.
+    fn path(&self, name: &str) -> Option<&str>;
+    /// The query as it came, without the question mark.
+    fn query(&self) -> Option<&str>;
+    /// `name` is lower case.
+    fn header<'a>(&'a self, name: &str) -> Field<'a>;
+    /// The canonical host without its port.
+    fn host(&self) -> Option<&str>;
+    /// The body, read for the fence that the key belongs to; `None` where no key of it asks for one.
+    fn body(&self) -> Option<&Body>;
+}
+
+/// A request that offers nothing: for keys without variables.
+impl Values for () {
+    fn path(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn query(&self) -> Option<&str> {
+        None
+    }
+
+    fn header<'a>(&'a self, _: &str) -> Field<'a> {
+        Field::Absent
+    }
+
+    fn host(&self) -> Option<&str> {
+        None
+    }
+
+    fn body(&self) -> Option<&Body> {
+        None
+    }
+}
+
+/// One header field name in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field<'a> {
+    Absent,
+    One(&'a [u8]),
+    /// On several lines. Nobody knows which of them the upstream will take.
+    Several,
+    /// Under a name, beside its own or alone, that some servers take for it and others do not.
+    Respelled,
+}

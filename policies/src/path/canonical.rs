@@ -1,0 +1,267 @@
+//! The one canonical path of a request, or why there is none.
+
+use super::escape::{escape, is_unreserved, percent_encoded};
+
+/// A request path in the one spelling that is matched, keyed and forwarded.
+///
+/// Two servers that read one path differently are how a request reaches a resource whose lock it does not hold. So
+/// a path that allows two readings is marked, and refused wherever a fence depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanonicalPath {
+    text: String,
+    /// Every escape decoded, where that differs from `text`. Has the same segments: an encoded slash is ambiguous.
+    decoded: Option<String>,
+    ambiguity: Option<Ambiguity>,
+}
+
+/// What gives a path two readings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Ambiguity {
+    #[error("does not begin with a slash")]
+    NotAbsolute,
+    #[error("has a `.` or `..` segment")]
+    DotSegment,
+    #[error("has an empty segment")]
+    EmptySegment,
+    #[error("has an encoded slash or backslash")]
+    EncodedSlash,
+    #[error("has an encoded percent sign, which a second decoding would read")]
+    EncodedPercent,
+    #[error("has a percent sign without two hexadecimal digits")]
+    BadEscape,
+    #[error("has a backslash, which some servers take for a slash")]
+    Backslash,
+    #[error("has a control character")]
+    Control,
+    #[error("is not UTF-8 once decoded")]
+    NotUtf8,
+    #[error("has a semicolon, after which some servers cut the segment")]
+    Parameter,
+    #[error("has a character that no path has: it has to be percent-encoded")]
+    BadByte,
+}
+
+impl CanonicalPath {
+    /// Never fails: an unfenced route may forward what a fenced one must refuse. Without the query.
+    pub fn parse(raw: &str) -> Self {
+        if is_canonical(raw) {
+            return Self { text: raw.to_owned(), decoded: None, ambiguity: None };
+        }
+        match canonical(raw) {
+            Ok((text, decoded)) => {
+                Self { decoded: (decoded != text).then_some(decoded), text, ambiguity: None }
+            }
+            Err(ambiguity) => Self { text: raw.to_owned(), decoded: None, ambiguity: Some(ambiguity) },
+        }
+    }
+
+    /// Exactly what is forwarded: the canonical spelling, or the raw one of an ambiguous path.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn ambiguity(&self) -> Option<Ambiguity> {
+        self.ambiguity
+    }
+
+    /// What stands between the slashes, decoded (raw in an ambiguous path). Routes match on this: an upstream that
+    /// decodes `%40` must not see another path than the route table did.
+    pub fn segments(&self) -> impl Iterator<Item = &str> {
+        self.tail().into_iter().flat_map(|tail| tail.split('/'))
+    }
+
+    /// The decoded path without its first slash.
+    pub(super) fn tail(&self) -> Option<&str> {
+        self.decoded.as_deref().unwrap_or(&self.text).strip_prefix('/')
+    }
+}
+
+/// Most paths are as they should be, without any escape, and one look tells.
+fn is_canonical(raw: &str) -> bool {
+    let Some(tail) = raw.as_bytes().strip_prefix(b"/") else { return false };
+    let good = |segment: &[u8]| {
+        !matches!(segment, b"" | b"." | b"..") && segment.iter().all(|byte| check_raw(*byte).is_ok())
+    };
+    // A slash at the end begins no segment that would be missing.
+    tail.is_empty() || tail.strip_suffix(b"/").unwrap_or(tail).split(|byte| *byte == b'/').all(good)
+}
+
+/// The canonical spelling, and the same with every escape decoded.
+fn canonical(raw: &str) -> Result<(String, String), Ambiguity> {
+    let tail = raw.strip_prefix('/').ok_or(Ambiguity::NotAbsolute)?;
+    let (mut text, mut decoded) = (String::with_capacity(raw.len()), String::with_capacity(raw.len()));
+    let mut segments = tail.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let value = segment_value(segment, &mut text)?;
+        // An empty last segment is a trailing slash; anywhere else some servers merge the slashes.
+        if value.is_empty() && segments.peek().is_some() {
+            return Err(Ambiguity::EmptySegment);
+        }
+        decoded.push('/');
+        decoded.push_str(&value);
+    }
+    Ok((text, decoded))
+}
+
+/// Appends the canonical spelling of one segment to `text` and returns the segment decoded.
+fn segment_value(segment: &str, text: &mut String) -> Result<String, Ambiguity> {
+    text.push('/');
+    let mut value = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first == b'%' {
+            let (byte, after) = escape(rest).ok_or(Ambiguity::BadEscape)?;
+            rest = after;
+            push_escaped(byte, text)?;
+            value.push(byte);
+        } else {
+            check_raw(*first)?;
+            text.push(char::from(*first));
+            value.push(*first);
+        }
+    }
+    let value = String::from_utf8(value).map_err(|_| Ambiguity::NotUtf8)?;
+    // Beyond ASCII there are controls, too (U+0080 to U+009F), and they are seen only once decoded.
+    if value.chars().any(char::is_control) {
+        return Err(Ambiguity::Control);
+    }
+    if value == "." || value == ".." { Err(Ambiguity::DotSegment) } else { Ok(value) }
+}
+
+/// Decodes once what needs no escape (RFC 3986, 6.2.2.2), refuses what would be read twice, keeps the rest.
+fn push_escaped(byte: u8, text: &mut String) -> Result<(), Ambiguity> {
+    match byte {
+        b'/' | b'\\' => return Err(Ambiguity::EncodedSlash),
+        b'%' => return Err(Ambiguity::EncodedPercent),
+        b';' => return Err(Ambiguity::Parameter),
+        _ if byte.is_ascii_control() => return Err(Ambiguity::Control),
+        _ if is_unreserved(byte) => text.push(char::from(byte)),
+        _ => text.extend(percent_encoded(byte)),
+    }
+    Ok(())
+}
+
+/// The characters of a path segment (RFC 3986, 3.3), but for `%` and `;`.
+fn check_raw(byte: u8) -> Result<(), Ambiguity> {
+    match byte {
+        _ if is_unreserved(byte) => Ok(()),
+        b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@' => Ok(()),
+        b';' => Err(Ambiguity::Parameter),
+        b'\\' => Err(Ambiguity::Backslash),
+        _ if byte.is_ascii_control() => Err(Ambiguity::Control),
+        _ => Err(Ambiguity::BadByte),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn equivalent_spellings_have_one_canonical_form() {
+        for (raw, text, decoded) in [
+            ("/", "/", "/"),
+            ("/v1/orders/42", "/v1/orders/42", "/v1/orders/42"),
+            ("/v1/orders/42/", "/v1/orders/42/", "/v1/orders/42/"),
+            ("/%76%31/%6Frders/%7e", "/v1/orders/~", "/v1/orders/~"),
+            ("/a%c3%a9", "/a%C3%A9", "/aé"),
+            ("/a%20b", "/a%20b", "/a b"),
+            ("/a%40b", "/a%40b", "/a@b"),
+            ("/a@b:c,d=e+f", "/a@b:c,d=e+f", "/a@b:c,d=e+f"),
+            ("/a%3Fb", "/a%3Fb", "/a?b"),
+            ("/...", "/...", "/..."),
+        ] {
+            let path = CanonicalPath::parse(raw);
+            assert_eq!(path.ambiguity(), None, "{raw}");
+            assert_eq!(path.as_str(), text, "{raw}");
+            assert_eq!(path.decoded.as_deref().unwrap_or(text), decoded, "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_two_servers_read_differently_is_ambiguous_and_kept_as_it_came() {
+        for (raw, why) in [
+            ("", Ambiguity::NotAbsolute),
+            ("*", Ambiguity::NotAbsolute),
+            ("v1", Ambiguity::NotAbsolute),
+            ("/a/../b", Ambiguity::DotSegment),
+            ("/a/%2E%2e/b", Ambiguity::DotSegment),
+            ("/a/.", Ambiguity::DotSegment),
+            ("/.%2e", Ambiguity::DotSegment),
+            ("//a", Ambiguity::EmptySegment),
+            ("/a//", Ambiguity::EmptySegment),
+            ("/a%2fb", Ambiguity::EncodedSlash),
+            ("/a%5Cb", Ambiguity::EncodedSlash),
+            ("/a%252Fb", Ambiguity::EncodedPercent),
+            ("/a%00b", Ambiguity::Control),
+            ("/a%7Fb", Ambiguity::Control),
+            ("/a%0D%0Ab", Ambiguity::Control),
+            ("/a%C2%85b", Ambiguity::Control),
+            ("/a\tb", Ambiguity::Control),
+            ("/a%", Ambiguity::BadEscape),
+            ("/a%2", Ambiguity::BadEscape),
+            ("/a%zz", Ambiguity::BadEscape),
+            ("/a%+1", Ambiguity::BadEscape),
+            ("/a\\b", Ambiguity::Backslash),
+            ("/a%ff", Ambiguity::NotUtf8),
+            ("/a%C0%AFb", Ambiguity::NotUtf8),
+            ("/a;v=1", Ambiguity::Parameter),
+            ("/a%3Bv", Ambiguity::Parameter),
+            ("/a b", Ambiguity::BadByte),
+            ("/a{b}", Ambiguity::BadByte),
+            ("/a?b", Ambiguity::BadByte),
+            ("/a#b", Ambiguity::BadByte),
+            ("/aé", Ambiguity::BadByte),
+        ] {
+            let path = CanonicalPath::parse(raw);
+            assert_eq!(path.ambiguity(), Some(why), "{raw:?}");
+            assert_eq!(path.as_str(), raw);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_canonical_path_is_its_own_canonical_form(raw in "\\PC{0,30}|(/(%[0-9a-fA-F]{2}|[a-z.~@;%]){0,8}){0,5}") {
+            let path = CanonicalPath::parse(&raw);
+            let again = CanonicalPath::parse(path.as_str());
+            prop_assert_eq!(&path, &again);
+        }
+
+        /// The short look never says of a path what the long one does not.
+        #[test]
+        fn what_is_canonical_at_a_look_is_its_own_canonical_form(raw in "(/([a-zA-Z.~@;%,-]|%2e){0,4}){0,5}|\\PC{0,30}") {
+            let long = canonical(&raw);
+            let short = long.as_ref().is_ok_and(|(text, decoded)| *text == raw && *decoded == raw);
+            prop_assert_eq!(is_canonical(&raw), short);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+            let raw = String::from_utf8_lossy(&bytes);
+            let path = CanonicalPath::parse(&raw);
+            prop_assert!(path.ambiguity().is_some() || path.as_str().starts_with('/'));
+        }
+
+        /// What an upstream gets by decoding the forwarded path is what the route table matched.
+        #[test]
+        fn decoding_the_canonical_form_gives_the_segments(raw in "(/(%[2-7][0-9a-f]|[a-z]){1,6}){1,4}") {
+            let path = CanonicalPath::parse(&raw);
+            if path.ambiguity().is_some() {
+                return Ok(());
+            }
+            let mut decoded = Vec::new();
+            let mut rest = path.as_str().as_bytes();
+            while let [first, after @ ..] = rest {
+                let (byte, after) =
+                    if *first == b'%' { escape(after).expect("canonical") } else { (*first, after) };
+                decoded.push(byte);
+                rest = after;
+            }
+            let joined: String = path.segments().map(|segment| format!("/{segment}")).collect();
+            prop_assert_eq!(decoded, joined.into_bytes());
+        }
+    }
+}

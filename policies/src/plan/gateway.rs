@@ -1,0 +1,20 @@
+//! What a gateway does: the process that locks a key for each request, and stamps a token.
+
+use std::path::PathBuf;
+
+use super::{peer::Peer, serving::Plan, tickets::Signing, zookeeper::ZooKeeper};
+
+/// Everything a gateway does, decided. Made by [`crate::file::load`] only.
+#[derive(Debug, Clone)]
+pub struct Gateway {
+    pub serving: Plan,
+    pub zookeeper: ZooKeeper,
+    /// Where the other gateways reach this one; nowhere without.
+    pub peer: Option<Peer>,
+    /// What tickets are signed with; none are sent without.
+    pub tickets: Option<Signing>,
+    /// A folder for what has to outlive the process, such as the highest token seen.
+    pub state_dir: Option<PathBuf>,
+    /// Hash over all that decides keys and lock paths; equal in two gateways whose locks mean the same.
+    pub fingerprint: u64,
+}

@@ -1,0 +1,30 @@
+//! One route: which requests it takes, where they go, and under which lock.
+
+use std::sync::Arc;
+
+use super::{conditions::Conditions, fence::Fence, upstream::UpstreamId};
+use crate::path::{Bound, CanonicalPath, PathTemplate};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RouteId(pub usize);
+
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub id: RouteId,
+    pub name: Arc<str>,
+    pub upstream: UpstreamId,
+    /// Exact, upper case; empty means every method.
+    pub methods: Vec<String>,
+    pub path: PathTemplate,
+    pub conditions: Conditions,
+    pub fence: Option<Fence>,
+    /// Protocols that its requests may switch to. Default none.
+    pub upgrade: Vec<String>,
+}
+
+impl Route {
+    /// What the route's path template binds in `path`, which has to be one that the route was found for.
+    pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> Bound<'a> {
+        Bound::new(&self.path, path)
+    }
+}

@@ -1,0 +1,76 @@
+//! Where requests go: the endpoints of one upstream, and what is asked of them.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{fields::TokenFields, service::Service, sharing::Sharing, tls::Tls};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UpstreamId(pub usize);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    pub name: Arc<str>,
+    /// `host:port` each, at least one.
+    pub endpoints: Vec<Arc<str>>,
+    /// How TLS is spoken with all of them; `None` for plain text.
+    pub tls: Option<Tls>,
+    pub protocol: Protocol,
+    pub fencing: Level,
+    /// No hop between here and there sends a request twice, so a guard that refuses has not seen it before. Default no.
+    pub direct: bool,
+    pub fields: TokenFields,
+    /// Default 3 s.
+    pub connect_timeout: Duration,
+    /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`Level::Guard`], 9 s with
+    /// [`Level::None`].
+    pub response_timeout: Duration,
+    /// Between two pieces of a response body. Default 30 s.
+    pub response_body_idle: Duration,
+    /// For a client to take an answer whose key is held meanwhile. Default 2 min.
+    pub response_body_total: Duration,
+    /// A pooled connection is not used again after this long. Default 30 s.
+    pub idle: Duration,
+    /// A tunnel ends that carries nothing for this long. Default 10 min.
+    pub tunnel_idle: Duration,
+    pub sharing: Sharing,
+    /// Some route fences requests to this upstream.
+    pub has_fenced_routes: bool,
+    pub service: Service,
+}
+
+/// Who compares tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Nobody: the token is stamped all the same.
+    None,
+    /// A guard beside the upstream, for a service that knows nothing of tokens.
+    Guard,
+    /// The upstream, in the transaction of the effect.
+    Upstream,
+}
+
+/// What is spoken with an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    #[default]
+    Http1,
+    Http2,
+    /// What the upstream chooses; HTTP/1.1 without TLS.
+    Auto,
+}
+
+impl Upstream {
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+impl Level {
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::None => "none",
+            Level::Guard => "guard",
+            Level::Upstream => "upstream",
+        }
+    }
+}

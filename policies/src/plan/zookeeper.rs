@@ -1,0 +1,51 @@
+//! Where the locks live, and how long before the end of a session nothing is sent any more.
+
+use std::time::Duration;
+
+/// Where the locks live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZooKeeper {
+    /// `host:port`, at least one.
+    pub servers: Vec<String>,
+    /// Absolute, normalised, without a trailing slash; `/fencegate` by default.
+    pub root: String,
+    /// Asked for; the negotiated value is what counts.
+    pub session_timeout: Duration,
+    /// The ensemble's `tickTime`.
+    pub tick: Duration,
+    /// Nothing is sent this long before the session could end; [`ZooKeeper::margin`] when absent.
+    pub safety_margin: Option<Duration>,
+    /// Sessions that share the keys between them, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
+    pub sessions: usize,
+    pub acl: Acl,
+}
+
+/// Whether it has to be told that everybody who reaches ZooKeeper may write there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Acl {
+    #[default]
+    Checked,
+    /// That is meant: something else keeps strangers away.
+    Open,
+}
+
+impl ZooKeeper {
+    /// Each session costs the ensemble a heartbeat and a connection per gateway.
+    pub const MOST_SESSIONS: usize = 64;
+
+    /// How often the session proves itself with a committed write: min(1 s, T / 6), T being the negotiated timeout.
+    pub fn heartbeat(negotiated: Duration) -> Duration {
+        (negotiated / 6).min(Duration::from_secs(1))
+    }
+
+    /// The least margin that is safe: a heartbeat may be late by its own period, and the server rounds an expiry by
+    /// up to a tick.
+    pub fn least_margin(negotiated: Duration, tick: Duration) -> Duration {
+        Self::heartbeat(negotiated) + tick
+    }
+
+    /// The margin in force for a negotiated timeout: what is configured, else max(25 % of T, the least margin).
+    pub fn margin(&self, negotiated: Duration) -> Duration {
+        self.safety_margin.unwrap_or_else(|| (negotiated / 4).max(Self::least_margin(negotiated, self.tick)))
+    }
+}

@@ -9,6 +9,7 @@ mod choice;
 mod conditions;
 mod doors;
 mod environment;
+mod faults;
 mod fence;
 mod forward;
 mod gateway;
@@ -34,18 +35,17 @@ mod sharing;
 mod tickets;
 mod tls;
 mod upstream;
+mod version;
 mod yaml;
 mod zookeeper;
 
 #[cfg(test)]
 mod tests;
 
-use std::cell::{Cell, RefCell};
-
-use self::{block::Block, kind::refuse_the_other};
+use self::{block::Block, faults::Faults, kind::refuse_the_other};
 pub use self::{environment::Environment, kind::Kind, places::Places};
 use crate::{
-    diagnose::{Code, Diagnostic, Place, Severity},
+    diagnose::{Diagnostic, Place, Severity},
     plan::{Gateway, Guard},
 };
 
@@ -58,29 +58,6 @@ pub struct Loaded<P> {
     pub diagnostics: Vec<Diagnostic>,
     /// Where spans are asked for, which not every build can send.
     pub traces: Option<Place>,
-}
-
-/// What has been found wrong so far. Reading goes on after a mistake, so that one run shows them all.
-#[derive(Debug, Default)]
-struct Faults {
-    found: RefCell<Vec<Diagnostic>>,
-    /// No fault here, but perhaps of the build that the file is for.
-    traces: Cell<Option<Place>>,
-}
-
-impl Faults {
-    fn push(&self, diagnostic: Diagnostic) {
-        self.found.borrow_mut().push(diagnostic);
-    }
-
-    fn len(&self) -> usize {
-        self.found.borrow().len()
-    }
-
-    /// All but the first `known`.
-    fn forget(&self, known: usize) {
-        self.found.borrow_mut().truncate(known);
-    }
 }
 
 /// The plan that the policy of a gateway describes, where the environment has no variables. Never panics, whatever the
@@ -121,17 +98,7 @@ fn read<P>(
     let plan = yaml::parse(text, environment, &faults)
         .filter(|root| refuse_the_other(root, kind, &faults))
         .and_then(|root| Block::read(Some(&root), what, start, &faults, read)?);
-    let mut diagnostics = faults.found.into_inner();
-    diagnostics.sort_by_key(|diagnostic| diagnostic.place);
+    let (diagnostics, traces) = faults.into_parts();
     let sound = diagnostics.iter().all(|diagnostic| diagnostic.severity != Severity::Error);
-    Loaded { plan: plan.filter(|_| sound), diagnostics, traces: faults.traces.get() }
-}
-
-fn version(block: &mut Block) {
-    block.require("version", "version: 1");
-    block.value("version", |version| match version {
-        "1" => Ok(()),
-        _ => Err(Diagnostic::new(Code::Version, format!("there is no version `{version}` of such files"))
-            .remedy("write `version: 1`")),
-    });
+    Loaded { plan: plan.filter(|_| sound), diagnostics, traces }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Faults, fence::Fenced};
+use super::{faults::Faults, fence::Fenced};
 use crate::{
     diagnose::{Code, Diagnostic},
     plan::{Caching, Enforce, Hold, Mode, ModeRule, Once, OnceStore, UpstreamId},

@@ -23,7 +23,7 @@ pub(super) enum How {
 
 #[cfg(not(test))]
 mod off {
-    use super::How;
+    use crate::file::asked::How;
 
     pub(in crate::file) struct Within;
 
@@ -55,7 +55,7 @@ mod on {
         mem,
     };
 
-    use super::How;
+    use crate::file::asked::How;
 
     /// All that was asked for at one place: the fields of a mapping, wherever in the file it stands.
     #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 use std::any::type_name_of_val;
 
 use super::{
-    Faults,
     asked::{self, How},
+    faults::Faults,
     misplaced, shape,
     yaml::{Key, Node, Scalar, Value},
 };

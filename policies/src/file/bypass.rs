@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::{Faults, reach::Pattern};
+use super::{faults::Faults, reach::Pattern};
 use crate::{
     diagnose::{Code, Diagnostic},
     plan::{ServiceId, UpstreamId},

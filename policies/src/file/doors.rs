@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Faults, block::Block};
+use super::{block::Block, faults::Faults};
 use crate::diagnose::{Code, Diagnostic, Place};
 
 /// One listener of the process.

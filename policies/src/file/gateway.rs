@@ -1,14 +1,15 @@
 //! Reads the policy of a gateway.
 
 use super::{
-    Faults, admin,
+    admin,
     block::Block,
     doors::{self, Door},
+    faults::Faults,
     fence, listener, log, peer,
     route::{self, Written},
     scalar, tickets,
     upstream::Upstreams,
-    zookeeper,
+    version, zookeeper,
 };
 use crate::{
     diagnose::{Code, Diagnostic},
@@ -19,7 +20,7 @@ use crate::{
 
 /// `None` where something is missing that no default can stand in for; a fault then says so.
 pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
-    super::version(block);
+    version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::listener(block);
     let listener = written.as_ref().map(|written| &written.listener);
@@ -41,7 +42,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(Written::takes_bodies_in_full)) {
         listener.has_room(block.faults());
     }
-    upstreams.mark_fenced(&routes);
+    upstreams.mark_fenced(routes.iter().filter_map(Written::fenced_upstream));
     open_unmatched(block, unmatched, &upstreams);
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());

@@ -22,7 +22,7 @@ const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 
 /// `None` where something is missing that no default can stand in for; a fault then says so.
 pub(super) fn guard(block: &mut Block) -> Option<Guard> {
-    version(block);
+    version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::unnamed(block, "guard");
     // Beside a gateway's on one machine.

@@ -1,7 +1,7 @@
 //! Tells the policy of a gateway from the file of a guard, so that one taken for the other is told in one sentence.
 
 use super::{
-    Faults,
+    faults::Faults,
     yaml::{Node, Value},
 };
 use crate::diagnose::{Code, Diagnostic, Place};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{Faults, block::Block, scalar, served_tls};
+use super::{block::Block, faults::Faults, scalar, served_tls};
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     host::{Hosts, Served},

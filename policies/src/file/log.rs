@@ -27,7 +27,7 @@ fn traces(block: &mut Block) -> Option<Traces> {
         return None;
     }
     let place = block.place_of("traces");
-    block.faults().traces.set(Some(place));
+    block.faults().asks_for_traces(place);
     let read = |block: &mut Block| {
         block.require("endpoint", "endpoint: http://127.0.0.1:4318");
         let collector = block.value("endpoint", collector);

@@ -1,7 +1,7 @@
 //! Finds where in a file something stands, for whoever finds out beyond the file that it does not work.
 
 use super::{
-    Faults,
+    faults::Faults,
     yaml::{self, Node, Value},
 };
 use crate::diagnose::Place;

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::Faults;
+use super::faults::Faults;
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     path::PathTemplate,

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    key::is_token,
     path::{PathTemplate, is_name},
     plan::{Conditions, LargeBodies, ModeRule, ReservedFields, Route, RouteId, UpstreamId},
+    spelling::is_token,
 };
 
 /// A route as far as it could be read.

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    diagnose::Code,
     path::CanonicalPath,
     plan::{
         Caching, Enforce, Fence, Forward, Hold, LargeBodies, Level, Limits, ModeRule, OnceStore, Plan,

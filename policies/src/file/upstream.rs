@@ -3,11 +3,10 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
-    Faults,
     block::Block,
     choice::exactly_one,
+    faults::Faults,
     key::HOP_BY_HOP,
-    route::Written,
     scalar::{self, Scheme},
     sharing::sharing,
     tls::{Reached, reached},
@@ -15,11 +14,11 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    key::is_token,
     plan::{
         Level, Protocol, ReservedFields, Service, ServiceId, Sharing, TokenFields, Upstream, UpstreamId,
         plain, services,
     },
+    spelling::is_token,
 };
 
 /// All upstreams of the file, under the number that they have in the plan.
@@ -124,8 +123,9 @@ impl<'n> Upstreams<'n> {
         ReservedFields::with(fields.flat_map(|fields| [fields.token.clone(), fields.number.clone()]))
     }
 
-    pub(super) fn mark_fenced(&mut self, routes: &[Written]) {
-        let upstreams: HashSet<UpstreamId> = routes.iter().filter_map(Written::fenced_upstream).collect();
+    /// `upstreams`: those that some route fences requests to.
+    pub(super) fn mark_fenced(&mut self, upstreams: impl Iterator<Item = UpstreamId>) {
+        let upstreams: HashSet<UpstreamId> = upstreams.collect();
         let fenced: HashSet<ServiceId> = upstreams.iter().map(|id| self.service(*id)).collect();
         for (index, (entry, id)) in self.all.iter_mut().zip(&self.services).enumerate() {
             if let Some(upstream) = &mut entry.upstream {

@@ -51,7 +51,7 @@ fn single(reader: &str) -> Value {
             "description": "a status, or the first and last of several: 200-399",
         }),
         "journal::stored" => json!({"anyOf": [size, {"const": "none"}]}),
-        "version::{{closure}}" => json!({"enum": [1, "1"]}),
+        "version::version::{{closure}}" => json!({"enum": [1, "1"]}),
         "fence::fence::{{closure}}" => json!({"const": "none"}),
         "gateway::unmatched::{{closure}}" => json!({"const": "reject"}),
         "scalar::endpoint" | "upstream::beside::{{closure}}::{{closure}}" => {

@@ -1,0 +1,39 @@
+//! What has been found wrong so far. Reading goes on after a mistake, so that one run shows them all.
+
+use std::cell::{Cell, RefCell};
+
+use crate::diagnose::{Diagnostic, Place};
+
+/// Shared by all readers of one file.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    found: RefCell<Vec<Diagnostic>>,
+    /// No fault here, but perhaps of the build that the file is for.
+    traces: Cell<Option<Place>>,
+}
+
+impl Faults {
+    pub(super) fn push(&self, diagnostic: Diagnostic) {
+        self.found.borrow_mut().push(diagnostic);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.found.borrow().len()
+    }
+
+    /// All but the first `known`.
+    pub(super) fn forget(&self, known: usize) {
+        self.found.borrow_mut().truncate(known);
+    }
+
+    pub(super) fn asks_for_traces(&self, place: Place) {
+        self.traces.set(Some(place));
+    }
+
+    /// All of them by place, and where spans are asked for.
+    pub(super) fn into_parts(self) -> (Vec<Diagnostic>, Option<Place>) {
+        let mut found = self.found.into_inner();
+        found.sort_by_key(|diagnostic| diagnostic.place);
+        (found, self.traces.get())
+    }
+}

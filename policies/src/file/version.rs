@@ -1,0 +1,13 @@
+//! Reads the version of a file: there is one.
+
+use super::block::Block;
+use crate::diagnose::{Code, Diagnostic};
+
+pub(super) fn version(block: &mut Block) {
+    block.require("version", "version: 1");
+    block.value("version", |version| match version {
+        "1" => Ok(()),
+        _ => Err(Diagnostic::new(Code::Version, format!("there is no version `{version}` of such files"))
+            .remedy("write `version: 1`")),
+    });
+}

@@ -1,0 +1,146 @@
+//! Reads a text into its tree, and fills in what it takes from the environment.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use serde_saphyr::{
+    Location, Options, Spanned, alias_limits,
+    options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy},
+};
+
+use super::{
+    raw::{Raw, place},
+    slips::refused,
+    tree::{Key, Node, Scalar, Value},
+};
+use crate::{
+    diagnose::{Code, Diagnostic, Place},
+    file::{
+        environment::{Environment, Filling},
+        faults::Faults,
+    },
+};
+
+/// Reads the tree of one file.
+struct Reader<'t> {
+    text: &'t str,
+    filling: Filling<'t>,
+    faults: &'t Faults,
+}
+
+const LARGEST: usize = 8 << 20;
+
+/// `None` where the text is not one YAML document of a sane size; a fault then says so.
+pub(in crate::file) fn parse(text: &str, environment: &Environment, faults: &Faults) -> Option<Node> {
+    if text.len() > LARGEST {
+        faults.push(Diagnostic::new(Code::TooMuch, "the file is larger than 8 MiB"));
+        return None;
+    }
+    match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
+        Ok(raw) => Some(Reader { text, filling: Filling::of(environment), faults }.node(raw)),
+        Err(error) => {
+            faults.push(refused(&error, text));
+            None
+        }
+    }
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        // Repeated fields are reported with all other mistakes, and never accepted.
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        // `<<` hides which fields a mapping has; as an ordinary field it is an unknown one.
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+        // A few lines of aliases of aliases must not become a tree of millions.
+        alias_limits: alias_limits! { max_total_replayed_events: 20_000 },
+        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 1_000_000 },
+    }
+}
+
+impl Reader<'_> {
+    fn node(&self, raw: Spanned<Raw>) -> Node {
+        let source = self.source(&raw.defined);
+        let place = self.place(&raw);
+        let value = match raw.value {
+            Raw::Nothing => Value::Nothing,
+            Raw::Scalar(text) => {
+                let text = text.unwrap_or_else(|| source.to_owned());
+                // The places inside an alias are those of another line.
+                let here = raw.defined == raw.referenced;
+                let verbatim = here.then(|| quotes(source, &text)).flatten();
+                self.filled(Scalar { text, place, verbatim })
+            }
+            Raw::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
+            Raw::Mapping(entries) => Value::Mapping(self.entries(entries)),
+        };
+        Node { place, value }
+    }
+
+    /// The name of a field, in which no variable of the environment counts; `None` where it is none.
+    fn word(&self, key: Spanned<Raw>) -> Option<String> {
+        let source = self.source(&key.defined);
+        match key.value {
+            Raw::Scalar(text) => Some(text.unwrap_or_else(|| source.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn place(&self, raw: &Spanned<Raw>) -> Place {
+        let first_line = self.source(&raw.defined).lines().next().unwrap_or_default();
+        place(&raw.referenced, first_line.chars().count().max(1))
+    }
+
+    fn filled(&self, scalar: Scalar) -> Value {
+        match self.filling.filled(&scalar.text) {
+            Ok(Cow::Borrowed(_)) => Value::Scalar(scalar),
+            // Parts of it stand nowhere in the file.
+            Ok(Cow::Owned(text)) => Value::Scalar(Scalar { text, verbatim: None, ..scalar }),
+            Err(fault) => {
+                self.faults.push(fault.at(scalar.place));
+                Value::Unset
+            }
+        }
+    }
+
+    fn entries(&self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Vec<(Key, Node)> {
+        let (mut seen, mut entries) = (HashSet::new(), Vec::new());
+        for (key, value) in raw {
+            let (place, value) = (self.place(&key), self.node(value));
+            let Some(text) = self.word(key) else {
+                let message = "the name of a field is a single word";
+                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place));
+                continue;
+            };
+            if seen.insert(text.clone()) {
+                entries.push((Key { text, place }, value));
+            } else {
+                let message = format!("`{text}` is there twice");
+                self.faults.push(Diagnostic::new(Code::DuplicateField, message).at(place));
+            }
+        }
+        entries
+    }
+
+    /// The part of the file that a value was read from.
+    fn source(&self, location: &Location) -> &str {
+        let span = location.span();
+        let part = || {
+            let start = usize::try_from(span.byte_offset()?).ok()?;
+            let length = usize::try_from(span.byte_len()?).ok()?;
+            self.text.get(start..start.checked_add(length)?)
+        };
+        part().unwrap_or_default()
+    }
+}
+
+/// How many quotes stand before the text, or `None` where the source does not have the text just as it is.
+fn quotes(source: &str, text: &str) -> Option<usize> {
+    let unquoted = || source.get(1..source.len().checked_sub(1)?);
+    match () {
+        () if source == text => Some(0),
+        () if unquoted() == Some(text) => Some(1),
+        () => None,
+    }
+}

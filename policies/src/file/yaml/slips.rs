@@ -1,0 +1,100 @@
+//! Says what is wrong with a text that is not YAML, and where: a parser stumbles over what comes after a slip.
+
+use serde_saphyr::{Error, Location};
+
+use super::raw::place;
+use crate::diagnose::{Code, Diagnostic, Place};
+
+pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
+    let diagnostic = match error {
+        Error::AliasError { error, .. } => refused(error, text),
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayCounterOverflow { .. } => {
+            Diagnostic::new(Code::TooMuch, "the file is deeper or more repetitive than any policy")
+        }
+        Error::MultipleDocuments { .. } => {
+            Diagnostic::new(Code::Syntax, "a policy is one YAML document, and here begins a second one")
+        }
+        other => {
+            let message = other.to_string();
+            // The place is shown by itself.
+            let message = match message.split(" at line ").next().unwrap_or_default() {
+                // In words of another language.
+                other if other.contains("recursive references") => "an alias stands within itself",
+                other => other,
+            };
+            let diagnostic = Diagnostic::new(Code::Syntax, format!("the file is not YAML: {message}"));
+            match slip(message) {
+                Some(remedy) => diagnostic.remedy(remedy),
+                None => diagnostic,
+            }
+        }
+    };
+    let at = error.location().filter(|location| *location != Location::UNKNOWN);
+    let Some(at) = at.map(|location| place(&location, 1)) else { return diagnostic };
+    match culprit(text, at) {
+        Some((culprit, remedy)) => diagnostic.at(culprit).remedy(remedy),
+        None => diagnostic.at(at),
+    }
+}
+
+/// What a parser cannot know: it stumbles over what comes after a slip, or before it.
+fn culprit(text: &str, at: Place) -> Option<(Place, &'static str)> {
+    let indented_by_tab = |line: &str| {
+        let indentation = line.len() - line.trim_start().len();
+        line[..indentation].find('\t').filter(|_| indentation < line.len())
+    };
+    let mut near = text.lines().enumerate().skip(at.line.saturating_sub(1)).take(2);
+    if let Some((line, tab)) = near.find_map(|(line, text)| Some((line + 1, indented_by_tab(text)?))) {
+        return Some((Place { line, column: tab + 1, width: 1 }, TABS));
+    }
+    // Where a quote was never closed, the next one closes it, and what follows makes no sense.
+    let before = text.lines().enumerate().take(at.line);
+    let open = before.filter(|(_, line)| has_open_quote(line)).last();
+    open.map(|(line, text)| {
+        let column = text.find('"').map_or(1, |quote| text[..quote].chars().count() + 1);
+        (Place { line: line + 1, column, width: 1 }, "close the quote that is opened here, in the same line")
+    })
+}
+
+const TABS: &str = "indent with spaces: YAML takes no tabs there";
+
+/// An odd number of double quotes, not counting what a comment or single quotes have.
+fn has_open_quote(line: &str) -> bool {
+    let (mut double, mut single, mut before) = (false, false, ' ');
+    for char in line.chars() {
+        match char {
+            '"' if !single && before != '\\' => double = !double,
+            '\'' if !double && (single || !before.is_alphanumeric()) => single = !single,
+            '#' if !double && !single && before.is_whitespace() => break,
+            _ => {}
+        }
+        before = char;
+    }
+    double
+}
+
+/// What most often leads to such a message.
+fn slip(message: &str) -> Option<&'static str> {
+    const SLIPS: [(&str, &str); 6] = [
+        ("within itself", "write its fields out where the alias stands"),
+        ("tabs disallowed", TABS),
+        (
+            "parsing a flow",
+            "within `{}` and `[]`, put quotes around a value with one of `{}[],`: `path: \"/v1/{id}\"`",
+        ),
+        (
+            "parsing a block",
+            "begin it in the same column as its neighbours, and close every quote and bracket above",
+        ),
+        ("mapping values are not allowed", "put quotes around a value that has `: ` in it"),
+        (
+            "cannot start any token",
+            "put quotes around a value that begins with one of `@`, `%` and the backquote",
+        ),
+    ];
+    SLIPS.iter().find(|(part, _)| message.contains(part)).map(|(_, remedy)| *remedy)
+}

@@ -2,7 +2,7 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use fencegate::{demo::child::Signal, steps::name::identity};
+use fencegate::{demo::child::Signal, steps::key::name::identity};
 use fencegate_policies::plan;
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},

@@ -1,6 +1,7 @@
 //! A plan in force, and how the next one takes its place: no request sees half of each, and a resource whose key changes
 //! its name is not worked on under both names at once.
 
+mod entrance;
 mod kin;
 mod term;
 
@@ -9,7 +10,10 @@ use std::sync::Arc;
 use fencegate_http::upstream::fleet::Fleets;
 use fencegate_policies::plan::{Plan, UpstreamId};
 
-pub use self::term::{Opening, Running, Term};
+pub use self::{
+    entrance::{Entering, Entrance},
+    term::{Opening, Running, Term},
+};
 use self::{
     kin::{Keys, Known, groups},
     term::distinct,
@@ -54,7 +58,7 @@ impl Edition {
         let mut openings = Vec::new();
         let (mut known, mut left) = (vec![None; plan.upstreams.len()], Vec::new());
         let mut moved = old.still_moved();
-        for group in groups(old, &plan, rekeyed) {
+        for group in groups((&old.plan, old.still_known()), &plan, rekeyed) {
             let mut before = group.terms();
             if group.keys == Keys::Wander {
                 moved = distinct(moved.into_iter().chain(before));

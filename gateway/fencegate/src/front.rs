@@ -1,7 +1,7 @@
 //! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
 //! Only here do refusals become responses, and only here are answers stamped.
 
-mod entrance;
+mod arrived;
 
 use std::{
     cell::RefCell,
@@ -27,19 +27,16 @@ use hyper::{
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use self::entrance::Entering;
-pub use self::entrance::Entrance;
+pub use self::arrived::Arrived;
 use crate::{
     access::{Audience, Entry},
+    edition::{Entering, Entrance},
+    headers::{FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
     metrics::{RouteMetrics, WorkerMetrics},
-    peers::announce_trailers,
-    refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
-    stage::{Arrived, Notes, Replayed},
+    notes::{Notes, Replayed},
+    refusal::{Outcome, Reason, Refusal},
+    siblings::outcome::announce_trailers,
     step::Serve,
-    steps::{
-        forward::{FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN},
-        trace::X_REQUEST_ID,
-    },
 };
 
 /// Serves the connections of one worker.

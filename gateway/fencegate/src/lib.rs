@@ -1,10 +1,11 @@
 //! Fencegate: an HTTP reverse proxy that holds a ZooKeeper lock per resource while a request runs, and stamps the
 //! request with a fencing token.
 //!
-//! Begin with [`stack`], the request path. [`stage`] says what is known of a request at each point, [`steps`] what
-//! happens there, [`front`] is before the first of them, [`refusal`] the one place of reasons, statuses and words.
-//! [`peers`] sends requests on to other gateways, [`trust`] knows which guards to believe. [`metrics`] counts, [`access`]
-//! tells of each request. [`serve`] starts and stops it all, [`edition`] is what a reload changes, [`admin`] shows it.
+//! Begin with [`stack`], the request path. [`steps`] says what happens at each point of it and what is known of a request
+//! afterwards, [`notes`] what all of them share; [`front`] is before the first, [`refusal`] the one place of reasons,
+//! statuses and words. [`siblings`] is what the gateways of one installation say to each other, [`trust`] knows which
+//! guards to believe. [`metrics`] counts, [`access`] tells of each request. [`serve`] starts and stops it all, [`edition`] is
+//! what a reload changes, [`admin`] shows it.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
@@ -20,15 +21,18 @@ pub mod demo;
 pub mod edition;
 pub mod explain;
 pub mod front;
+pub mod headers;
+pub mod in_flight;
 pub mod metrics;
-pub mod peers;
+pub mod notes;
 pub mod refusal;
 pub mod serve;
+pub mod siblings;
 pub mod stack;
-pub mod stage;
 pub mod step;
 pub mod steps;
 pub mod ticket_keys;
 pub mod ticketing;
+pub mod trace;
 pub mod trust;
 pub mod written;

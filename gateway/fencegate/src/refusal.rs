@@ -1,20 +1,22 @@
 //! Every reason for which the gateway itself answers a request, and the one place that turns reasons into HTTP.
 
 mod of_guards;
+mod of_keys;
+mod of_listeners;
+mod of_locks;
+mod of_once;
 
 use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
+use fencegate_http::body::{Body, Reply};
 use hyper::{
     Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use serde::Serialize;
 
-use fencegate_http::{
-    body::{Body, Reply},
-    listen::answers::Refused,
-};
+use crate::headers::FENCING_OUTCOME;
 
 /// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
 /// `Fencing-Outcome` say it in the same words.
@@ -47,9 +49,6 @@ impl Outcome {
         }
     }
 }
-
-/// Says the outcome on every answer that concerns a fenced route.
-pub const FENCING_OUTCOME: HeaderName = HeaderName::from_static("fencing-outcome");
 
 macro_rules! reasons {
     ($($name:ident = $word:literal, $status:literal, $outcome:ident, $title:literal;)*) => {
@@ -256,20 +255,6 @@ impl Refusal {
     }
 }
 
-/// What a listener refuses before it was a request.
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
-        let reason = match refused {
-            Refused::Malformed(_) => Reason::Malformed,
-            Refused::TargetTooLarge => Reason::TargetTooLarge,
-            Refused::HeaderTooLarge => Reason::HeaderTooLarge,
-            Refused::Slow => Reason::SlowRequest,
-            Refused::Displaced => Reason::Overloaded,
-        };
-        Self::new(reason, refused.detail())
-    }
-}
-
 #[derive(Serialize)]
 struct Problem<'a> {
     #[serde(rename = "type")]
@@ -287,19 +272,6 @@ struct Problem<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencegate_http::listen::farewell::words;
-
-    #[test]
-    fn the_words_are_those_of_every_other_refusal() {
-        let words = words(&Refusal::from(Refused::HeaderTooLarge).into_reply());
-        let text = std::str::from_utf8(&words).expect("text");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-        assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");
-        assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
-        assert!(head.contains("\r\nfencing-outcome: not-dispatched\r\n"), "{head}");
-        assert!(head.contains(&format!("\r\ncontent-length: {}\r\nconnection: close\r\ndate: ", body.len())));
-        assert!(body.contains("\"reason\":\"header-too-large\""), "{body}");
-    }
 
     #[test]
     fn maybe_dispatched_is_never_503_and_never_invites_a_retry() {

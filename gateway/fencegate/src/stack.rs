@@ -9,19 +9,22 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceBuilder;
 
 use crate::{
-    stage::{Arrived, Held, Hold, Keyed},
+    front::Arrived,
+    in_flight::InFlight,
     step::{Rest, Serve, step},
     steps::{
         self,
         buffer::Buffering,
         check::{Admission, Checking},
         claim::Claiming,
-        fence::Fencing,
+        fence::{Fencing, Hold},
+        held::Held,
         hop::{Hop, HopName},
-        limit::{InFlight, PerClient},
+        key::Keyed,
+        limit::PerClient,
         route::Routing,
-        trace::Recording,
     },
+    trace::Recording,
 };
 
 /// What the steps of both roles are made of, for one worker and one plan.
@@ -55,10 +58,10 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
-        .layer(step(parts.pass.clone(), steps::forwarded::prove)) // another gateway asks whether we are who it means
+        .layer(step(parts.pass.clone(), steps::sibling::prove)) // another gateway asks whether we are who it means
         .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
-        .layer(step(parts.pass, steps::forwarded::forwarded)) // another gateway shows that it is one
+        .layer(step(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
         .layer(step(recording, steps::trace::trace))
         .layer(step(parts.per_client, steps::limit::per_client)) // too many of one client
@@ -123,9 +126,9 @@ mod tests {
     use crate::{
         edition::Edition,
         metrics::{Metrics, WorkerMetrics},
+        notes::Notes,
         refusal::Refusal,
-        stage::{Admitted, Clean, Notes},
-        steps::forward::Forward,
+        steps::{admit::Admitted, forward::Forward, hygiene::Clean},
         trust::Guards,
     };
     use fencegate_http::{

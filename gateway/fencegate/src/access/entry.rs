@@ -13,8 +13,8 @@ use super::{
     exchange::{Answered, Exchange, cut},
 };
 use crate::{
+    notes::Notes,
     refusal::{Outcome, Reason},
-    stage::Notes,
 };
 
 /// What is known of one request so far. Dropping it tells.

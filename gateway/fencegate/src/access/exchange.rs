@@ -10,8 +10,8 @@ use fencegate_policies::{key::listed, pick, plan::KeysShown};
 use hyper::{Method, StatusCode};
 
 use crate::{
+    notes::Notes,
     refusal::{Outcome, Reason},
-    stage::Notes,
 };
 
 /// One request and its answer.

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::{
 use super::exchange::Exchange;
 use crate::{
     refusal::{Outcome, Reason},
-    steps::trace::Trace,
+    trace::Trace,
 };
 
 /// All of one request; nothing for one whose trace is not recorded.

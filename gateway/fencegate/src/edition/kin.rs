@@ -7,10 +7,7 @@ use std::{
 
 use fencegate_policies::plan::{Plan, Route, RouteId, Spot, Upstream};
 
-use super::{
-    Edition,
-    term::{Term, distinct},
-};
+use super::term::{Term, distinct};
 
 /// Where an upstream leads, as far as its name and its endpoints tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,10 +76,14 @@ pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Place> {
     plan.upstreams.iter().map(move |of| Place { name: of.name.clone(), endpoints: spots(of) })
 }
 
-/// All that `old` still knows and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may
+/// All that is still known from before and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may
 /// have taken requests from one another.
-pub(super) fn groups<'e>(old: &'e Edition, plan: &Plan, rekeyed: &[String]) -> Vec<Group<'e>> {
-    let (before, after) = (old.still_known(), upstreams(plan).collect::<Vec<Place>>());
+pub(super) fn groups<'e>(
+    (old, before): (&Plan, Vec<&'e Known>),
+    plan: &Plan,
+    rekeyed: &[String],
+) -> Vec<Group<'e>> {
+    let after: Vec<Place> = upstreams(plan).collect();
     let begin = before.len();
     let mut kin = Kin::of(begin + after.len());
     let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
@@ -98,7 +99,7 @@ pub(super) fn groups<'e>(old: &'e Edition, plan: &Plan, rekeyed: &[String]) -> V
     }
     // A request that one of these took may be another's now, of another name: which, only the request could tell.
     let touched: Vec<usize> =
-        touched(&old.plan, rekeyed).chain(touched(plan, rekeyed).map(|at| begin + at)).collect();
+        touched(old, rekeyed).chain(touched(plan, rekeyed).map(|at| begin + at)).collect();
     touched.windows(2).for_each(|two| kin.join(two[0], two[1]));
 
     let mut groups: HashMap<usize, Group> = HashMap::new();
@@ -109,7 +110,7 @@ pub(super) fn groups<'e>(old: &'e Edition, plan: &Plan, rekeyed: &[String]) -> V
         groups.entry(kin.first(begin + number)).or_default().after.push((number, place));
     }
     if let Some(at) = touched.first() {
-        groups.entry(kin.first(*at)).or_default().keys = keys(&old.plan, plan, rekeyed);
+        groups.entry(kin.first(*at)).or_default().keys = keys(old, plan, rekeyed);
     }
     groups.into_values().collect()
 }

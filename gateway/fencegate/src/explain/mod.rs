@@ -36,18 +36,14 @@ pub use self::{
 };
 use crate::{
     edition::Edition,
+    front::Arrived,
+    in_flight::InFlight,
     metrics::{Metrics, WorkerMetrics},
+    notes::Notes,
     refusal::Refusal,
     stack::{self, Parts},
-    stage::{Arrived, Keyed, Notes},
     step::Serve,
-    steps::{
-        fence,
-        hop::HopName,
-        limit::{InFlight, PerClient},
-        route::Routing,
-        upgrade::Wanted,
-    },
+    steps::{fence, hop::HopName, key::Keyed, limit::PerClient, route::Routing, upgrade::Wanted},
 };
 
 /// What would become of the request. No side effects: nothing is connected to, nothing is written.

@@ -8,11 +8,8 @@ use hyper::{HeaderMap, header::HeaderValue};
 use serde::Serialize;
 
 use crate::{
-    stage::Keyed,
-    steps::{
-        claim::present::{FENCING_OPERATION, FENCING_TICKET},
-        forward,
-    },
+    headers::{FENCING_OPERATION, FENCING_TICKET},
+    steps::{forward, key::Keyed},
 };
 
 #[derive(Debug, PartialEq, Eq, Serialize)]

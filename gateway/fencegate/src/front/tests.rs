@@ -26,14 +26,10 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use super::*;
 use crate::{
     edition::{Edition, Running},
+    in_flight::InFlight,
     metrics::Metrics,
     stack::{Parts, decide},
-    stage::Keyed,
-    steps::{
-        hop::HopName,
-        limit::{InFlight, PerClient},
-        route::Routing,
-    },
+    steps::{hop::HopName, key::Keyed, limit::PerClient, route::Routing},
 };
 
 fn policy(key: &str) -> String {

@@ -35,10 +35,9 @@ use crate::{
     access::Tellers,
     admin::{self, Csrf},
     edition::Edition,
-    front::Role,
+    front::{Arrived, Role},
     metrics::Metrics,
     stack,
-    stage::Arrived,
     step::Serve,
     steps::{
         check::Checking,

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     admin::{bearer::BadBearer, door::Door},
     metrics::Metrics,
-    peers::{self, BadPeerTls},
+    siblings::{self, BadPeerTls},
 };
 
 /// Why a process does not start or did not end well.
@@ -93,7 +93,7 @@ pub(super) fn reserve(peer: &plan::Peer, beside: bool) -> Result<(Socket, Socket
     let address = peer.address;
     let kept = if beside { Ok(()) } else { free(address) };
     let kept = kept.and_then(|()| reserved(address));
-    kept.map_err(|source| Trouble::Listen { listener: peers::NAME.into(), address, source })
+    kept.map_err(|source| Trouble::Listen { listener: siblings::NAME.into(), address, source })
 }
 
 /// What the admin listener asks callers for.
@@ -130,7 +130,7 @@ pub(super) fn start_workers<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Worker
     info!(listener = %plan.listener.name, %address, workers, "listening");
     if let Some(ours) = &shared.ours {
         let (address, advertised) = (ours.address, &ours.reach.address);
-        info!(listener = peers::NAME, %address, %advertised, workers, "listening");
+        info!(listener = siblings::NAME, %address, %advertised, workers, "listening");
     }
     Ok(all)
 }

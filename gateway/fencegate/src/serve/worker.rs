@@ -22,17 +22,13 @@ use super::reload::Turn;
 use crate::{
     access::Tellers,
     edition::Edition,
-    front::{Desk, Front, Role},
+    front::{Arrived, Desk, Front, Role},
+    in_flight::InFlight,
     metrics::{Metrics, WorkerMetrics},
-    peers::{self, Courier, Ours},
+    siblings::{self, Ours},
     stack::Parts,
-    stage::Arrived,
     step::Serve,
-    steps::{
-        forward::Forward,
-        hop::HopName,
-        limit::{InFlight, PerClient},
-    },
+    steps::{fence::courier::Courier, forward::Forward, hop::HopName, limit::PerClient},
     trust::Guards,
 };
 
@@ -163,7 +159,7 @@ async fn run<N: Network, R: Staffed<N>>(
             return Drained::Clean;
         }
     };
-    let idle = Rc::<peers::Idle>::default();
+    let idle = Rc::<siblings::Idle>::default();
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.tend().await });
     let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
@@ -223,7 +219,7 @@ fn listen<N: Network, R>(network: &N, address: SocketAddr, shared: &Shared<R>) -
     let gateways = shared
         .ours
         .as_ref()
-        .map(|ours| network.listen(ours.address).map_err(deaf(peers::NAME, ours.address)));
+        .map(|ours| network.listen(ours.address).map_err(deaf(siblings::NAME, ours.address)));
     Ok((address, (listener, gateways.transpose()?)))
 }
 
@@ -232,7 +228,7 @@ struct Desks<N, R> {
     shared: Shared<R>,
     network: N,
     /// Connections to other gateways.
-    idle: Rc<peers::Idle>,
+    idle: Rc<siblings::Idle>,
     pool: Rc<Pool<N>>,
     running: TaskTracker,
     /// Goes on counting from one edition to the next.

@@ -1,8 +1,11 @@
 //! Lets in only what two servers cannot read differently; everything else ends here.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
-use fencegate_http::body::{Body, Reply};
+use fencegate_http::{
+    body::{Body, Reply},
+    peer::Peer,
+};
 use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
@@ -10,10 +13,20 @@ use hyper::{
 };
 
 use crate::{
+    front::Arrived,
+    notes::Notes,
     refusal::{Reason, Refusal},
-    stage::{Admitted, Arrived},
     step::Serve,
 };
+
+/// Can be forwarded without two parties reading it differently, but for its path on unfenced upstreams.
+pub struct Admitted {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<Notes>,
+    pub peer: Rc<Peer>,
+    pub host: CanonicalHost,
+    pub path: CanonicalPath,
+}
 
 pub async fn admit<S: Serve<Admitted>>(
     plan: &Arc<Plan>,

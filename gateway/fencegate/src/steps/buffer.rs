@@ -10,7 +10,7 @@ use fencegate_http::{
 };
 use fencegate_policies::plan::{LargeBodies, Plan};
 use hyper::{
-    HeaderMap,
+    HeaderMap, Request,
     body::Body as _,
     header::{CONTENT_LENGTH, HeaderName, HeaderValue},
 };
@@ -18,9 +18,22 @@ use tokio::time::timeout;
 
 use crate::{
     refusal::{Reason, Refusal},
-    stage::{Incoming, Loaded},
     step::Serve,
+    steps::incoming::Incoming,
 };
+
+/// The body of a fenced request is here in full; where its route streams large ones, as much of it as is taken before.
+pub struct Loaded<R>(pub R);
+
+impl<R: Incoming> Incoming for Loaded<R> {
+    fn http(&mut self) -> &mut Request<Body> {
+        self.0.http()
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.0.is_fenced()
+    }
+}
 
 /// What bounds the bodies that are taken.
 #[derive(Clone)]

@@ -1,5 +1,7 @@
 //! Lets a dispatch through to the upstream, or gives the answer of an earlier one, or refuses.
 
+mod probe;
+
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -37,14 +39,19 @@ use hyper::{
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
-use super::{
-    answer::{self, Bounds, Keep},
-    probe::{self, Verdict},
-};
+use self::probe::Verdict;
+use super::answer::{self, Bounds, Keep};
 use crate::{
+    notes::{Notes, Replayed},
     refusal::{Outcome, Reason, Refusal},
-    stage::{Claimed, Client, Detached, Held, Loaded, Notes, Presented, Replayed, Right},
     step::Serve,
+    steps::{
+        buffer::Loaded,
+        claim::{Claimed, Presented},
+        detach::Detached,
+        held::{Held, Right},
+        presence::Client,
+    },
 };
 
 /// What the step works with.

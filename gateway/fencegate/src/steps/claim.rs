@@ -10,13 +10,17 @@ use fencegate_guard::{
     Guard,
     announce::ANNOUNCEMENT,
     refused::{Malformed, Refused},
+    register::Claim,
     ticket::Verifier,
 };
 use fencegate_http::{
     body::{Body, Reply},
     peer::Peer,
 };
-use fencegate_policies::plan::{Enforce, Missing, UpstreamId};
+use fencegate_policies::{
+    operation::Operation,
+    plan::{Enforce, Missing, UpstreamId},
+};
 use fencegate_process::shown::Names;
 use hyper::{
     HeaderMap, Method, Request, Response,
@@ -24,13 +28,40 @@ use hyper::{
 };
 use tracing::warn;
 
-use self::present::FENCING_HOPS;
 use super::route::{origin_form, overridden};
 use crate::{
+    headers::FENCING_HOPS,
+    notes::{Notes, Planned},
     refusal::{Reason, Refusal},
-    stage::{Admitted, Claimed, Clean, Notes, Planned, Presented},
     step::Serve,
+    steps::{admit::Admitted, hygiene::Clean, incoming::Incoming},
 };
+
+/// At a guard: what it asks to be let in with is known, and may be refused.
+pub struct Presented {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<Notes>,
+    pub plan: Planned,
+    pub upstream: UpstreamId,
+    /// `None` for what may pass without a token.
+    pub claimed: Option<Claimed>,
+}
+
+/// What a gateway claims of a dispatch; its form and its ticket are in order.
+pub struct Claimed {
+    pub claim: Claim,
+    pub operation: Option<Operation>,
+}
+
+impl Incoming for Presented {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.claimed.is_some()
+    }
+}
 
 /// What the step works with.
 #[derive(Clone)]

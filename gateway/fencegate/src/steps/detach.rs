@@ -8,9 +8,18 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     refusal::{Reason, Refusal},
-    stage::{Client, Detached, Incoming, presence},
     step::Serve,
+    steps::{
+        incoming::Incoming,
+        presence::{Client, presence},
+    },
 };
+
+/// No longer cancelled by its client's going away; who waits can still see it.
+pub struct Detached<R> {
+    pub request: R,
+    pub client: Client,
+}
 
 /// Unfenced requests stay attached: for them a client that goes away is a reason to stop working.
 pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(

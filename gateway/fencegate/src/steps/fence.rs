@@ -1,70 +1,44 @@
 //! Holds the lock of the request's key from before the dispatch until the upstream has answered in full.
 
+mod acquire;
+pub mod courier;
+mod custody;
 mod elsewhere;
+mod fencing;
 mod given_up;
-mod kept;
+mod hold;
+mod once;
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use fencegate_http::{
     body::Reply,
-    buffered::Budget,
     network::Network,
-    share::{Client as Who, Share, Shares},
+    share::{Client as Who, Share},
 };
-use fencegate_lock::{
-    once::Admitted,
-    reach::Way,
-    tenures::{
-        keeper::{Keeper, Refused},
-        wish::{Waits, Wish},
-    },
-};
+use fencegate_lock::once::Admitted;
 use fencegate_policies::{
     plan::{self, Caching, Enforce, Fence, Level},
     prefer,
 };
-use fencegate_process::{clock::SharedClock, shown};
+use fencegate_process::shown;
 use hyper::header::HeaderValue;
-use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use self::{elsewhere::Waited, given_up::Terms, kept::Kept};
+use self::{custody::Custody, elsewhere::Waited, given_up::Terms};
+pub use self::{fencing::Fencing, hold::Hold};
 use crate::{
-    edition::Edition,
-    metrics::{Acquired, WorkerMetrics, hot::Hot},
-    peers::Courier,
     refusal::{Reason, Refusal},
-    stage::{Client, Detached, Fenced, Held, Hold, Keyed},
     step::Serve,
-    steps::answer::{self, Bounds},
-    ticketing::Ticketing,
-    trust::Guards,
+    steps::{
+        answer::{self, Bounds},
+        detach::Detached,
+        held::Held,
+        key::{Fenced, Keyed},
+        presence::Client,
+    },
 };
-
-/// What the step works with.
-#[derive(Clone)]
-pub struct Fencing<N> {
-    pub keeper: Keeper,
-    /// Sends requests on to the gateways that keep their keys.
-    pub courier: Option<Rc<Courier<N>>>,
-    pub edition: Arc<Edition>,
-    pub guards: Arc<Guards>,
-    /// Where tickets are signed.
-    pub tickets: Option<Arc<Ticketing>>,
-    /// What each client waits for or holds.
-    pub shares: Shares,
-    pub clock: SharedClock,
-    /// Answers too large to be taken in full, still on their way.
-    pub running: TaskTracker,
-    pub drain: CancellationToken,
-    pub metrics: Rc<WorkerMetrics>,
-    /// For answers that are here in full.
-    pub budget: Budget,
-    /// Which keys are waited for.
-    pub hot: Hot,
-}
 
 pub async fn fence<N: Network, S: Serve<Held<Hold>>>(
     fencing: &Fencing<N>,
@@ -154,20 +128,7 @@ fn held(request: Keyed, hold: Option<Hold>) -> Held<Hold> {
     Held { http, notes, plan, upstream, hold }
 }
 
-/// Of a request that asked for its lock.
-enum Got {
-    Hold(Hold),
-    /// To the gateway that keeps the key.
-    Way(Way),
-}
-
 impl<N: Network> Fencing<N> {
-    /// A request that waits for a lock may go on for a part of the drain; then it is better told to go elsewhere.
-    async fn drained(&self, patience: Duration) {
-        self.drain.cancelled().await;
-        sleep(patience).await;
-    }
-
     /// A place among those of its client that wait for or hold keys of the route; `None` where they are not counted.
     fn share(&self, request: &Keyed, fenced: &Fenced, fence: &Fence) -> Result<Option<Share>, Refusal> {
         let Some(most) = fence.client_share else { return Ok(None) };
@@ -235,7 +196,7 @@ impl<N: Network> Fencing<N> {
             response_timeout: upstream.response_timeout,
             running: self.running.clone(),
         };
-        let kept = Kept::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());
+        let kept = Custody::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());
         let taken = match next.serve(held(request, Some(hold.clone()))).await {
             Ok(reply) => answer::take(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
@@ -258,80 +219,4 @@ impl<N: Network> Fencing<N> {
         }
         taken
     }
-
-    async fn acquire(
-        &self,
-        request: &Keyed,
-        fenced: &Fenced,
-        fence: &Fence,
-        (wait, waits): (Duration, Waits),
-        client: &mut Client,
-    ) -> Result<Got, Refusal> {
-        let metrics = self.metrics.route(fenced.route);
-        let Fence { hold, queue, .. } = *fence;
-        let route = &request.plan.routes.get(fenced.route).name;
-        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, waits, route };
-        let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
-        let held = |tenure| Hold {
-            tenure: Rc::new(tenure),
-            keys: fenced.keys.clone(),
-            mode: fenced.mode,
-            counted: Rc::new(metrics.holding(fenced.mode)),
-            tickets: self.tickets.clone().filter(|_| guarded),
-            operation: fenced.operation.clone().filter(|_| guarded),
-            running: fenced.running.clone(),
-            share: None,
-        };
-        if let Some(tenure) = self.keeper.at_once(wish) {
-            request.notes.waited.set(Some(Duration::ZERO));
-            metrics.acquired(Acquired::Warm, fenced.mode, Duration::ZERO);
-            return Ok(Got::Hold(held(tenure)));
-        }
-        let (asked, waiting) = (Instant::now(), metrics.waiting());
-        request.notes.asked.set(Some(asked));
-        let acquired = tokio::select! {
-            acquired = self.keeper.acquire(wish) => acquired,
-            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
-                return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
-            }
-            () = client.gone() => {
-                metrics.acquired(Acquired::ClientGone, fenced.mode, asked.elapsed());
-                self.hot.waited(&fenced.keys, asked.elapsed(), true);
-                // Nobody reads this.
-                return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
-            }
-        };
-        drop(waiting);
-        request.notes.waited.set(Some(asked.elapsed()));
-        let result = match &acquired {
-            Ok(tenure) if tenure.follows_another() => Acquired::HandedOn,
-            Ok(tenure) if tenure.was_contended() => Acquired::Waited,
-            Ok(_) => Acquired::AtOnce,
-            Err(refused) => Acquired::Refused(refused),
-        };
-        metrics.acquired(result, fenced.mode, asked.elapsed());
-        if let Err(Refused::Elsewhere(way)) = acquired {
-            return Ok(Got::Way(way));
-        }
-        self.hot.waited(&fenced.keys, asked.elapsed(), acquired.is_err());
-        match acquired {
-            Ok(tenure) => Ok(Got::Hold(held(tenure))),
-            Err(refused) => Err(refusal(&refused, fence.locked_status)),
-        }
-    }
-}
-
-fn refusal(refused: &Refused, locked_status: u16) -> Refusal {
-    let (reason, detail) = match refused {
-        Refused::Locked => {
-            return Refusal::new(Reason::Locked, refused.to_string()).with_status(locked_status);
-        }
-        Refused::QueueFull => (Reason::QueueFull, refused.to_string()),
-        Refused::NotHolder | Refused::Elsewhere(_) => (Reason::NotHolder, refused.to_string()),
-        Refused::KeyLimit(_) => (Reason::KeyLimit, refused.to_string()),
-        Refused::Service(_) => (Reason::LockService, refused.to_string()),
-        Refused::NotInitialised(_) => (Reason::NotInitialised, refused.to_string()),
-        Refused::RolledBack(_) => (Reason::RolledBack, refused.to_string()),
-    };
-    Refusal::new(reason, detail)
 }

@@ -38,19 +38,17 @@ use self::{
     patience::{Late, Patience},
     reply::{Answer, is_coded, judge_endpoint, refused_stale},
     stamp::stamp,
-    switch::Switch,
+    switch::{Around, Switch},
     verdict::Account,
 };
-pub use self::{
-    patience::evidence_needed,
-    stamp::{FENCING_KEY, FENCING_MODE, FENCING_NUMBER, FENCING_REFUSAL, FENCING_TOKEN, claim},
-};
+pub use self::{patience::evidence_needed, stamp::claim};
 use super::upgrade::{self, Asked};
 use crate::{
     metrics::WorkerMetrics,
+    notes::{Notes, Planned},
     refusal::{Reason, Refusal},
-    stage::{Held, Notes, Planned, Right},
     step::Serve,
+    steps::held::{Held, Right},
     trust::Guards,
 };
 
@@ -176,7 +174,9 @@ impl<N: Network> Forward<N> {
                 return Err(self.off_protocol(&lend, "switched protocols unasked"));
             };
             self.metrics.upstream_answered(&lend.upstream().name, response.status(), began.elapsed());
-            return Ok(switch.tunnel(self, response, (lend, evidence), (plan, notes)));
+            let Self { clock, metrics, running, drain, .. } = self;
+            let around = Around { clock, metrics, running, drain };
+            return Ok(switch.tunnel(&around, response, (lend, evidence), (plan, notes)));
         }
         if is_coded(response.headers()) {
             return Err(self.off_protocol(&lend, "answered in a transfer coding other than `chunked`"));

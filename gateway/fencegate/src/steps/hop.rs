@@ -16,8 +16,8 @@ use hyper::{
 
 use crate::{
     refusal::{Reason, Refusal},
-    stage::Clean,
     step::Serve,
+    steps::hygiene::Clean,
 };
 
 /// One process on a request's way.

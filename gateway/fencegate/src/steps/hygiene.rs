@@ -14,10 +14,16 @@ use hyper::{
 
 use crate::{
     refusal::Refusal,
-    stage::{Admitted, Clean},
     step::Serve,
-    steps::upgrade::Wanted,
+    steps::{admit::Admitted, upgrade::Wanted},
 };
+
+/// No hop-by-hop field, no field that only we may write.
+pub struct Clean {
+    pub request: Admitted,
+    /// The fields taken off that only we may write: claims, until somebody has verified them.
+    pub presented: HeaderMap,
+}
 
 pub async fn hygiene<S: Serve<Clean>>(
     plan: &Arc<Plan>,

@@ -1,23 +1,76 @@
 //! Derives the keys of a fenced request from the path that is forwarded and the body that is here in full. Below it
 //! nothing changes them.
 
+pub mod name;
+
 use std::rc::Rc;
 
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
-    key::{BadKey, Field, ResourceKey, Said, Values, json},
+    key::{ResourceKey, Said, json},
     operation::Operation,
-    path::Bound,
-    plan::{Enforce, Fence, Route, are_alike},
+    plan::{Enforce, Fence, Mode, Plan, Route, RouteId, UpstreamId},
 };
-use hyper::{HeaderMap, Request};
+use hyper::Request;
 
-use super::name::{self, Wanted};
+use self::name::Wanted;
 use crate::{
+    edition::Running,
+    notes::{Notes, Planned},
     refusal::{Reason, Refusal},
-    stage::{Fenced, Keyed, Loaded, Routed},
     step::Serve,
+    steps::{buffer::Loaded, route::Routed},
+    steps::{
+        incoming::{Incoming, copy},
+        parameters::{Parameters, field},
+    },
 };
+
+/// The keys are fixed.
+pub struct Keyed {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<Notes>,
+    pub plan: Planned,
+    pub upstream: UpstreamId,
+    pub fenced: Option<Fenced>,
+}
+
+/// On a fenced route.
+pub struct Fenced {
+    pub route: RouteId,
+    /// Sorted, without doubles, at least one.
+    pub keys: Rc<[ResourceKey]>,
+    pub mode: Mode,
+    /// What is to happen at most once.
+    pub operation: Option<Rc<Operation>>,
+    /// Kept for as long as anything of the request runs: another plan may wait for its end.
+    pub running: Rc<Running>,
+}
+
+impl Keyed {
+    /// The same request once more; `None` where its body is not here in full.
+    pub fn again(&self) -> Option<Self> {
+        let http = copy(&self.http)?;
+        let Self { notes, plan, upstream, .. } = self;
+        Some(Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None })
+    }
+}
+
+impl Fenced {
+    pub fn fence<'a>(&self, plan: &'a Plan) -> &'a Fence {
+        plan.routes.get(self.route).fence.as_ref().expect("a request is fenced by a route that fences")
+    }
+}
+
+impl Incoming for Keyed {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.fenced.is_some()
+    }
+}
 
 pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> Result<Reply, Refusal> {
     let Loaded(routed) = request;
@@ -65,26 +118,14 @@ fn named(
         host: routed.host.name(),
         body: body.as_ref(),
     };
-    let keys = fence.expand_all(&values).map_err(|bad| {
-        let reason = match bad {
-            BadKey::Missing { .. } => Reason::KeyMissing,
-            BadKey::Invalid { .. } | BadKey::TooLong => Reason::KeyInvalid,
-        };
-        Refusal::new(reason, bad.to_string())
-    })?;
+    let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad, Reason::KeyMissing))?;
     Ok((keys.into(), operation(routed, fence, &values)?))
 }
 
 /// What the client calls the operation that this request is, on routes where one happens at most once.
 fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
     let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
-    let named = once.expand(values).map_err(|bad| {
-        let reason = match bad {
-            BadKey::Missing { .. } => Reason::IdempotencyKeyRequired,
-            BadKey::Invalid { .. } | BadKey::TooLong => Reason::KeyInvalid,
-        };
-        Refusal::new(reason, bad.to_string())
-    })?;
+    let named = once.expand(values).map_err(|bad| Refusal::of_key(&bad, Reason::IdempotencyKeyRequired))?;
     let wanted = Wanted {
         method: routed.http.method().as_str(),
         target: routed.http.uri().path_and_query().map_or("/", |target| target.as_str()),
@@ -103,81 +144,4 @@ fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {
     let headers = http.headers();
     let said = Said { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") };
     fence.body(&said, bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
-}
-
-/// A field as whoever reads it behind us may see it. `name` is lower case, as all names in a `HeaderMap` are.
-pub(super) fn field<'a>(headers: &'a HeaderMap, name: &str) -> Field<'a> {
-    let mut field = Field::Absent;
-    for (other, value) in headers.iter().filter(|(other, _)| are_alike(other.as_str(), name)) {
-        // `X_Account` is `X-Account` to CGI, WSGI and Rack, as `X.Account` is to lighttpd, and another field or none to
-        // nginx, Node and Go. So one that is there alone is not the field either.
-        if other.as_str() != name {
-            return Field::Respelled;
-        }
-        field = if field == Field::Absent { Field::One(value.as_bytes()) } else { Field::Several };
-    }
-    field
-}
-
-/// What a key template, or the condition of a route, may ask of a request.
-pub(super) struct Parameters<'a> {
-    /// By the path of its route, once that is known.
-    pub bound: Option<Bound<'a>>,
-    pub query: Option<&'a str>,
-    pub headers: &'a HeaderMap,
-    pub host: &'a str,
-    /// Where it was read.
-    pub body: Option<&'a json::Body>,
-}
-
-impl Values for Parameters<'_> {
-    fn path(&self, name: &str) -> Option<&str> {
-        self.bound.as_ref()?.get(name)
-    }
-
-    fn query(&self) -> Option<&str> {
-        self.query
-    }
-
-    fn header<'a>(&'a self, name: &str) -> Field<'a> {
-        field(self.headers, name)
-    }
-
-    fn host(&self) -> Option<&str> {
-        Some(self.host)
-    }
-
-    fn body(&self) -> Option<&json::Body> {
-        self.body
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use hyper::header::{HeaderName, HeaderValue};
-
-    use super::*;
-
-    #[test]
-    fn a_field_is_there_where_it_is_there_once_under_its_own_name() {
-        for (lines, found) in [
-            (&["X-Accounts"][..], Field::Absent),
-            (&["X-Account"], Field::One(b"1")),
-            (&["x-account", "x-accounts"], Field::One(b"1")),
-            (&["X-Account", "X-ACCOUNT"], Field::Several),
-            (&["X_Account"], Field::Respelled),
-            (&["X.Account"], Field::Respelled),
-            (&["x~account"], Field::Respelled),
-            (&["X-Account", "X_Account"], Field::Respelled),
-            (&["X_Account", "X-Account"], Field::Respelled),
-            (&["X-Account", "X-Account", "X.Account"], Field::Respelled),
-        ] {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                let name = HeaderName::from_bytes(line.as_bytes()).expect("a field name");
-                headers.append(name, HeaderValue::from_static("1"));
-            }
-            assert_eq!(field(&headers, "x-account"), found, "{lines:?}");
-        }
-    }
 }

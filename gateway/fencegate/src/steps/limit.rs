@@ -1,36 +1,20 @@
 //! Refuses what is more than this worker, or one client at all of them, can have in flight, before any work is done for
 //! it.
 
-use std::{
-    cell::{Cell, OnceCell},
-    rc::Rc,
-};
+use std::rc::Rc;
 
 use fencegate_http::{
     body::{Body, Reply},
-    share::{Client, Share, Shares},
+    share::{Client, Shares},
 };
 
 use crate::{
+    front::Arrived,
+    in_flight::InFlight,
     refusal::{Reason, Refusal},
-    stage::{Arrived, Clean},
     step::Serve,
+    steps::hygiene::Clean,
 };
-
-/// How many requests one worker has in flight at most.
-#[derive(Debug, Clone)]
-pub struct InFlight {
-    count: Rc<Cell<usize>>,
-    most: usize,
-}
-
-/// One request in flight, until its answer has left in full.
-#[derive(Debug)]
-pub struct Permit {
-    count: Rc<Cell<usize>>,
-    /// The same of its client, where that is limited.
-    client: OnceCell<Share>,
-}
 
 /// How many requests one client has in flight at most, over all workers.
 #[derive(Debug, Clone)]
@@ -38,31 +22,6 @@ pub struct PerClient {
     pub shares: Shares,
     /// `None`: as many as it likes.
     pub most: Option<usize>,
-}
-
-impl InFlight {
-    pub fn at_most(most: usize) -> Self {
-        Self { count: Rc::default(), most }
-    }
-
-    /// The same count, for a plan with another limit.
-    pub fn now_at_most(&self, most: usize) -> Self {
-        Self { count: self.count.clone(), most }
-    }
-
-    pub(crate) fn enter(&self) -> Option<Permit> {
-        let count = self.count.get();
-        (count < self.most).then(|| {
-            self.count.set(count + 1);
-            Permit { count: self.count.clone(), client: OnceCell::new() }
-        })
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.count.set(self.count.get() - 1);
-    }
 }
 
 pub async fn limit<S: Serve<Arrived>>(
@@ -93,7 +52,7 @@ pub async fn per_client<S: Serve<Clean>>(
         let Some(share) = limit.shares.in_flight(client, most) else {
             return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client"));
         };
-        permit.client.get_or_init(|| share);
+        permit.share(share);
     }
     next.serve(request).await
 }

@@ -4,8 +4,9 @@ use std::{rc::Rc, sync::Arc};
 
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
+    host::CanonicalHost,
     path::CanonicalPath,
-    plan::{Level, Plan, Unmatched, UpstreamId, is_plain},
+    plan::{Fence, LargeBodies, Level, Plan, RouteId, Unmatched, UpstreamId, is_plain},
 };
 use hyper::{
     HeaderMap, Request, Uri,
@@ -13,14 +14,49 @@ use hyper::{
     http::uri::{Parts, PathAndQuery},
 };
 
-use super::key::Parameters;
 use crate::{
-    edition::Edition,
+    edition::{Edition, Running},
     metrics::WorkerMetrics,
+    notes::{Notes, Planned},
     refusal::{Reason, Refusal},
-    stage::{Admitted, Clean, Planned, Routed},
     step::Serve,
+    steps::{admit::Admitted, hygiene::Clean, incoming::Incoming, parameters::Parameters},
 };
+
+/// Route and upstream are fixed; host and path are what will be forwarded.
+pub struct Routed {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<Notes>,
+    pub plan: Planned,
+    pub host: CanonicalHost,
+    pub path: CanonicalPath,
+    /// `None` for what no route matches and the plan lets pass.
+    pub route: Option<RouteId>,
+    pub upstream: UpstreamId,
+    /// On fenced routes.
+    pub running: Option<Rc<Running>>,
+}
+
+impl Routed {
+    /// How its route takes the lock; `None` on unfenced ones.
+    pub fn fence(&self) -> Option<&Fence> {
+        self.plan.routes.get(self.route?).fence.as_ref()
+    }
+}
+
+impl Incoming for Routed {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.fence().is_some()
+    }
+
+    fn large_bodies(&self) -> LargeBodies {
+        self.fence().map(|fence| fence.large_bodies).unwrap_or_default()
+    }
+}
 
 /// The routes of a plan, and what counts their requests.
 #[derive(Clone)]

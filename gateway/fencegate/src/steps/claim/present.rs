@@ -18,10 +18,7 @@ use hyper::{
 
 use fencegate_http::entries::entries;
 
-/// How many hops a request came through before the gateway, by the count of its `Via` entries.
-pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
-pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
-pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
+use crate::headers::FENCING_TICKET;
 
 /// Entries of all `Via` fields (RFC 9110, 7.6.3).
 pub fn hops(headers: &HeaderMap) -> u32 {

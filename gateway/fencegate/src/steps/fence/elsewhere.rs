@@ -10,21 +10,28 @@ use fencegate_http::{body::Reply, network::Network};
 use fencegate_lock::{reach::Way, tenures::wish::Waits};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Enforce, Fence, Forward, Hold, Mode},
+    plan::{self, Enforce, Fence, Forward, Mode},
 };
 use tokio::time::Instant;
 
-use super::{Fencing, Got};
+use super::{
+    acquire::Got,
+    courier::{Carried, Courier},
+    fencing::Fencing,
+    hold::Hold,
+};
 use crate::{
-    peers::{Carried, Courier},
     refusal::{Outcome, Reason, Refusal},
-    stage::{self, Client, Fenced, Keyed, presence},
-    steps::upgrade::Wanted,
+    steps::{
+        key::{Fenced, Keyed},
+        presence::{Client, presence},
+        upgrade::Wanted,
+    },
 };
 
 /// What came of waiting for a key.
 pub(super) enum Waited {
-    Held(stage::Hold),
+    Held(Hold),
     /// Another gateway has served it.
     Answered(Box<Reply>),
 }
@@ -140,7 +147,7 @@ fn stopped(outcome: Outcome) -> Refusal {
 
 /// It waits for one key, alone, that is kept for others, and goes nowhere without it.
 fn is_kept(fenced: &Fenced, fence: &Fence) -> bool {
-    let cached = matches!(fence.hold, Hold::Cached(_)) && fenced.keys.len() == 1;
+    let cached = matches!(fence.hold, plan::Hold::Cached(_)) && fenced.keys.len() == 1;
     cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforce::Refuse
 }
 

@@ -20,7 +20,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::stage::{Hold, Notes};
+use super::hold::Hold;
+use crate::notes::Notes;
 
 /// What is known of an exchange beside its hold.
 #[derive(Clone)]

@@ -4,7 +4,7 @@
 use fencegate_http::body::Body;
 use hyper::{Method, Request, body::Body as _};
 
-use crate::{stage, steps::route::overridden};
+use crate::steps::{incoming::copy, route::overridden};
 
 /// The same request, to be sent once more where a pooled connection dies under it without a byte of an answer. A service
 /// closes what lies idle when it likes, so this happens to whoever keeps connections. Other methods, and whatever has a
@@ -13,7 +13,7 @@ pub(super) fn once_more(http: &Request<Body>) -> Option<Box<Request<Body>>> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
     // A GET that asks to be taken for a POST changes something where the service does as it is asked.
     let is_itself = overridden(http.headers()).is_none();
-    if safe && is_itself && http.body().is_end_stream() { stage::copy(http) } else { None }
+    if safe && is_itself && http.body().is_end_stream() { copy(http) } else { None }
 }
 
 #[cfg(test)]

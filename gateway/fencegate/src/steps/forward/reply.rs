@@ -16,8 +16,8 @@ use hyper::{
 };
 use tracing::warn;
 
-use super::{stamp::FENCING_REFUSAL, verdict::Account};
-use crate::stage::Planned;
+use super::verdict::Account;
+use crate::{headers::FENCING_REFUSAL, notes::Planned};
 
 /// Its head is here.
 pub(super) struct Answer<'a> {

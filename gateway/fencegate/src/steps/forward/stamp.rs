@@ -12,16 +12,10 @@ use hyper::{
 };
 
 use crate::{
+    headers::{FENCING_HOPS, FENCING_KEY, FENCING_MODE, FENCING_NUMBER, FENCING_TOKEN},
     refusal::{Reason, Refusal},
-    stage::Right,
-    steps::claim::present::{self, FENCING_HOPS},
+    steps::{claim::present, held::Right},
 };
-
-pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
-pub const FENCING_NUMBER: HeaderName = HeaderName::from_static("fencing-number");
-pub const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
-pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
-pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
 
 /// A new connection means a new dispatch, with the next G.
 pub(super) fn stamp(

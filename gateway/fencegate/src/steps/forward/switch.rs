@@ -10,12 +10,12 @@ use fencegate_http::{
     },
 };
 use fencegate_policies::plan::Plan;
-use fencegate_process::clock::Permission;
+use fencegate_process::clock::{Permission, SharedClock};
 use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::Forward;
-use crate::{stage::Notes, steps::upgrade::Asked};
+use crate::{metrics::WorkerMetrics, notes::Notes, steps::upgrade::Asked};
 
 /// A tunnel that holds nothing ends when it is idle.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -26,11 +26,20 @@ pub(super) struct Switch {
     pub(super) stream: oneshot::Receiver<Switched>,
 }
 
+/// What a tunnel lives in.
+pub(super) struct Around<'a> {
+    pub(super) clock: &'a SharedClock,
+    pub(super) metrics: &'a WorkerMetrics,
+    /// Of unfenced requests.
+    pub(super) running: &'a TaskTracker,
+    pub(super) drain: &'a CancellationToken,
+}
+
 impl Switch {
     /// What goes on is a tunnel. Under a dispatch it is run by who keeps the key.
-    pub(super) fn tunnel<N>(
+    pub(super) fn tunnel(
         self,
-        forward: &Forward<N>,
+        around: &Around<'_>,
         answer: Response<Incoming>,
         (lend, permission): (Lend, Option<Arc<dyn Permission>>),
         (plan, notes): (&Plan, &Notes),
@@ -43,7 +52,7 @@ impl Switch {
         let (mut head, _) = answer.into_parts();
         fields::clean(&mut head.headers, &plan.fields);
         self.asked.grant(&mut head.headers);
-        let metrics = &forward.metrics;
+        let metrics = around.metrics;
         let route = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();
         let (taker, client) = oneshot::channel();
@@ -53,15 +62,15 @@ impl Switch {
             upstream: self.stream,
             lend,
             permission,
-            clock: forward.clock.clone(),
+            clock: around.clock.clone(),
             bounds,
-            drain: forward.drain.clone(),
+            drain: around.drain.clone(),
             counts: Box::new((notes.permit.get().cloned(), route.tunnel())),
         };
         if fenced {
             return Response::from_parts(head, body.passing(tunnel));
         }
-        forward.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
+        around.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
         Response::from_parts(head, body)
     }
 }

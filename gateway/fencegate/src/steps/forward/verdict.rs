@@ -2,10 +2,10 @@
 
 use hyper::{HeaderMap, StatusCode};
 
-use super::stamp::FENCING_REFUSAL;
 use crate::{
-    refusal::{FENCING_OUTCOME, Outcome, Reason, Refusal},
-    stage::Replayed,
+    headers::{FENCING_OUTCOME, FENCING_REFUSAL},
+    notes::Replayed,
+    refusal::{Outcome, Reason, Refusal},
 };
 
 /// The guard's account of one dispatch.

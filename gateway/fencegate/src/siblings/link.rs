@@ -24,7 +24,7 @@ use hyper::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::steps::forwarded;
+use super::field;
 
 struct Link {
     sender: Sender,
@@ -46,12 +46,12 @@ impl Link {
     /// go through on our side first: only an answer says that what comes next will be read.
     async fn prove(&mut self, way: &Way) -> io::Result<()> {
         let nonce = Nonce::new(&SystemRandomness);
-        let question = forwarded::question(&way.address, &nonce).ok_or_else(|| {
+        let question = field::question(&way.address, &nonce).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold")
         })?;
         let answer = self.sender.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
         let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
-        if !whole || !forwarded::is_proven(answer.headers(), &way.pass, &nonce) {
+        if !whole || !field::is_proven(answer.headers(), &way.pass, &nonce) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "who is there does not know the pass",
@@ -72,7 +72,7 @@ struct Lying {
 
 /// Connections that wait for an exchange, by the address that they lead to.
 #[derive(Default)]
-pub(crate) struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
+pub struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
 
 /// At most. A gateway that listens closes what lies idle for its own `timeouts.idle`, 60 s unless it says otherwise; a
 /// request that meets this on its way would have an unknown outcome.
@@ -118,17 +118,17 @@ impl Idle {
     }
 
     /// The way leads nowhere any more.
-    pub(super) fn forget(&self, way: &Way) {
+    pub fn forget(&self, way: &Way) {
         self.0.borrow_mut().remove(&way.address);
     }
 
     #[cfg(test)]
-    pub(super) fn lying(&self) -> usize {
+    pub fn lying(&self) -> usize {
         self.0.borrow().values().map(Vec::len).sum()
     }
 
     /// Closes what nobody has used for a while, for ever.
-    pub(crate) async fn tend(&self) {
+    pub async fn tend(&self) {
         loop {
             sleep(SWEEP).await;
             let now = Instant::now();
@@ -141,14 +141,14 @@ impl Idle {
 }
 
 /// What connections are made with.
-pub(super) struct Dialling<'a, N> {
-    pub(super) network: &'a N,
-    pub(super) clock: &'a SharedClock,
-    pub(super) secured: Option<&'a Secured>,
+pub struct Dialling<'a, N> {
+    pub network: &'a N,
+    pub clock: &'a SharedClock,
+    pub secured: Option<&'a Secured>,
     /// How long they may lie idle, at most.
-    pub(super) kept: Duration,
+    pub kept: Duration,
     /// What the request may wait yet. Half of it is for a connection: whoever gets none queues here with the rest.
-    pub(super) left: Duration,
+    pub left: Duration,
 }
 
 impl<N: Network> Dialling<'_, N> {
@@ -188,7 +188,7 @@ impl<N: Network> Dialling<'_, N> {
 }
 
 /// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
-pub(super) struct Lend {
+pub struct Lend {
     link: Option<Link>,
     idle: Rc<Idle>,
     way: Way,
@@ -198,7 +198,7 @@ pub(super) struct Lend {
 
 impl Lend {
     /// `fresh`: one that has carried nothing yet.
-    pub(super) async fn of<N: Network>(
+    pub async fn of<N: Network>(
         dialling: &Dialling<'_, N>,
         idle: &Rc<Idle>,
         way: &Way,
@@ -218,7 +218,7 @@ impl Lend {
     }
 
     /// Sends a request, and counts what of it is written from here on.
-    pub(super) fn send(
+    pub fn send(
         &mut self,
         request: Request<Body>,
     ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
@@ -227,17 +227,17 @@ impl Lend {
         link.sender.send(request)
     }
 
-    pub(super) fn way(&self) -> &Way {
+    pub fn way(&self) -> &Way {
         &self.way
     }
 
     /// It has carried an exchange before, so the other side may have closed it meanwhile.
-    pub(super) fn is_reused(&mut self) -> bool {
+    pub fn is_reused(&mut self) -> bool {
         self.link().reused
     }
 
     /// No byte is written any more. True if none was since [`Self::send`].
-    pub(super) fn give_up(&mut self) -> bool {
+    pub fn give_up(&mut self) -> bool {
         let gate = &self.link().gate;
         gate.shut(Why::Abandoned);
         gate.written() == 0
@@ -256,7 +256,7 @@ impl Lend {
     }
 
     /// An answer, as it is given to a client; the connection goes back by itself at its end.
-    pub(super) fn body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
+    pub fn body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
         let lent = Lent(Some(self));
         Body::from_answer((incoming, Version::HTTP_11), trailers, idle).telling(Box::new(lent))
     }

@@ -7,16 +7,20 @@ use fencegate_lock::once::{Admitted, Came};
 use fencegate_process::{clock::SharedClock, shown};
 use hyper::http::response::Parts;
 
-use super::given_up::{End, Terms};
+use super::{
+    given_up::{End, Terms},
+    hold::Hold,
+    once,
+};
 use crate::{
+    notes::Notes,
     refusal::{Outcome, Refusal},
-    stage::{Hold, Notes},
-    steps::{answer::Keep, forward::evidence_needed, once},
+    steps::{answer::Keep, forward::evidence_needed},
 };
 
 /// The hold goes when this is dropped, or later where the upstream has to have its time first. A panic of the task that
 /// works for the request drops it as well.
-pub(super) struct Kept {
+pub(super) struct Custody {
     hold: Hold,
     terms: Terms,
     clock: SharedClock,
@@ -26,7 +30,7 @@ pub(super) struct Kept {
     end: End,
 }
 
-impl Kept {
+impl Custody {
     pub(super) fn of(
         hold: Hold,
         terms: Terms,
@@ -48,7 +52,7 @@ impl Kept {
     }
 }
 
-impl Keep for Kept {
+impl Keep for Custody {
     async fn lapsed(&self) {
         evidence_needed(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
         Terms::gives_up(&self.hold, &self.notes);
@@ -75,7 +79,7 @@ impl Keep for Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for Custody {
     fn drop(&mut self) {
         self.terms.rests(&self.hold, &self.notes, self.end, self.clock.now());
     }

@@ -7,11 +7,13 @@ use fencegate_process::failpoint;
 use hyper::StatusCode;
 use tracing::info;
 
-use super::fence::Fencing;
+use super::{fencing::Fencing, hold::Hold};
 use crate::{
     refusal::{Reason, Refusal},
-    stage::{Client, Fenced, Hold, Keyed},
-    steps::name,
+    steps::{
+        key::{Fenced, Keyed, name},
+        presence::Client,
+    },
 };
 
 impl<N: Network> Fencing<N> {
@@ -57,7 +59,7 @@ impl<N: Network> Fencing<N> {
             // Nobody reads this.
             () = client.gone() => return Err(Refusal::new(Reason::Locked, "the client went away")),
         };
-        match admitted.map_err(refusal) {
+        match admitted.map_err(Refusal::from) {
             Ok(admitted) => Ok(Some(admitted)),
             // A repeated operation is reported, and happens again.
             Err(refusal) if fence.enforce == Enforce::Observe => {
@@ -77,29 +79,4 @@ pub(super) async fn answered(admitted: Admitted, status: StatusCode, refused: bo
     if let Some(came) = came {
         admitted.came(came).await;
     }
-}
-
-fn refusal(refused: Refused) -> Refusal {
-    let detail = refused.to_string();
-    let reason = match refused {
-        Refused::Done { status: Some(status @ 400..) } => {
-            return Refusal::new(Reason::AlreadyRefused, detail).with_status(status).recorded(status);
-        }
-        Refused::Done { status: Some(status) } => {
-            return Refusal::new(Reason::AlreadyDone, detail).recorded(status);
-        }
-        Refused::Done { status: None } => Reason::AlreadyDone,
-        Refused::Mismatch => Reason::IdempotencyMismatch,
-        Refused::InProgress => Reason::InProgress,
-        Refused::Unknown { reference } => {
-            return Refusal::new(Reason::OutcomeRecordedUnknown, detail).about(reference);
-        }
-        Refused::Lost => Reason::Suspended,
-        Refused::Full => Reason::OperationsFull,
-        Refused::RouteFull => Reason::RouteOperations,
-        Refused::ClientFull => Reason::ClientOperations,
-        Refused::Foreign(_) => Reason::Store,
-        Refused::Service(_) => Reason::LockService,
-    };
-    Refusal::new(reason, detail)
 }

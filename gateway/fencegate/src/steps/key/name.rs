@@ -60,7 +60,8 @@ mod tests {
     }
 
     fn once(scope: &str) -> Once {
-        let plan = file::load(include_str!("../../../../policies/tests/complete.yaml")).plan.expect("sound");
+        let plan =
+            file::load(include_str!("../../../../../policies/tests/complete.yaml")).plan.expect("sound");
         let routes = plan.serving.routes.routes();
         let once = routes.iter().find_map(|route| route.fence.as_ref()?.once.clone()).expect("one");
         Once { scope: scope.into(), ..once }

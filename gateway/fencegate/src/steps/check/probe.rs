@@ -19,7 +19,7 @@ use fencegate_http::{
 
 /// What the upstream says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     Done,
     NotDone,
     /// It did not answer, or with a status that the policy does not know.
@@ -42,7 +42,12 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 ///
 /// # Cancellation
 /// Dropping the future ends the connection.
-pub async fn ask<N: Network>(pool: &Pool<N>, fleet: &Arc<Fleet>, probe: &Probe, entry: &Entry) -> Verdict {
+pub(super) async fn ask<N: Network>(
+    pool: &Pool<N>,
+    fleet: &Arc<Fleet>,
+    probe: &Probe,
+    entry: &Entry,
+) -> Verdict {
     let answered = timeout(probe.timeout, status(pool, fleet, probe, entry)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(status) if probe.done.contains(&status) => Verdict::Done,
@@ -105,7 +110,7 @@ fn escaped(name: String) -> String {
 }
 
 /// Between two questions, twice as long each time, for about as long as `most`.
-pub fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
+pub(super) fn pauses(most: Duration) -> impl Iterator<Item = Duration> {
     let first = Duration::from_millis(200);
     std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
 }

@@ -1,38 +1,27 @@
-//! Lets in on the listener for gateways who shows the pass of this process, and notes what it says of the request.
-//! Who has just connected asks first whether we know that pass, without showing it.
+//! The field with which gateways know each other: one asks whether who is there knows its pass, and shows it with what it
+//! sends on.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fencegate_http::body::{Body, Reply};
 use fencegate_lock::pass::{Nonce, Pass};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri,
-    header::{HOST, HeaderName, HeaderValue},
+    header::{HOST, HeaderValue},
 };
 use tokio::time::Instant;
 
-use crate::{
-    peers::Forwarded,
-    refusal::{Reason, Refusal},
-    stage::{Arrived, Clean},
-    step::Serve,
-};
+use crate::headers::FENCING_FORWARDED;
 
-/// Says of a request that another gateway sends it on. Believed with our pass only.
-pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
-
-/// Answers who has connected, and means this process by the pass that it knows. On other listeners nobody is answered so:
-/// what listens there may be of another installation, and would serve what is sent on under other locks.
-pub async fn prove<S: Serve<Arrived>>(
-    pass: &Option<Pass>,
-    request: Arrived,
-    next: &S,
-) -> Result<Reply, Refusal> {
-    let ours = pass.as_ref().filter(|_| request.notes.of_gateways.get());
-    match ours.and_then(|pass| proof(&request.http, pass)) {
-        Some(reply) => Ok(reply),
-        None => next.serve(request).await,
-    }
+/// What another gateway says of a request that it has sent on to us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Its name.
+    pub from: Arc<str>,
+    /// The key that it has derived.
+    pub key: String,
+    /// Until when it would wait, counted from when the head was here.
+    pub until: Instant,
 }
 
 /// Nothing is executed by it, whoever gets it: `OPTIONS *` asks the server itself.
@@ -47,7 +36,7 @@ pub fn question(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
 }
 
 /// The answer to a [`question`], and of nothing else.
-fn proof(http: &Request<Body>, ours: &Pass) -> Option<Reply> {
+pub fn proof(http: &Request<Body>, ours: &Pass) -> Option<Reply> {
     if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
         return None;
     }
@@ -71,28 +60,11 @@ fn only(headers: &HeaderMap) -> Option<&str> {
     lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
 }
 
-/// `pass`: ours, where gateways are listened to. On other listeners the field is gone, and nobody has read it.
-pub async fn forwarded<S: Serve<Clean>>(
-    pass: &Option<Pass>,
-    request: Clean,
-    next: &S,
-) -> Result<Reply, Refusal> {
-    let notes = &request.request.notes;
-    if notes.of_gateways.get() {
-        let known = pass.as_ref().and_then(|pass| believed(&request.presented, pass));
-        let Some(forwarded) = known else {
-            return Err(Refusal::new(Reason::PeerForbidden, "without the pass of this gateway"));
-        };
-        notes.forwarded.get_or_init(|| forwarded);
-    }
-    next.serve(request).await
-}
-
 /// The longest wait that is believed.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// `pass=<hex>; key=<key>; wait=<ms>; from=<gateway>`. A key has no space in it, so `; ` separates.
-fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
+pub fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
     let line = only(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
     let pass = Pass::parse(pass.strip_prefix("pass=")?).ok()?;

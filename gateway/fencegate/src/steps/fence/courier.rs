@@ -21,18 +21,15 @@ use hyper::{
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use super::{
-    Ours, Told,
-    link::{Dialling, Idle, Lend},
-};
 use crate::{
+    headers::FENCING_FORWARDED,
     metrics::{Forwarding, WorkerMetrics},
     refusal::{Outcome, Reason, Refusal},
-    stage::{Client, Keyed},
-    steps::{
-        forwarded::{self, FENCING_FORWARDED},
-        upgrade::Wanted,
+    siblings::{
+        Ours, Told, field,
+        link::{Dialling, Idle, Lend},
     },
+    steps::{key::Keyed, presence::Client, upgrade::Wanted},
 };
 
 /// One worker's, under one plan.
@@ -43,7 +40,7 @@ pub struct Courier<N> {
     pub plan: Arc<Plan>,
     pub metrics: Rc<WorkerMetrics>,
     /// Kept from one plan to the next.
-    pub(crate) idle: Rc<Idle>,
+    pub idle: Rc<Idle>,
 }
 
 /// What came of a request that was sent on.
@@ -177,7 +174,7 @@ impl<N: Network> Courier<N> {
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let said = forwarded::told(&way.pass, key.as_str(), left, &self.ours.name);
+        let said = field::told(&way.pass, key.as_str(), left, &self.ours.name);
         let mut said = HeaderValue::from_str(&said).ok()?;
         // Not to be remembered by a library, nor shown.
         said.set_sensitive(true);

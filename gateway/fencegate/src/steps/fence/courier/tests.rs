@@ -19,7 +19,8 @@ use tokio::{
 use super::*;
 use crate::{
     metrics::Metrics,
-    stage::{Notes, Presence, presence},
+    notes::Notes,
+    steps::presence::{Presence, presence},
 };
 
 const POLICY: &str = r#"version: 1

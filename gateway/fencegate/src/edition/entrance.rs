@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 /// The requests of one desk that have looked it up and are counted nowhere else yet. On HTTP/2 other tasks run between
 /// the two; a plan that is put in force meanwhile must not take them for nobody.
 #[derive(Default)]
-pub(super) struct Entering {
+pub struct Entering {
     requests: Cell<usize>,
     /// The last of them is counted, or has gone.
     none: Notify,
@@ -17,12 +17,12 @@ pub(super) struct Entering {
 pub struct Entrance(Rc<Entering>);
 
 impl Entering {
-    pub(super) fn enter(self: &Rc<Self>) -> Entrance {
+    pub fn enter(self: &Rc<Self>) -> Entrance {
         self.requests.set(self.requests.get() + 1);
         Entrance(self.clone())
     }
 
-    pub(super) async fn nobody(&self) {
+    pub async fn nobody(&self) {
         while self.requests.get() > 0 {
             self.none.notified().await;
         }

@@ -8,8 +8,8 @@ use hyper::{
 };
 
 use crate::{
-    refusal::{FENCING_OUTCOME, Outcome, Reason},
-    steps::forward::FENCING_TOKEN,
+    headers::{FENCING_OUTCOME, FENCING_TOKEN},
+    refusal::{Outcome, Reason},
 };
 
 /// In its own words: what became of the request, and why where it refused.
@@ -22,7 +22,7 @@ pub struct Told {
 
 impl Told {
     /// `None` for an answer that no gateway gives: nothing is known of the request then.
-    pub(super) fn read(headers: &HeaderMap) -> Option<Self> {
+    pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
         let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
         let mut parts = line.split(';').map(str::trim);
@@ -34,19 +34,19 @@ impl Told {
 
     /// Nothing was dispatched, and another gateway may do better: this one does not hold the key, is in trouble, does not
     /// reach its upstream, or does not take what our own plan has taken.
-    pub(super) fn is_its_own_trouble(&self) -> bool {
+    pub fn is_its_own_trouble(&self) -> bool {
         self.outcome == Outcome::NotDispatched && !self.reason.is_some_and(is_of_the_resource)
     }
 
     /// It does not reach what stands behind it. So may we, or not: who has no time left to find out passes this on.
-    pub(super) fn is_of_its_upstream(&self) -> bool {
+    pub fn is_of_its_upstream(&self) -> bool {
         matches!(self.reason, Some(Reason::UpstreamConnect | Reason::Guard | Reason::GuardSplit))
     }
 }
 
 /// Over HTTP/1.1 only those trailers leave that were announced, and an upstream that speaks HTTP/2 announces none. What
 /// is here in full announces its own; of what is still coming only gRPC says beforehand what will be there.
-pub(crate) fn announce_trailers(reply: &mut Reply) {
+pub fn announce_trailers(reply: &mut Reply) {
     if reply.headers().contains_key(TRAILER) {
         return;
     }

@@ -1,0 +1,25 @@
+//! The names of the header fields that Fencegate itself writes and reads.
+
+use hyper::header::HeaderName;
+
+/// The token of a dispatch, and its number alone for services that compare numbers.
+pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
+pub const FENCING_NUMBER: HeaderName = HeaderName::from_static("fencing-number");
+pub const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
+pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
+/// How many hops a request came through before the gateway, by the count of its `Via` entries.
+pub const FENCING_HOPS: HeaderName = HeaderName::from_static("fencing-hops");
+pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-operation");
+pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
+/// Says of a request that another gateway sends it on. Believed with our pass only.
+pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
+/// Says the outcome on every answer that concerns a fenced route.
+pub const FENCING_OUTCOME: HeaderName = HeaderName::from_static("fencing-outcome");
+/// Why a guard, or a service that compares tokens, has let nothing through.
+pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
+
+/// W3C Trace Context.
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// What a client can quote.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

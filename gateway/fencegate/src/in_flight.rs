@@ -1,0 +1,55 @@
+//! Counts the requests that one worker has in flight.
+
+use std::{
+    cell::{Cell, OnceCell},
+    rc::Rc,
+};
+
+use fencegate_http::share::Share;
+
+/// How many requests one worker has in flight at most.
+#[derive(Debug, Clone)]
+pub struct InFlight {
+    count: Rc<Cell<usize>>,
+    most: usize,
+}
+
+/// One request in flight, until its answer has left in full.
+#[derive(Debug)]
+pub struct Permit {
+    count: Rc<Cell<usize>>,
+    /// The same of its client, where that is limited.
+    client: OnceCell<Share>,
+}
+
+impl InFlight {
+    pub fn at_most(most: usize) -> Self {
+        Self { count: Rc::default(), most }
+    }
+
+    /// The same count, for a plan with another limit.
+    pub fn now_at_most(&self, most: usize) -> Self {
+        Self { count: self.count.clone(), most }
+    }
+
+    pub(crate) fn enter(&self) -> Option<Permit> {
+        let count = self.count.get();
+        (count < self.most).then(|| {
+            self.count.set(count + 1);
+            Permit { count: self.count.clone(), client: OnceCell::new() }
+        })
+    }
+}
+
+impl Permit {
+    /// It is counted at its client as well, for as long as here.
+    pub(crate) fn share(&self, share: Share) {
+        self.client.get_or_init(|| share);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+    }
+}

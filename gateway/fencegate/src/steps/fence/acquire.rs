@@ -1,0 +1,96 @@
+//! Waits for the key of a request: here, or until it is known which gateway keeps it.
+
+use std::{rc::Rc, time::Duration};
+
+use fencegate_http::network::Network;
+use fencegate_lock::{
+    reach::Way,
+    tenures::{
+        keeper::Refused,
+        wish::{Waits, Wish},
+    },
+};
+use fencegate_policies::plan::{Fence, Level};
+use tokio::time::Instant;
+
+use super::{fencing::Fencing, hold::Hold};
+use crate::{
+    metrics::Acquired,
+    refusal::{Reason, Refusal},
+    steps::{
+        key::{Fenced, Keyed},
+        presence::Client,
+    },
+};
+
+/// Of a request that asked for its lock.
+pub(super) enum Got {
+    Hold(Hold),
+    /// To the gateway that keeps the key.
+    Way(Way),
+}
+
+impl<N: Network> Fencing<N> {
+    /// # Errors
+    /// It is not granted in time, or the gateway stops, or its client has gone.
+    pub(super) async fn acquire(
+        &self,
+        request: &Keyed,
+        fenced: &Fenced,
+        fence: &Fence,
+        (wait, waits): (Duration, Waits),
+        client: &mut Client,
+    ) -> Result<Got, Refusal> {
+        let metrics = self.metrics.route(fenced.route);
+        let Fence { hold, queue, .. } = *fence;
+        let route = &request.plan.routes.get(fenced.route).name;
+        let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, waits, route };
+        let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
+        let held = |tenure| Hold {
+            tenure: Rc::new(tenure),
+            keys: fenced.keys.clone(),
+            mode: fenced.mode,
+            counted: Rc::new(metrics.holding(fenced.mode)),
+            tickets: self.tickets.clone().filter(|_| guarded),
+            operation: fenced.operation.clone().filter(|_| guarded),
+            running: fenced.running.clone(),
+            share: None,
+        };
+        if let Some(tenure) = self.keeper.at_once(wish) {
+            request.notes.waited.set(Some(Duration::ZERO));
+            metrics.acquired(Acquired::Warm, fenced.mode, Duration::ZERO);
+            return Ok(Got::Hold(held(tenure)));
+        }
+        let (asked, waiting) = (Instant::now(), metrics.waiting());
+        request.notes.asked.set(Some(asked));
+        let acquired = tokio::select! {
+            acquired = self.keeper.acquire(wish) => acquired,
+            () = self.drained(request.plan.listener.timeouts.drain / 2) => {
+                return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
+            }
+            () = client.gone() => {
+                metrics.acquired(Acquired::ClientGone, fenced.mode, asked.elapsed());
+                self.hot.waited(&fenced.keys, asked.elapsed(), true);
+                // Nobody reads this.
+                return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
+            }
+        };
+        drop(waiting);
+        request.notes.waited.set(Some(asked.elapsed()));
+        let result = match &acquired {
+            Ok(tenure) if tenure.follows_another() => Acquired::HandedOn,
+            Ok(tenure) if tenure.was_contended() => Acquired::Waited,
+            Ok(_) => Acquired::AtOnce,
+            Err(refused) => Acquired::Refused(refused),
+        };
+        metrics.acquired(result, fenced.mode, asked.elapsed());
+        if let Err(Refused::Elsewhere(way)) = acquired {
+            return Ok(Got::Way(way));
+        }
+        self.hot.waited(&fenced.keys, asked.elapsed(), acquired.is_err());
+        match acquired {
+            Ok(tenure) => Ok(Got::Hold(held(tenure))),
+            Err(refused) => Err(Refusal::of_lock(&refused, fence.locked_status)),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A tenure in the hands of one request, and what its dispatches are stamped with.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_http::share::Share;
+use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
+use fencegate_policies::{key::ResourceKey, operation::Operation, plan::Mode, token::Token};
+use hyper::{HeaderMap, header::HeaderValue};
+
+use crate::{
+    edition::Running,
+    headers::{FENCING_OPERATION, FENCING_TICKET},
+    metrics::Holding,
+    steps::held::Right,
+    ticketing::Ticketing,
+};
+
+/// A tenure in the hands of one request.
+#[derive(Clone)]
+pub struct Hold {
+    pub tenure: Rc<Tenure>,
+    pub keys: Rc<[ResourceKey]>,
+    pub mode: Mode,
+    pub counted: Rc<Holding>,
+    /// For a guard, where tickets are signed.
+    pub tickets: Option<Arc<Ticketing>>,
+    pub operation: Option<Rc<Operation>>,
+    pub running: Rc<Running>,
+    /// Of what its client may wait for and hold, where that is limited.
+    pub share: Option<Rc<Share>>,
+}
+
+impl Right for Hold {
+    fn dispatch(&self) -> Option<Dispatch> {
+        self.tenure.dispatch()
+    }
+
+    fn keys(&self) -> &[ResourceKey] {
+        &self.keys
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn stamp(&self, token: Token, headers: &mut HeaderMap) {
+        let ticket = self.tickets.as_ref().and_then(|tickets| tickets.ticket(&self.keys, token, self.mode));
+        if let Some(ticket) = ticket {
+            headers.insert(FENCING_TICKET, ticket);
+        }
+        if let Some(operation) = &self.operation {
+            let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
+            headers.insert(FENCING_OPERATION, value);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a key template, or the condition of a route, may ask of a request.
+
+use fencegate_policies::{
+    key::{Field, Values, json},
+    path::Bound,
+    plan::are_alike,
+};
+use hyper::HeaderMap;
+
+/// What a key template, or the condition of a route, may ask of a request.
+pub struct Parameters<'a> {
+    /// By the path of its route, once that is known.
+    pub bound: Option<Bound<'a>>,
+    pub query: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    pub host: &'a str,
+    /// Where it was read.
+    pub body: Option<&'a json::Body>,
+}
+
+impl Values for Parameters<'_> {
+    fn path(&self, name: &str) -> Option<&str> {
+        self.bound.as_ref()?.get(name)
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn header<'a>(&'a self, name: &str) -> Field<'a> {
+        field(self.headers, name)
+    }
+
+    fn host(&self) -> Option<&str> {
+        Some(self.host)
+    }
+
+    fn body(&self) -> Option<&json::Body> {
+        self.body
+    }
+}
+
+/// A field as whoever reads it behind us may see it. `name` is lower case, as all names in a `HeaderMap` are.
+pub fn field<'a>(headers: &'a HeaderMap, name: &str) -> Field<'a> {
+    let mut field = Field::Absent;
+    for (other, value) in headers.iter().filter(|(other, _)| are_alike(other.as_str(), name)) {
+        // `X_Account` is `X-Account` to CGI, WSGI and Rack, as `X.Account` is to lighttpd, and another field or none to
+        // nginx, Node and Go. So one that is there alone is not the field either.
+        if other.as_str() != name {
+            return Field::Respelled;
+        }
+        field = if field == Field::Absent { Field::One(value.as_bytes()) } else { Field::Several };
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn a_field_is_there_where_it_is_there_once_under_its_own_name() {
+        for (lines, found) in [
+            (&["X-Accounts"][..], Field::Absent),
+            (&["X-Account"], Field::One(b"1")),
+            (&["x-account", "x-accounts"], Field::One(b"1")),
+            (&["X-Account", "X-ACCOUNT"], Field::Several),
+            (&["X_Account"], Field::Respelled),
+            (&["X.Account"], Field::Respelled),
+            (&["x~account"], Field::Respelled),
+            (&["X-Account", "X_Account"], Field::Respelled),
+            (&["X_Account", "X-Account"], Field::Respelled),
+            (&["X-Account", "X-Account", "X.Account"], Field::Respelled),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                let name = HeaderName::from_bytes(line.as_bytes()).expect("a field name");
+                headers.append(name, HeaderValue::from_static("1"));
+            }
+            assert_eq!(field(&headers, "x-account"), found, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Whether the client of a detached request still waits for its answer.
+
+use fencegate_guard::patience::Waiting;
+use tokio::sync::oneshot;
+
+/// The client of a detached request.
+pub struct Client {
+    /// `None` for one who is not detached: its request goes with it.
+    gone: Option<oneshot::Receiver<()>>,
+}
+
+/// Lives as long as the client waits for its answer.
+pub struct Presence {
+    _here: oneshot::Sender<()>,
+}
+
+pub fn presence() -> (Presence, Client) {
+    let (here, gone) = oneshot::channel();
+    (Presence { _here: here }, Client { gone: Some(gone) })
+}
+
+impl Client {
+    /// Of a request that ends with its client.
+    pub fn attached() -> Self {
+        Self { gone: None }
+    }
+
+    /// The client has hung up already.
+    pub fn is_gone(&mut self) -> bool {
+        let told = self.gone.as_mut().map(oneshot::Receiver::try_recv);
+        told.is_some_and(|told| !matches!(told, Err(oneshot::error::TryRecvError::Empty)))
+    }
+
+    /// Returns when the client has hung up.
+    pub async fn gone(&mut self) {
+        // Who has been told once that it has gone must not ask the channel again.
+        if self.is_gone() {
+            return;
+        }
+        match &mut self.gone {
+            // Nothing is ever sent: the other end is dropped.
+            Some(gone) => drop(gone.await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Waiting for Client {
+    async fn gone(&mut self) {
+        Self::gone(self).await;
+    }
+}

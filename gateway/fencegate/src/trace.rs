@@ -1,0 +1,193 @@
+//! The trace that a request belongs to (W3C Trace Context), read from its caller or begun here.
+
+use fencegate_policies::{hex, plan::Log};
+use hyper::header::{HeaderMap, HeaderValue};
+
+use crate::headers::{TRACEPARENT, TRACESTATE};
+
+/// A trace and our part in it (W3C Trace Context, version 00).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trace {
+    pub id: u128,
+    /// Of the caller, where it has begun the trace.
+    pub parent: Option<u64>,
+    /// Of this request at this process.
+    pub span: u64,
+    /// What an upstream gets as its parent: the exchange with it, where that is recorded, else the request.
+    pub below: u64,
+    /// Bit 0: the caller may have recorded it.
+    pub flags: u8,
+    recorded: bool,
+}
+
+/// Which traces are recorded here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recording {
+    Off,
+    /// Those of others that are recorded, and of our own one in so many.
+    OneIn(u32),
+}
+
+/// What a caller says of its trace.
+#[derive(Clone, Copy)]
+struct Parent {
+    id: u128,
+    span: u64,
+    flags: u8,
+}
+
+const SAMPLED: u8 = 1;
+
+impl Recording {
+    pub fn of(log: &Log) -> Self {
+        log.traces.as_ref().map_or(Self::Off, |traces| Self::OneIn(traces.one_in))
+    }
+}
+
+impl Trace {
+    /// The caller's trace; a new one where there is none that can be read. What the caller's systems keep beside it
+    /// belongs to it, and goes with it.
+    pub fn of(headers: &mut HeaderMap, recording: Recording) -> Self {
+        let mut parents = headers.get_all(TRACEPARENT).iter();
+        let parent = parents.next().filter(|_| parents.next().is_none());
+        let parent = parent.and_then(|parent| Parent::parse(parent.as_bytes()));
+        if parent.is_none() {
+            headers.remove(TRACESTATE);
+        }
+        let flags = match (parent, recording) {
+            (Some(parent), _) => parent.flags,
+            (None, Recording::Off) => 0,
+            (None, Recording::OneIn(many)) => u8::from(fastrand::u32(..many.max(1)) == 0),
+        };
+        let recorded = recording != Recording::Off && flags & SAMPLED != 0;
+        let span = fastrand::u64(1..);
+        Self {
+            id: parent.map_or_else(|| fastrand::u128(1..), |parent| parent.id),
+            parent: parent.map(|parent| parent.span),
+            span,
+            below: if recorded { fastrand::u64(1..) } else { span },
+            flags,
+            recorded,
+        }
+    }
+
+    /// Its spans are to be told.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// 32 hex digits.
+    pub fn id(&self) -> String {
+        format!("{:032x}", self.id)
+    }
+
+    /// 16 hex digits.
+    pub fn span(&self) -> String {
+        format!("{:016x}", self.span)
+    }
+
+    /// `traceparent` for whoever is asked next.
+    pub fn value(&self) -> HeaderValue {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        hex::write(&self.id.to_be_bytes(), &mut text[3..35]);
+        hex::write(&self.below.to_be_bytes(), &mut text[36..52]);
+        hex::write(&[self.flags], &mut text[53..]);
+        HeaderValue::from_bytes(&text).expect("hex digits")
+    }
+
+    /// A name for the request, where its caller has given it none.
+    pub fn name(&self) -> HeaderValue {
+        let mut text = [0; 16];
+        hex::write(&self.span.to_be_bytes(), &mut text);
+        HeaderValue::from_bytes(&text).expect("hex digits")
+    }
+}
+
+impl Parent {
+    /// `00-` trace, `-` span, `-` flags; of a later version whatever follows is not looked at.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let mut parts = text.splitn(5, '-');
+        let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let sized = (version.len(), id.len(), span.len(), flags.len()) == (2, 32, 16, 2);
+        let later = parts.next().is_some();
+        if !sized
+            || ![version, id, span, flags].into_iter().all(hex)
+            || version == "ff"
+            || (version == "00" && later)
+        {
+            return None;
+        }
+        let id = u128::from_str_radix(id, 16).ok().filter(|id| *id != 0)?;
+        let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
+        Some(Self { id, span, flags: u8::from_str_radix(flags, 16).ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(parent: &str) -> (Trace, HeaderMap) {
+        let mut headers = HeaderMap::new();
+        headers.insert(TRACEPARENT, HeaderValue::from_str(parent).expect("a value"));
+        headers.insert(TRACESTATE, HeaderValue::from_static("vendor=1"));
+        (Trace::of(&mut headers, Recording::Off), headers)
+    }
+
+    #[test]
+    fn a_trace_goes_on_with_a_span_of_our_own() {
+        let (trace, headers) = of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_ne!(trace.span(), "00f067aa0ba902b7");
+        let said = format!("00-{}-{}-01", trace.id(), trace.span());
+        assert_eq!(trace.value(), said);
+        assert_eq!(trace.name(), trace.span());
+        assert!(headers.contains_key(TRACESTATE));
+        let (later, _) = of("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");
+        assert_eq!(later.id(), trace.id());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_passed_on() {
+        for bad in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ] {
+            let (trace, headers) = of(bad);
+            assert!(trace.id() != "4bf92f3577b34da6a3ce929d0e0e4736" && trace.flags == 0, "{bad}");
+            assert!(!headers.contains_key(TRACESTATE), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_was_begun_so_or_is_one_in_so_many() {
+        let count = |parent: Option<&'static str>, recording| {
+            let mut recorded = 0;
+            for _ in 0..1000 {
+                let mut headers = HeaderMap::new();
+                if let Some(parent) = parent {
+                    headers.insert(TRACEPARENT, HeaderValue::from_static(parent));
+                }
+                let trace = Trace::of(&mut headers, recording);
+                assert_eq!(trace.below != trace.span, trace.is_recorded());
+                recorded += usize::from(trace.is_recorded());
+            }
+            recorded
+        };
+        let yes = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let no = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+        assert_eq!((count(yes, Recording::OneIn(100)), count(no, Recording::OneIn(1))), (1000, 0));
+        assert_eq!((count(yes, Recording::Off), count(None, Recording::Off)), (0, 0));
+        assert_eq!(count(None, Recording::OneIn(1)), 1000);
+        // Its standard deviation is 16.
+        assert!((400..600).contains(&count(None, Recording::OneIn(2))));
+    }
+}

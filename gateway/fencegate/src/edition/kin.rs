@@ -37,9 +37,9 @@ pub(super) struct Group<'e> {
 pub(super) enum Keys {
     #[default]
     Stay,
-    /// Each route takes the requests that it took, by another lock.
+    /// Each route fences the requests that it fenced, by another lock.
     Change,
-    /// Some request is another route's now, or nobody's, or was nobody's.
+    /// Some request is another fenced route's now, or of none, or was of none.
     Wander,
 }
 
@@ -119,7 +119,9 @@ pub(super) fn groups<'e>(
 fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> Keys {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
-        let routes = plan.routes.routes().iter().filter(|route| rekeyed.contains(&*route.name));
+        // One that does not fence has no terms: what it takes over from another, or leaves to it, shows nowhere else.
+        let fenced = plan.routes.routes().iter().filter(|route| route.fence.is_some());
+        let routes = fenced.filter(|route| rekeyed.contains(&*route.name));
         let takes = |route: &Route| (route.methods.clone(), route.path.clone(), route.conditions.clone());
         let leads = |route: &Route| plan.upstream(route.upstream).name.clone();
         routes.map(|route| (route.name.clone(), (takes(route), leads(route)))).collect()

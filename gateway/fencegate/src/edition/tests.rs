@@ -217,6 +217,36 @@ fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_th
     drop(newer);
 }
 
+/// A route that does not fence takes what nobody holds a key for: what it takes over is handed on when it begins to.
+#[test]
+fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_before_that() {
+    let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
+    let rest = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
+    let (plan, fleets) = made(&[unfenced, rest]);
+    let first = Edition::first(plan, fleets);
+    let oldest = first.runs(A);
+    let without = [&WITHOUT_PAY[1..], &[unfenced, rest]].concat();
+    let (second, mut openings) = after(&first, &without, &["pay"]);
+    let (third, more) = after(&second, &[&WITHOUT_PAY[1..], &[rest]].concat(), &["book"]);
+    openings.extend(more);
+    assert_eq!((open(&mut openings), third.is_open(B)), (0, false));
+    drop(oldest);
+    assert_eq!((open(&mut openings), third.is_open(A), third.is_open(B)), (2, true, true));
+}
+
+#[test]
+fn a_route_that_fenced_no_more_before_it_went_is_waited_for_by_who_comes_for_its_requests() {
+    let first = first();
+    let oldest = first.runs(A);
+    let unfenced = ("fence: {key: \"pay/{path.id}\"}", "fence: none");
+    let (second, mut openings) = after(&first, &[unfenced], &["pay"]);
+    let (third, more) = after(&second, &CHARGE, &["charge"]);
+    openings.extend(more);
+    assert_eq!((open(&mut openings), third.is_open(A), third.is_open(B)), (0, false, true));
+    drop(oldest);
+    assert_eq!((open(&mut openings), third.is_open(A)), (2, true));
+}
+
 #[test]
 fn a_route_that_keeps_its_requests_does_not_wait_for_those_of_one_that_has_gone() {
     let first = first();

@@ -44,7 +44,7 @@ impl Modules {
         for child in &read.elsewhere {
             let (file, folder) =
                 sources.find(folder, child).unwrap_or_else(|| panic!("{file}: the file of `mod {child}`"));
-            self.add_file(sources, [&name[..], &[child.clone()]].concat(), &file, &folder);
+            self.add_file(sources, [&name[..], std::slice::from_ref(child)].concat(), &file, &folder);
         }
         self.add(name.clone(), name, read);
     }

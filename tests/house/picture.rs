@@ -15,8 +15,11 @@ const BOX: (usize, usize) = (220, 74);
 /// Between boxes, and between floors.
 const GAP: (usize, usize) = (36, 62);
 const EDGE: usize = 20;
+/// Numbers are said to the nearest so many.
+const FILES: usize = 10;
+const LINES: usize = 1000;
 
-/// No date and no path of this machine are in it, and numbers are round: else each change of a file would change it.
+/// No date and no path of this machine are in it, and its numbers are round.
 pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
     let heights = floors.heights();
     let top = heights.values().copied().max().unwrap_or(0);
@@ -54,7 +57,7 @@ pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
     for one in &floors.crates {
         let (x, y) = places[one.name.as_str()];
         let (middle, sources) = (x + BOX.0 / 2, Sources::read(&root.join(&one.folder)));
-        let [files, lines] = [(sources.files(), 10), (sources.lines(), 1000)].map(|(n, to)| round(n, to));
+        let [files, lines] = [(sources.files(), FILES), (sources.lines(), LINES)].map(|(n, to)| round(n, to));
         writeln!(
             svg,
             r##"<g text-anchor="middle">
@@ -75,6 +78,27 @@ pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Whether two pictures show the same, where numbers may be a fifth apart, and one step beside: who adds a file need not
+/// draw the house anew.
+pub(crate) fn is_about(kept: &str, drawn: &str) -> bool {
+    let lines = |svg| str::lines(svg).partition::<Vec<_>, _>(|line| !line.contains(">about "));
+    let ((kept, kept_sizes), (drawn, drawn_sizes)) = (lines(kept), lines(drawn));
+    let near =
+        |((kept, drawn), step): ((usize, usize), usize)| kept.abs_diff(drawn) <= kept.max(drawn) / 5 + step;
+    let same = |(kept, drawn): (&&str, &&str)| {
+        sizes(kept).into_iter().zip(sizes(drawn)).zip([FILES, LINES]).all(near)
+    };
+    kept == drawn && kept_sizes.len() == drawn_sizes.len() && kept_sizes.iter().zip(&drawn_sizes).all(same)
+}
+
+/// The numbers of a line that says how much stands in a crate.
+fn sizes(line: &str) -> [usize; 2] {
+    let said = line.split_once(">about ").and_then(|(_, said)| said.split_once(" files, "));
+    let (files, rest) = said.unwrap_or_default();
+    let lines = rest.split_once(' ').unwrap_or_default().0.replace(',', "");
+    [files, &lines].map(|number| number.parse().unwrap_or_default())
 }
 
 /// Whom it knows and meets by no other way: an arrow to each would hide the floors.
@@ -110,5 +134,19 @@ mod tests {
             Floors::parse("```floors\nroof: wall cellar\nwall: cellar\ncellar:\n```").expect("a block");
         assert_eq!(nearest(&floors, &floors.crates[0]), ["wall"]);
         assert_eq!([round(4, 10), round(26, 10), round(12_600, 1000)], ["10", "30", "13,000"]);
+    }
+
+    #[test]
+    fn a_picture_stays_good_while_its_numbers_are_about_right() {
+        let picture =
+            |files, lines| format!("<svg>\n<text>about {files} files, {lines} lines</text>\n</svg>\n");
+        assert_eq!(sizes(&picture("20", "12,000")), [20, 12_000]);
+        assert!(is_about(&picture("20", "12,000"), &picture("30", "13,000")));
+        assert!(!is_about(&picture("20", "12,000"), &picture("20", "20,000")));
+        assert!(!is_about(
+            &picture("20", "12,000"),
+            &picture("20", "12,000").replace("</svg>", "<g/></svg>")
+        ));
+        assert!(!is_about("", &picture("20", "12,000")));
     }
 }

@@ -35,7 +35,7 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, Fence, Hold, Mode},
+    plan::{Caching, Hold, Mode},
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -240,8 +240,11 @@ fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey
     keys.sort();
     keys.dedup();
     match keys.len() {
-        1..=Fence::MOST_KEYS => Ok(keys),
-        many => Err(Error::Key(format!("{many} keys: 1 to {} can be asked for at once", Fence::MOST_KEYS))),
+        1..=ResourceKey::MOST_IN_SET => Ok(keys),
+        many => Err(Error::Key(format!(
+            "{many} keys: 1 to {} can be asked for at once",
+            ResourceKey::MOST_IN_SET
+        ))),
     }
 }
 

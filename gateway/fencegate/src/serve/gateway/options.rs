@@ -1,0 +1,17 @@
+//! What `fencegate run` is told beside the policy.
+
+use std::path::PathBuf;
+
+/// What `fencegate run` is told beside the policy.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the policy was read from, and is read from again.
+    pub file: PathBuf,
+    /// Read it again when it changes.
+    pub watch: bool,
+    /// Make the installation's nodes in ZooKeeper, where missing.
+    pub init: bool,
+    /// Beside a gateway with the same addresses, which is about to stop.
+    pub beside: bool,
+    pub workers: usize,
+}

@@ -1,0 +1,90 @@
+//! The sessions have a thread of their own: a worker that computes for long must not cost them their life.
+
+use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
+
+use fencegate_lock::{
+    recipe::rotate::SEQUENCE_LIMIT,
+    session::{
+        complaints::Complaints, metered::Metered, nameplate::Nameplate, settings::Settings,
+        zookeeper::Servers,
+    },
+    state::Memory,
+    tenures::desk::Desk,
+};
+use fencegate_policies::plan::Gateway;
+use fencegate_process::randomness::SystemRandomness;
+use futures_util::future::join_all;
+use tokio::{sync::oneshot, task::LocalSet};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::{base::Base, options::Options};
+
+/// The thread of the sessions.
+pub(super) struct Sessions {
+    thread: thread::JoinHandle<()>,
+    close: CancellationToken,
+    /// Closed without a word when the thread unwinds.
+    pub(super) end: oneshot::Receiver<Infallible>,
+}
+
+impl Sessions {
+    /// One for each desk, with the settings of its number.
+    pub(super) fn start(desks: Vec<Desk>, settings: impl Fn(usize) -> Settings) -> io::Result<Self> {
+        let settings: Vec<Settings> = (0..desks.len()).map(settings).collect();
+        let (alive, end) = oneshot::channel::<Infallible>();
+        let close = CancellationToken::new();
+        let closed = close.clone();
+        let thread = thread::Builder::new().name("session".into()).spawn(move || {
+            let _alive = alive;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime =
+                runtime.expect("a runtime needs an epoll instance, and the process has just started");
+            let all = desks.into_iter().zip(settings).map(|(desk, settings)| {
+                desk.run(
+                    Metered::new(Servers::of(&settings.policy), &settings.metrics),
+                    Rc::new(settings),
+                    closed.clone(),
+                )
+            });
+            LocalSet::new().block_on(&runtime, join_all(all));
+        })?;
+        Ok(Self { thread, close, end })
+    }
+
+    /// Gives every lock back. To be called when nothing is at work under any of them.
+    pub(super) fn close(self, memory: &Memory) {
+        self.close.cancel();
+        let ended = self.thread.join();
+        memory.close();
+        if ended.is_err() {
+            error!("the session's thread panicked; its nodes go by the session timeout");
+        }
+    }
+}
+
+/// Of the session with a number. What one of them knows of the installation, or says of why it is away, all of them do.
+pub(super) fn settings(
+    gateway: &Gateway,
+    name: &str,
+    options: &Options,
+    base: &Base,
+    nameplate: &Nameplate,
+    memory: &Arc<Memory>,
+) -> impl Fn(usize) -> Settings {
+    let complaints = Arc::new(Complaints::default());
+    let census = Arc::default();
+    move |number| Settings {
+        policy: gateway.zookeeper.clone(),
+        gateway: name.to_owned(),
+        member: nameplate.clone(),
+        init: options.init,
+        clock: base.clock.clone(),
+        randomness: Arc::new(SystemRandomness),
+        memory: memory.clone(),
+        census: Arc::clone(&census),
+        sequence_limit: SEQUENCE_LIMIT,
+        metrics: base.metrics.session(number),
+        complaints: complaints.clone(),
+    }
+}

@@ -252,10 +252,11 @@ impl Tree {
         stat.expect("the node exists").version.try_into().expect("versions are positive")
     }
 
-    /// The registrations of the gateways' sessions.
+    /// The registrations of the gateways' sessions, without the nodes that ask beside them whether a session is still
+    /// ours: those come and go.
     pub async fn members(&self) -> Vec<String> {
         let mut paths = self.paths().await;
-        paths.retain(|path| path.starts_with("/members/"));
+        paths.retain(|path| path.starts_with("/members/") && !path.ends_with("-probe"));
         paths
     }
 

@@ -98,6 +98,7 @@ impl Door {
             debug!(peer = %peer.address, why = why.word(), "turned away");
         };
         let is_proxy = self.entry.borrow().is_proxy(peer);
+        let take = || if is_proxy { self.places.take_for_others(client) } else { self.places.take(client) };
         let most = self.entry.borrow().connections_per_client().filter(|_| !is_proxy);
         let share = match most {
             None => None,
@@ -118,7 +119,7 @@ impl Door {
             return place.map(|place| (place, share));
         }
         loop {
-            if let Some(place) = self.places.take(client) {
+            if let Some(place) = take() {
                 return Some((place, share));
             }
             if !is_proxy && !self.places.may_wait(client) {
@@ -129,7 +130,7 @@ impl Door {
             tokio::select! {
                 () = self.places.freed() => {}
                 () = sleep(LOOK) => {}
-                () = self.drain.cancelled() => return self.places.take(client).map(|place| (place, share)),
+                () = self.drain.cancelled() => return take().map(|place| (place, share)),
             }
         }
     }

@@ -84,12 +84,22 @@ impl Places {
         })
     }
 
-    /// The same, or that of a connection that asks nothing. `None`: all of them are at work.
+    /// The same, or that of a connection that asks nothing. `None`: all of them are at work, or those that are not are of
+    /// clients that have fewer.
     pub(super) fn take(self: &Rc<Self>, client: Client) -> Option<Place> {
+        self.free_or_made(client, Counted::AsItsOwn)
+    }
+
+    /// The same for a proxy: its connections are those of its clients, so nothing that asks nothing is kept from it.
+    pub(super) fn take_for_others(self: &Rc<Self>, proxy: Client) -> Option<Place> {
+        self.free_or_made(proxy, Counted::AsOthers)
+    }
+
+    fn free_or_made(self: &Rc<Self>, client: Client, counted: Counted) -> Option<Place> {
         self.free(client).or_else(|| {
             // Those that leave take room beside the places, so they are bounded as well.
             if self.taken.borrow().leaving < self.most / 8 + FEW {
-                self.taken.borrow_mut().make_room(client);
+                self.taken.borrow_mut().make_room(client, counted);
             }
             self.free(client)
         })
@@ -107,15 +117,26 @@ impl Places {
     }
 }
 
+/// Whose the connections are that who comes has already.
+#[derive(Debug, Clone, Copy)]
+enum Counted {
+    AsItsOwn,
+    AsOthers,
+}
+
 /// Connections that may leave at once, however few places there are.
 const FEW: usize = 8;
 
 impl Taken {
     /// Who has the most makes room first, and of those who lies idle for longest. Nobody does for a client that has more
-    /// than himself: whoever fills the places cannot drive out those of others.
-    fn make_room(&mut self, comes: Client) {
+    /// than himself: whoever fills the places cannot drive out those of others. For a proxy everybody does: the door would
+    /// wait for it, and take in nobody behind it, while places lie idle.
+    fn make_room(&mut self, comes: Client, counted: Counted) {
         let of = |client: &Client| self.of.get(client).copied().unwrap_or_default();
-        let has = of(&comes);
+        let has = match counted {
+            Counted::AsItsOwn => of(&comes),
+            Counted::AsOthers => 0,
+        };
         let quiet = self.all.iter().filter(|(_, holder)| of(&holder.client) >= has);
         let quiet = quiet.filter_map(|(number, holder)| Some((holder, *number, holder.is_quiet()?)));
         let goes = quiet.min_by_key(|(holder, _, since)| (usize::MAX - of(&holder.client), *since));
@@ -231,6 +252,25 @@ mod tests {
         course.owes(0);
         assert!(places.take(client(4)).is_some(), "its answer has left");
         assert!(is_gone(&place) && !is_gone(&other));
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_nothing_makes_room_for_a_proxy_however_many_it_has() {
+        let places = Places::new(4);
+        let mut work = Vec::new();
+        for _ in 0..3 {
+            let place = places.take_for_others(client(1)).expect("free");
+            let course = Course::of_http1(Instant::now());
+            place.follows(&course);
+            let exchange = course.begin();
+            work.push((place, course, exchange));
+        }
+        let idle = places.take_for_others(client(2)).expect("free");
+        assert!(places.take(client(1)).is_none(), "its own would not drive out those of others");
+        let fourth = places.take_for_others(client(1)).expect("a door that waits here takes nobody else in");
+        assert!(is_gone(&idle));
+        assert!(work.iter().all(|(place, ..)| !is_gone(place)));
+        drop(fourth);
     }
 
     #[tokio::test]

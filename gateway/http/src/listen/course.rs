@@ -65,7 +65,7 @@ pub struct Exchange {
     /// A piece of the answer was given to the HTTP library, which has not asked for the next one.
     given: Cell<bool>,
     /// How often in a row it was seen like that.
-    seen: Cell<u8>,
+    seen: Cell<u32>,
 }
 
 /// Held by the answer: dropped when all of it was given to the HTTP library.

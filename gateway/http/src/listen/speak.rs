@@ -227,14 +227,14 @@ pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 /// client took nothing of some answer. It looks four times in each time limit, so that no request costs a timer.
 async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
-    let too_often = |limit: Duration| limit.div_duration_f32(look).ceil();
+    let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
     let (idle, stuck) = (too_often(timeouts.idle), too_often(timeouts.response_write));
     let mut without = 0.0;
     loop {
         sleep(look).await;
         let sight = course.look();
         without = if sight.exchanges == 0 && !sight.unsent { without + 1.0 } else { 0.0 };
-        if f32::from(sight.not_taken) > stuck {
+        if f64::from(sight.not_taken) > stuck {
             return Limit::ResponseWrite;
         }
         if without > idle {

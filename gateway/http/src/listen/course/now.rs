@@ -50,5 +50,5 @@ pub(in crate::listen) struct Sight {
     /// Something of answers that were given is not written.
     pub(in crate::listen) unsent: bool,
     /// How often in a row some client was seen taking nothing of its answer.
-    pub(in crate::listen) not_taken: u8,
+    pub(in crate::listen) not_taken: u32,
 }

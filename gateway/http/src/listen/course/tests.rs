@@ -66,6 +66,17 @@ fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_n
     assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
 }
 
+/// A time limit is looked at four times, and the shorter one says how often: a long one takes many looks.
+#[test]
+fn an_answer_that_nobody_takes_is_seen_as_often_as_it_is_looked_at() {
+    const LOOKS: u32 = 300;
+    let course = Course::of_http2();
+    let (_exchange, answering) = course.begin();
+    answering.asked(true);
+    let seen = (0..LOOKS).map(|_| course.look().not_taken).last();
+    assert_eq!(seen, Some(LOOKS));
+}
+
 #[test]
 fn what_the_library_has_of_an_answer_is_work_for_as_long_as_some_of_it_moves() {
     const PATIENCE: Duration = Duration::from_secs(30);

@@ -35,6 +35,7 @@ pub struct Fleets {
     /// Ends what looks after the endpoints, when another plan takes over.
     over: CancellationToken,
     names: Names,
+    metrics: EndpointMetrics,
 }
 
 /// What becomes of the names of endpoints.
@@ -122,10 +123,15 @@ impl Fleets {
             bell: bell.clone(),
             over: CancellationToken::new(),
             names: Names::LookedUp,
+            metrics: metrics.clone(),
         });
-        let shown: Weak<Self> = Arc::downgrade(&fleets);
-        metrics.show(shown);
         Ok(fleets)
+    }
+
+    /// From now on these are the endpoints that are told of.
+    pub(super) fn are_shown(self: &Arc<Self>) {
+        let shown: Weak<Self> = Arc::downgrade(self);
+        self.metrics.show(shown);
     }
 
     /// Of the plan that this was made for.

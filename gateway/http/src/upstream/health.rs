@@ -32,13 +32,14 @@ pub fn start<N: Network + Send>(network: N, fleets: &Arc<Fleets>) -> io::Result<
     thread::Builder::new().name("endpoints".into()).spawn(move || {
         LocalSet::new().block_on(&runtime, tend(&network, &tended));
     })?;
-    take_for_well(fleets);
+    take_over(fleets);
     Ok(())
 }
 
-/// Nobody asks these endpoints any more, so nobody would say that they are well again. Not before nothing can fail any
-/// more: they may be those of a plan that stays in force.
-fn take_for_well(fleets: &Fleets) {
+/// Not before nothing can fail any more: until then another plan stays in force, and the endpoints may be its own.
+fn take_over(fleets: &Arc<Fleets>) {
+    fleets.are_shown();
+    // Nobody asks these any more, so nobody would say that they are well again.
     let unasked = fleets.all().iter().filter(|fleet| fleet.upstream.sharing.health.is_none());
     for endpoint in unasked.flat_map(|fleet| fleet.endpoints()) {
         endpoint.is_well(true);
@@ -225,8 +226,23 @@ routes:
         let unasked = asked.after(&plan("").serving, &metrics).expect("no files");
         assert_eq!(endpoint.state(), State::Unhealthy, "the plan may still be refused");
         assert!(Arc::ptr_eq(&unasked.all()[0].endpoints()[0], &endpoint));
-        take_for_well(&unasked);
+        take_over(&unasked);
         assert_eq!(endpoint.state(), State::Usable);
+    }
+
+    #[test]
+    fn the_endpoints_of_the_plan_in_force_are_told_of_when_another_plan_was_refused() {
+        const HEALTH: &str = ", health: {path: /, interval: 1s}";
+        let families = Families::new();
+        let metrics = EndpointMetrics::register(&families);
+        let in_force = Fleets::of(&plan(HEALTH).serving, &metrics).expect("no files");
+        take_over(&in_force);
+        drop(in_force.after(&plan(HEALTH).serving, &metrics).expect("no files"));
+        in_force.all()[0].endpoints()[0].is_well(false);
+        metrics.refresh();
+        let text = String::from_utf8(families.text()).expect("text");
+        let told = text.contains(r#"fencegate_upstream_endpoints{state="unhealthy",upstream="open"} 1"#);
+        assert!(told, "what is shown is what was seen before: {text}");
     }
 
     #[test]

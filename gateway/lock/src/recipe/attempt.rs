@@ -4,11 +4,7 @@
 //! its next step and removes the node. No operation is abandoned half way, because one that was sent may still take
 //! effect. Whatever happens, [`Attempt::clear`] has to be the last call.
 
-use std::{
-    cell::{Cell, OnceCell},
-    rc::Rc,
-    sync::Arc,
-};
+use std::{rc::Rc, sync::Arc};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use fencegate_process::failpoint;
@@ -17,6 +13,7 @@ use futures_util::future::OptionFuture;
 use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout,
+    made::Made,
     rotate::Full,
     site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
@@ -30,12 +27,8 @@ use crate::session::{
 /// One attempt.
 pub struct Attempt<L: Link> {
     pub site: Site<L>,
-    /// A create was sent and not refused.
-    may_exist: Cell<bool>,
-    /// The highest epoch that was known when the first create was sent.
-    before: OnceCell<u64>,
-    /// The node that an unambiguous answer named: there is no other.
-    only: OnceCell<String>,
+    /// The name of its node.
+    made: Made<String>,
     /// Its nodes say whose they are.
     signed: bool,
     registered: Registered<L>,
@@ -55,9 +48,7 @@ impl<L: Link> Attempt<L> {
     fn of(registered: Registered<L>, live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Self {
         Self {
             site: Site::new(live.clone(), key, registered.guid, mode),
-            may_exist: Cell::new(false),
-            before: OnceCell::new(),
-            only: OnceCell::new(),
+            made: Made::default(),
             signed: false,
             registered,
         }
@@ -100,7 +91,8 @@ impl<L: Link> Attempt<L> {
             return Err(NotGranted::Lost.into());
         }
         // Before it waits: what others are given meanwhile is above it by right.
-        let epoch = live.epoch(node.seen.czxid, self.before())?;
+        let before = self.made.before().expect("a node that was found is one whose create was sent");
+        let epoch = live.epoch(node.seen.czxid, before)?;
         let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);
         live.metrics.sequence(sequence);
         if sequence > live.sequence_limit {
@@ -162,7 +154,7 @@ impl<L: Link> Attempt<L> {
         match created {
             Ok(Created { seen, sequence }) => {
                 let name = format!("{}{sequence:010}", layout::requested(self.site.guid, self.site.mode));
-                let name = self.only.get_or_init(|| name).clone();
+                self.made.named(&name);
                 let children = match children {
                     Ok(children) => children,
                     Err(_) => self.site.list().await?,
@@ -170,13 +162,13 @@ impl<L: Link> Attempt<L> {
                 Ok(Some((Node { name, seen }, children)))
             }
             Err(Fault::NoNode) => {
-                self.may_exist.set(false);
+                self.made.nothing();
                 live.registry.parents.is_gone(parent);
                 Ok(None)
             }
             Err(Fault::Ambiguous(_)) => self.site.recover().await,
             Err(fault) => {
-                self.may_exist.set(false);
+                self.made.nothing();
                 Err(refused(fault))
             }
         }
@@ -200,12 +192,12 @@ impl<L: Link> Attempt<L> {
         let (made, seen, children) = tokio::join!(made, seen, list);
         match (made, seen, children) {
             (Ok(_), Ok(Some(seen)), Ok(children)) => {
-                let name = self.only.get_or_init(|| name).clone();
+                self.made.named(&name);
                 Ok(Some((Node { name, seen }, children)))
             }
             (Ok(_), ..) | (Err(Failed { fault: Fault::Ambiguous(_), .. }), ..) => self.site.recover().await,
             (Err(Failed { fault, .. }), ..) => {
-                self.may_exist.set(false);
+                self.made.nothing();
                 match fault {
                     Fault::NodeExists => {
                         live.registry.parents.is_there(parent);
@@ -220,8 +212,8 @@ impl<L: Link> Attempt<L> {
 
     /// `None`: the old node was not there any more, and nothing was done.
     async fn replace(&self, old: &Self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Some(name) = old.only.get() else { return Ok(None) };
-        let (live, path, requested) = (&self.site.live, old.site.path(name), self.site.requested());
+        let Some(name) = old.made.names() else { return Ok(None) };
+        let (live, path, requested) = (&self.site.live, old.site.path(&name), self.site.requested());
         let steps = [
             Step::Delete { path: &path, version: None },
             Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
@@ -231,7 +223,7 @@ impl<L: Link> Attempt<L> {
             Ok(mut paths) => paths.pop().flatten(),
             Err(Failed { fault: Fault::Ambiguous(_), .. }) => None,
             Err(_) => {
-                self.may_exist.set(false);
+                self.made.nothing();
                 return Ok(None);
             }
         };
@@ -242,9 +234,10 @@ impl<L: Link> Attempt<L> {
         let (seen, children) = (live.link.seen(&path), live.link.children(&self.site.parent));
         match tokio::join!(seen, children) {
             (Ok(Some(seen)), Ok(children)) => {
-                old.may_exist.set(false);
+                old.made.nothing();
                 self.site.saw(&children);
-                let name = self.only.get_or_init(|| name.to_owned()).clone();
+                let name = name.to_owned();
+                self.made.named(&name);
                 Ok(Some((Node { name, seen }, children)))
             }
             _ => self.site.recover().await,
@@ -253,36 +246,30 @@ impl<L: Link> Attempt<L> {
 
     /// A create is about to be sent.
     fn sending(&self) {
-        self.before();
-        self.may_exist.set(true);
-    }
-
-    /// Whatever node is found to be ours was made after the first create was sent.
-    fn before(&self) -> u64 {
-        *self.before.get_or_init(|| self.site.live.memory.highest())
+        self.made.sending(self.site.live.memory.highest());
     }
 
     /// The name of the node, once an unambiguous answer gave it.
-    pub fn node(&self) -> Option<&str> {
-        self.only.get().map(String::as_str)
+    pub fn node(&self) -> Option<String> {
+        self.made.names()
     }
 
     /// Returns when no node of this attempt is left, or the session is over.
     pub async fn clear(&self) {
-        if !self.may_exist.get() {
+        if !self.made.may_exist() {
             return;
         }
-        match self.only.get() {
-            Some(name) => self.site.remove(name).await,
+        match self.made.names() {
+            Some(name) => self.site.remove(&name).await,
             None => self.site.purge().await,
         }
-        self.may_exist.set(false);
+        self.made.nothing();
     }
 }
 
 impl<L: Link> Drop for Attempt<L> {
     fn drop(&mut self) {
-        if self.may_exist.get() {
+        if self.made.may_exist() {
             // Not cleared: it may still hold, and to give it on would be to guess that it does not.
             self.registered.stays();
         }

@@ -4,7 +4,6 @@
 //! transaction; waits point to smaller zxids only, and there is no deadlock.
 
 use std::{
-    cell::{Cell, OnceCell},
     future::Future,
     rc::Rc,
     sync::Arc,
@@ -19,6 +18,7 @@ use tokio::time::sleep;
 use super::{
     grant::{Caller, Grant, NotGranted, Stop},
     layout,
+    made::Made,
     rotate::Full,
     site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
@@ -33,11 +33,8 @@ use crate::session::{
 pub struct SetAttempt<L: Link> {
     live: Rc<Live<L>>,
     sites: Vec<Site<L>>,
-    may_exist: Cell<bool>,
-    /// The highest epoch that was known when the first create was sent.
-    before: OnceCell<u64>,
-    /// The nodes that an unambiguous answer named: there are no others.
-    only: OnceCell<Vec<String>>,
+    /// The names of its nodes, one per site.
+    made: Made<Vec<String>>,
     registered: Registered<L>,
 }
 
@@ -49,9 +46,7 @@ impl<L: Link> SetAttempt<L> {
         Ok(Self {
             live: live.clone(),
             sites,
-            may_exist: Cell::new(false),
-            before: OnceCell::new(),
-            only: OnceCell::new(),
+            made: Made::default(),
             registered,
         })
     }
@@ -71,7 +66,8 @@ impl<L: Link> SetAttempt<L> {
             return Err(NotGranted::Lost.into());
         }
         // Before it waits: what others are given meanwhile is above it by right.
-        let epoch = self.live.epoch(first.czxid, self.before())?;
+        let before = self.made.before().expect("nodes that were found are those whose create was sent");
+        let epoch = self.live.epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
         let beyond =
             |node: &Node| layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > limit);
@@ -116,7 +112,6 @@ impl<L: Link> SetAttempt<L> {
 
     /// `made`: of which site the parent is ours.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<Node>, NotGranted> {
-        self.before();
         let requested: Vec<_> = self.sites.iter().map(Site::requested).collect();
         let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
@@ -125,7 +120,7 @@ impl<L: Link> SetAttempt<L> {
             if round >= PATIENT_ROUNDS {
                 sleep(self.pause()).await;
             }
-            self.may_exist.set(true);
+            self.made.sending(self.live.memory.highest());
             // Sent directly before: whoever leaves a key takes its parent along, and of many keys one is always left.
             let parents = missing.then(|| self.parents());
             let commit = self.live.link.commit(&steps);
@@ -136,7 +131,7 @@ impl<L: Link> SetAttempt<L> {
             match committed {
                 Ok(paths) => {
                     if let Some(nodes) = self.read(paths).await? {
-                        self.only.get_or_init(|| nodes.iter().map(|node| node.name.clone()).collect());
+                        self.made.named(&nodes.iter().map(|node| node.name.clone()).collect());
                         return Ok(nodes);
                     }
                     if let Some(nodes) = self.recover().await? {
@@ -144,7 +139,7 @@ impl<L: Link> SetAttempt<L> {
                     }
                 }
                 Err(Failed { fault: Fault::NoNode, .. }) => {
-                    self.may_exist.set(false);
+                    self.made.nothing();
                     missing = true;
                     self.create_shards(parents).await?;
                 }
@@ -154,17 +149,12 @@ impl<L: Link> SetAttempt<L> {
                     }
                 }
                 Err(Failed { fault, .. }) => {
-                    self.may_exist.set(false);
+                    self.made.nothing();
                     return Err(refused(fault));
                 }
             }
         }
         Err(NotGranted::Service("the lock nodes could not be made: a parent came and went".into()))
-    }
-
-    /// Whatever nodes are found to be ours were made after the first create was sent.
-    fn before(&self) -> u64 {
-        *self.before.get_or_init(|| self.live.memory.highest())
     }
 
     /// The nodes as they are: servers before 3.9 answer creates inside a transaction without their czxid. `None`: an
@@ -232,22 +222,22 @@ impl<L: Link> SetAttempt<L> {
 
     /// Returns when no node of this attempt is left, or the session is over.
     pub async fn clear(&self) {
-        if !self.may_exist.get() {
+        if !self.made.may_exist() {
             return;
         }
-        match self.only.get() {
+        match self.made.names() {
             Some(names) => {
-                drop(join_all(self.sites.iter().zip(names).map(|(site, name)| site.remove(name))).await)
+                drop(join_all(self.sites.iter().zip(&names).map(|(site, name)| site.remove(name))).await)
             }
             None => drop(join_all(self.sites.iter().map(Site::purge)).await),
         }
-        self.may_exist.set(false);
+        self.made.nothing();
     }
 }
 
 impl<L: Link> Drop for SetAttempt<L> {
     fn drop(&mut self) {
-        if self.may_exist.get() {
+        if self.made.may_exist() {
             // Not cleared: they may still hold.
             self.registered.stays();
         }

@@ -291,7 +291,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         };
         site.saw(&children);
         failpoint::pass("while_watching");
-        let Some(own) = attempt.node().map(str::to_owned).or_else(|| adopted(attempt, &children)) else {
+        let Some(own) = attempt.node().or_else(|| adopted(attempt, &children)) else {
             return taken_away(slot);
         };
         if layout::place(&children, &own) == Place::Gone {

@@ -10,6 +10,7 @@ use crate::{
         link::{Fault, Link, Seen},
         live::Live,
         member::{Member, gateway_of},
+        paths::Paths,
     },
 };
 
@@ -23,7 +24,7 @@ pub async fn follow<L: Link>(live: &Live<L>, read: Signpost) -> Option<Way> {
     let gateway = gateway_of(member);
     let path = live.paths.member(gateway, seen.owner);
     // Nobody but its owner signs a lock node, and what it says becomes a part of a path.
-    if gateway.contains('/') || !path.ends_with(member) || member.len() == gateway.len() {
+    if gateway.contains('/') || Paths::member_name(gateway, seen.owner) != member {
         return None;
     }
     let (data, _) = live.link.data(&path).await.ok()?;

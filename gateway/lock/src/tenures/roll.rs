@@ -32,8 +32,8 @@ pub(super) struct Request {
     pub(super) route: Arc<str>,
     pub(super) asking: Asking,
     pub(super) granted: OnceLock<(Grant, Boot)>,
-    /// How often it was sent upstream again.
-    again: AtomicU32,
+    /// G of the last dispatch.
+    number: AtomicU32,
 }
 
 /// When it began to wait, and whether another holder was before it.
@@ -42,6 +42,9 @@ pub(super) struct Asking {
     pub(super) asked: Boot,
     pub(super) behind: Arc<AtomicBool>,
 }
+
+/// G of the first dispatch under a node.
+pub(super) const FIRST: u32 = 1;
 
 /// The entry of one request, until this is dropped.
 #[derive(Debug)]
@@ -59,7 +62,7 @@ impl Roll {
             route: wish.route.clone(),
             asking,
             granted: OnceLock::new(),
-            again: AtomicU32::new(0),
+            number: AtomicU32::new(FIRST),
         });
         let mut requests = self.requests();
         let number = requests.next;
@@ -81,7 +84,7 @@ impl Roll {
 impl Request {
     /// G of the last dispatch.
     pub(super) fn dispatched(&self) -> u32 {
-        self.again.load(Ordering::Relaxed).saturating_add(1)
+        self.number.load(Ordering::Relaxed)
     }
 }
 
@@ -90,9 +93,11 @@ impl Enrolled {
         self.request.granted.get_or_init(|| (grant.clone(), now));
     }
 
-    /// It is sent once more.
-    pub(super) fn dispatched(&self) {
-        self.request.again.fetch_add(1, Ordering::Relaxed);
+    /// G for one more dispatch; `None`: its numbers are used up.
+    pub(super) fn next_number(&self) -> Option<u32> {
+        let next = |number: u32| number.checked_add(1);
+        let before = self.request.number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        before.ok().and_then(next)
     }
 }
 

@@ -6,7 +6,7 @@ use fencegate_policies::token::Token;
 use fencegate_process::clock::Permission;
 use tokio::sync::oneshot;
 
-use super::roll::Enrolled;
+use super::roll::{Enrolled, FIRST};
 use crate::recipe::grant::Grant;
 use crate::session::evidence::Evidence;
 
@@ -16,8 +16,9 @@ use crate::session::evidence::Evidence;
 #[derive(Debug)]
 pub struct Tenure {
     grant: Grant,
-    /// G of the last dispatch that was given out.
+    /// G of the last dispatch of ours, as whoever counts them gave it: the queue of the key, or the entry of the request.
     number: Cell<u32>,
+    /// That one was given out.
     dispatched: Cell<bool>,
     known: Cell<bool>,
     end: End,
@@ -49,7 +50,7 @@ pub struct Dispatch {
 
 impl Tenure {
     pub(super) fn of_node(grant: Grant, over: oneshot::Sender<bool>, enrolled: Enrolled) -> Self {
-        Self::new(grant, 1, End::Node { over: Some(over), enrolled })
+        Self::new(grant, FIRST, End::Node { over: Some(over), enrolled })
     }
 
     /// `number`: G of the first dispatch, already counted.
@@ -65,10 +66,7 @@ impl Tenure {
     pub fn dispatch(&self) -> Option<Dispatch> {
         if self.dispatched.replace(true) {
             let next = match &self.end {
-                End::Node { enrolled, .. } => {
-                    enrolled.dispatched();
-                    self.number.get().checked_add(1)
-                }
+                End::Node { enrolled, .. } => enrolled.next_number(),
                 End::Shared(lock) => lock.next_number(),
             };
             self.number.set(next?);

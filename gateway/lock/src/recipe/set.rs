@@ -3,12 +3,7 @@
 //! The nodes of a set share one czxid. Whoever a set waits for, at any of its keys, was created by an earlier
 //! transaction; waits point to smaller zxids only, and there is no deadlock.
 
-use std::{
-    future::Future,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use fencegate_process::failpoint;
@@ -43,12 +38,7 @@ impl<L: Link> SetAttempt<L> {
     pub async fn begin(live: &Rc<Live<L>>, keys: &[ResourceKey], mode: Mode) -> Result<Self, NotGranted> {
         let registered = Registered::enter(live, keys.iter().map(|key| live.paths.lock(key).len())).await?;
         let sites = keys.iter().map(|key| Site::new(live.clone(), key, registered.guid, mode)).collect();
-        Ok(Self {
-            live: live.clone(),
-            sites,
-            made: Made::default(),
-            registered,
-        })
+        Ok(Self { live: live.clone(), sites, made: Made::default(), registered })
     }
 
     pub fn sites(&self) -> &[Site<L>] {

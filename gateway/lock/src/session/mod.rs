@@ -1,6 +1,6 @@
 //! The ZooKeeper session: kept alive by one thread, and never believed without proof.
 //!
-//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, [`metered`] times either. [`heartbeat`] turns
+//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, where `watches` are bounded, [`metered`] times either. [`heartbeat`] turns
 //! committed writes into the deadline of a [`proof`], [`granted`] hears for how long a server keeps the session, [`evidence`] is that of one tenure; [`supervise`] makes a session,
 //! has it kept, and begins anew when it is over; [`bump`] begins the next era; `others` sees what the other gateways do; [`live`] is the one of the
 //! moment.
@@ -26,4 +26,5 @@ pub mod proof;
 pub mod registry;
 pub mod settings;
 pub mod supervise;
+mod watches;
 pub mod zookeeper;

@@ -1,6 +1,6 @@
 //! What one process holds, and who waits for it here.
 //!
-//! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, [`slot`]
+//! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which [`tenured`] lock, [`slot`]
 //! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`]. [`desk`] puts the work
 //! on the session's thread, also where it is [`caught`] in a panic; [`ended`] tells why a tenure is over. Kept by another
 //! gateway: [`ways`] remembers by which. For operators: [`survey`] shows what is held here, with [`roll`]; [`inquiry`]
@@ -20,5 +20,6 @@ pub mod roll;
 pub mod slot;
 pub mod survey;
 pub mod tenure;
+pub mod tenured;
 pub mod ways;
 pub mod wish;

@@ -9,7 +9,10 @@ use std::{collections::VecDeque, time::Duration};
 use fencegate_policies::plan::{Caching, Mode};
 use fencegate_process::clock::Boot;
 
-use super::ended::{Cause, Ended};
+use super::{
+    ended::{Cause, Ended},
+    tenured::{GRACE, Glimpse, Tenured},
+};
 
 /// The requests and the tenure of one key. `W` is how a waiting request is told, `C` what its dispatches need to know
 /// of the tenure.
@@ -26,25 +29,6 @@ struct Waiting<W> {
     mode: Mode,
     since: Boot,
     caller: W,
-}
-
-/// A held lock.
-#[derive(Debug)]
-struct Tenured<C> {
-    credentials: C,
-    mode: Mode,
-    rules: Caching,
-    granted: Boot,
-    in_flight: u32,
-    /// G of the last dispatch.
-    dispatched: u32,
-    /// Somebody waits who cannot hold beside us: since when, and after how many dispatches.
-    contended: Option<(Boot, u32)>,
-    idle_since: Boot,
-    /// Nothing is started under it any more; why.
-    closed: Option<Cause>,
-    /// How long a contender elsewhere is looked at before an idle tenure ends for it.
-    grace: Duration,
 }
 
 /// A request was started.
@@ -77,21 +61,6 @@ pub enum Patience {
     None,
 }
 
-/// A tenure, for whoever looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glimpse<'a, C> {
-    pub credentials: &'a C,
-    pub mode: Mode,
-    pub granted: Boot,
-    pub in_flight: u32,
-    /// G of the last dispatch.
-    pub dispatched: u32,
-    /// Somebody waits who cannot hold beside us.
-    pub contended: bool,
-    /// Nothing is started under it any more.
-    pub closed: bool,
-}
-
 /// What the tenure's keeper has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
@@ -100,9 +69,6 @@ pub enum Due {
     /// Give it up: nothing is in flight under it.
     End,
 }
-
-/// A G that is never reached in practice; the tenure ends before its counter does.
-const LAST_DISPATCH: u32 = u32::MAX - 1024;
 
 impl<W, C> Default for Queue<W, C> {
     fn default() -> Self {
@@ -151,18 +117,7 @@ impl<W, C: Clone> Queue<W, C> {
     /// `reached`: contenders elsewhere may send their requests here instead of waiting.
     pub fn granted(&mut self, credentials: C, mode: Mode, rules: Caching, reached: bool, now: Boot) {
         debug_assert!(self.tenure.is_none(), "one tenure at a time");
-        self.tenure = Some(Tenured {
-            credentials,
-            mode,
-            rules,
-            granted: now,
-            in_flight: 0,
-            dispatched: 0,
-            contended: None,
-            idle_since: now,
-            closed: None,
-            grace: if reached { GRACE } else { Duration::ZERO },
-        });
+        self.tenure = Some(Tenured::new(credentials, mode, rules, reached, now));
     }
 
     /// Starts the first of those who wait, if it may start now. Call until `None`.
@@ -186,12 +141,7 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// G for one more dispatch of a request in flight. `None`: the tenure is closed.
     pub fn next_number(&mut self) -> Option<u32> {
-        let tenure = self
-            .tenure
-            .as_mut()
-            .filter(|tenure| tenure.closed.is_none() && tenure.dispatched < LAST_DISPATCH)?;
-        tenure.dispatched += 1;
-        Some(tenure.dispatched)
+        self.tenure.as_mut()?.next_number()
     }
 
     /// A request in flight is over.
@@ -343,54 +293,12 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     pub fn glimpse(&self) -> Option<Glimpse<'_, C>> {
-        self.tenure.as_ref().map(|tenure| Glimpse {
-            credentials: &tenure.credentials,
-            mode: tenure.mode,
-            granted: tenure.granted,
-            in_flight: tenure.in_flight,
-            dispatched: tenure.dispatched,
-            contended: tenure.contended.is_some(),
-            closed: tenure.closed.is_some(),
-        })
+        self.tenure.as_ref().map(Tenured::glimpse)
     }
 }
 
 /// The keeper of a tenure does not look more often than this unless told to.
 const LEAST_LOOK: Duration = Duration::from_millis(10);
-
-/// A gateway that sends its requests on to the holder makes a lock node, reads who that is, and withdraws, all within
-/// a few round trips. An idle holder that gave up meanwhile would not be there for what is sent on to it.
-/// Long enough for a busy machine, and short beside how long an idle tenure lingers.
-const GRACE: Duration = Duration::from_millis(50);
-
-impl<C> Tenured<C> {
-    /// Nothing more is started under it.
-    fn is_over(&self, now: Boot) -> bool {
-        let used_up = self.contended.is_some_and(|(since, dispatched)| {
-            self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
-        });
-        self.closed.is_some() || used_up || self.is_old(now)
-    }
-
-    /// Somebody waits elsewhere, and not just to learn who holds.
-    fn is_wanted_elsewhere(&self, now: Boot) -> bool {
-        self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
-    }
-
-    fn is_old(&self, now: Boot) -> bool {
-        now.since(self.granted) >= self.rules.max_tenure || self.dispatched >= LAST_DISPATCH
-    }
-
-    /// Why it ends now.
-    fn cause(&self, now: Boot) -> Cause {
-        match self.closed {
-            Some(cause) => cause,
-            None if self.contended.is_some() => Cause::Contended,
-            None if self.is_old(now) => Cause::Limit,
-            None => Cause::Idle,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -22,8 +22,9 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     ended::Cause,
-    queue::{Arrival, Glimpse, Patience, Queue, Started},
+    queue::{Arrival, Patience, Queue, Started},
     tenure::{Shared, Tenure},
+    tenured::Glimpse,
     wish::Waits,
 };
 use crate::recipe::grant::{Grant, NotGranted};

@@ -1,0 +1,116 @@
+//! A held lock as the queue of its key sees it: what was started under it, and when it has to end.
+
+use std::time::Duration;
+
+use fencegate_policies::plan::{Caching, Mode};
+use fencegate_process::clock::Boot;
+
+use super::ended::Cause;
+
+/// A held lock.
+#[derive(Debug)]
+pub(super) struct Tenured<C> {
+    pub(super) credentials: C,
+    pub(super) mode: Mode,
+    pub(super) rules: Caching,
+    pub(super) granted: Boot,
+    pub(super) in_flight: u32,
+    /// G of the last dispatch.
+    pub(super) dispatched: u32,
+    /// Somebody waits who cannot hold beside us: since when, and after how many dispatches.
+    pub(super) contended: Option<(Boot, u32)>,
+    pub(super) idle_since: Boot,
+    /// Nothing is started under it any more; why.
+    pub(super) closed: Option<Cause>,
+    /// How long a contender elsewhere is looked at before an idle tenure ends for it.
+    pub(super) grace: Duration,
+}
+
+/// A tenure, for whoever looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glimpse<'a, C> {
+    pub credentials: &'a C,
+    pub mode: Mode,
+    pub granted: Boot,
+    pub in_flight: u32,
+    /// G of the last dispatch.
+    pub dispatched: u32,
+    /// Somebody waits who cannot hold beside us.
+    pub contended: bool,
+    /// Nothing is started under it any more.
+    pub closed: bool,
+}
+
+/// A G that is never reached in practice; the tenure ends before its counter does.
+const LAST_DISPATCH: u32 = u32::MAX - 1024;
+
+/// A gateway that sends its requests on to the holder makes a lock node, reads who that is, and withdraws, all within
+/// a few round trips. An idle holder that gave up meanwhile would not be there for what is sent on to it.
+/// Long enough for a busy machine, and short beside how long an idle tenure lingers.
+pub(super) const GRACE: Duration = Duration::from_millis(50);
+
+impl<C> Tenured<C> {
+    /// Just granted. `reached`: contenders elsewhere may send their requests here instead of waiting.
+    pub(super) fn new(credentials: C, mode: Mode, rules: Caching, reached: bool, now: Boot) -> Self {
+        Self {
+            credentials,
+            mode,
+            rules,
+            granted: now,
+            in_flight: 0,
+            dispatched: 0,
+            contended: None,
+            idle_since: now,
+            closed: None,
+            grace: if reached { GRACE } else { Duration::ZERO },
+        }
+    }
+
+    /// G for one more dispatch. `None`: nothing more is sent under it.
+    pub(super) fn next_number(&mut self) -> Option<u32> {
+        if self.closed.is_some() || self.dispatched >= LAST_DISPATCH {
+            return None;
+        }
+        self.dispatched += 1;
+        Some(self.dispatched)
+    }
+
+    pub(super) fn glimpse(&self) -> Glimpse<'_, C> {
+        Glimpse {
+            credentials: &self.credentials,
+            mode: self.mode,
+            granted: self.granted,
+            in_flight: self.in_flight,
+            dispatched: self.dispatched,
+            contended: self.contended.is_some(),
+            closed: self.closed.is_some(),
+        }
+    }
+
+    /// Nothing more is started under it.
+    pub(super) fn is_over(&self, now: Boot) -> bool {
+        let used_up = self.contended.is_some_and(|(since, dispatched)| {
+            self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
+        });
+        self.closed.is_some() || used_up || self.is_old(now)
+    }
+
+    /// Somebody waits elsewhere, and not just to learn who holds.
+    pub(super) fn is_wanted_elsewhere(&self, now: Boot) -> bool {
+        self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
+    }
+
+    pub(super) fn is_old(&self, now: Boot) -> bool {
+        now.since(self.granted) >= self.rules.max_tenure || self.dispatched >= LAST_DISPATCH
+    }
+
+    /// Why it ends now.
+    pub(super) fn cause(&self, now: Boot) -> Cause {
+        match self.closed {
+            Some(cause) => cause,
+            None if self.contended.is_some() => Cause::Contended,
+            None if self.is_old(now) => Cause::Limit,
+            None => Cause::Idle,
+        }
+    }
+}

@@ -1,13 +1,13 @@
 //! The queues of all keys, shared by all workers: where a warm key is handed over without a word to any other thread.
 
 mod behind;
+mod standing;
 pub mod table;
 mod turns;
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::Duration,
+    sync::{Arc, PoisonError},
 };
 
 use fencegate_policies::{
@@ -16,10 +16,11 @@ use fencegate_policies::{
 };
 use fencegate_process::{
     clock::{Boot, SharedClock},
-    sync::{AtomicBool, Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard},
 };
 use tokio::sync::{Notify, oneshot};
 
+use self::standing::Standing;
 use super::{
     ended::Cause,
     queue::{Arrival, Patience, Queue, Started},
@@ -38,8 +39,6 @@ pub struct Slot {
     queue: Mutex<Entry>,
     /// Tells the task that works for the key to look again.
     look: Notify,
-    /// A holder elsewhere is before us.
-    behind: AtomicBool,
     clock: SharedClock,
 }
 
@@ -50,12 +49,7 @@ struct Entry {
     route: Option<Arc<str>>,
     /// Taken out of the table: whoever still has the slot must ask the table again.
     removed: bool,
-    /// Somebody came who may be sent on, and has not been told the way.
-    asks: bool,
-    /// When there was no way, the last time that somebody asked.
-    in_vain: Option<Boot>,
-    /// Our place in ZooKeeper's line is gone: somebody else may hold before we do again.
-    place_lost: bool,
+    standing: Standing,
     /// How often everything that was held or asked for became too old to be used.
     outdated: u64,
 }
@@ -87,9 +81,6 @@ pub(super) struct Wanted {
     outdated: u64,
 }
 
-/// Whoever comes while a look for the way was in vain just now does not have it looked for again.
-const IN_VAIN: Duration = Duration::from_millis(100);
-
 /// What a request came to at once.
 pub enum Entered {
     Started(Tenure),
@@ -108,10 +99,7 @@ pub enum Entered {
 impl Entry {
     /// Somebody waits who may be sent on. Whether the way is to be looked for now, by a task that waits for the lock.
     fn asks_now(&mut self, now: Boot) -> bool {
-        let recently = self.in_vain.is_some_and(|looked| now.since(looked) < IN_VAIN);
-        let asks = self.queue.credentials().is_none() && !recently;
-        self.asks |= asks;
-        asks
+        self.queue.credentials().is_none() && self.standing.asks_now(now)
     }
 
     /// A request of this route was started. Mostly the one before was of the same, and then no count is touched that
@@ -146,7 +134,7 @@ impl fmt::Debug for Slot {
 impl Slot {
     fn new(key: ResourceKey, clock: SharedClock) -> Self {
         let queue = Mutex::new(Entry::default());
-        Self { key, queue, look: Notify::new(), behind: AtomicBool::new(false), clock }
+        Self { key, queue, look: Notify::new(), clock }
     }
 
     fn entry(&self) -> MutexGuard<'_, Entry> {
@@ -202,10 +190,7 @@ impl Slot {
             Some(held) => {
                 held.mode == Mode::Exclusive && !held.closed && held.credentials.evidence.holds(now)
             }
-            None => {
-                let first = !entry.place_lost && !self.behind.load(Ordering::Relaxed);
-                entry.queue.is_attended() && first
-            }
+            None => entry.queue.is_attended() && entry.standing.is_first(),
         }
     }
 
@@ -223,7 +208,7 @@ impl Slot {
             held: entry.queue.glimpse(),
             route: entry.route.as_ref(),
             waiting: &mut { waiting },
-            elsewhere: self.behind.load(Ordering::Relaxed),
+            elsewhere: entry.standing.is_behind(),
         })
     }
 

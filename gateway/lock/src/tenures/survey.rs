@@ -12,9 +12,9 @@ use fencegate_process::clock::Boot;
 
 use super::{
     keeper::Keeper,
-    queue::Glimpse,
     roll::Request,
     slot::{Looked, Slot},
+    tenured::Glimpse,
 };
 use crate::recipe::grant::Grant;
 

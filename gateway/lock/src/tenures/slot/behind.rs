@@ -1,7 +1,5 @@
 //! What becomes of those who wait while somebody else holds their key.
 
-use std::sync::atomic::Ordering;
-
 use super::{Caller, Slot};
 use crate::tenures::wish::Waits;
 use crate::{
@@ -15,13 +13,12 @@ impl Slot {
     /// until the way is known. An error when nobody is left.
     pub(in crate::tenures) fn is_behind(&self) -> Result<(), Stop> {
         let mut entry = self.entry();
-        self.behind.store(true, Ordering::Relaxed);
         let sent_here = entry.queue.dismiss(|caller| caller.waits == Waits::AtHolder);
         let impatient = entry
             .queue
             .dismiss(|caller| caller.patience == Patience::None && caller.waits != Waits::Anywhere);
         let asks = entry.queue.in_line().any(|(.., caller)| caller.waits == Waits::Anywhere);
-        entry.asks = asks;
+        entry.standing.behind(asks);
         let left = entry.queue.waiting();
         drop(entry);
         tell(sent_here, &NotGranted::NotHolder);
@@ -31,21 +28,20 @@ impl Slot {
 
     /// We are about to queue: who is before us then is not known yet.
     pub(in crate::tenures) fn queues_anew(&self) {
-        let _entry = self.entry();
-        self.behind.store(false, Ordering::Relaxed);
+        self.entry().standing.anew();
     }
 
     /// Our place is gone, with its session or by itself, and somebody else may be next: who was sent here hears so now,
     /// and not when we have queued again.
     pub(in crate::tenures) fn place_lost(&self) {
-        self.entry().place_lost = true;
+        self.entry().standing.lost();
         // Whoever else waits does so for our next turn.
         self.dismiss(|caller| caller.waits == Waits::AtHolder, &NotGranted::NotHolder).ok();
     }
 
     /// Has somebody come who may be sent on? Said once.
     pub(in crate::tenures) fn asks_the_way(&self) -> bool {
-        std::mem::take(&mut self.entry().asks)
+        self.entry().standing.takes_question()
     }
 
     /// Another gateway keeps the key: those who may go there leave. An error when nobody is left.
@@ -55,7 +51,7 @@ impl Slot {
 
     /// There is nobody to be sent on to: those who do not wait leave. An error when nobody is left.
     pub(in crate::tenures) fn no_way(&self) -> Result<(), Stop> {
-        self.entry().in_vain = Some(self.clock.now());
+        self.entry().standing.asked_in_vain(self.clock.now());
         self.dismiss(|caller| caller.patience == Patience::None, &NotGranted::Locked)
     }
 

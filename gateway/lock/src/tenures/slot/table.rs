@@ -1,9 +1,6 @@
 //! All keys that anybody here wants or holds, in shards so that workers seldom meet.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode};
 use fencegate_process::{clock::SharedClock, sync::Mutex};
@@ -90,9 +87,10 @@ impl Table {
     /// Somebody holds the key, here or elsewhere, as far as is known.
     pub fn is_taken(&self, key: &ResourceKey) -> bool {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
-        shard
-            .get(key)
-            .is_some_and(|slot| slot.behind.load(Ordering::Relaxed) || slot.entry().queue.in_flight() > 0)
+        shard.get(key).is_some_and(|slot| {
+            let entry = slot.entry();
+            entry.standing.is_behind() || entry.queue.in_flight() > 0
+        })
     }
 
     /// Forgets the key if nobody wants it any more; then its task ends.

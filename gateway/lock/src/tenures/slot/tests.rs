@@ -1,10 +1,12 @@
 //! What a slot says to those who wait while another gateway keeps the key.
 
+use std::time::Duration;
+
 use fencegate_policies::key::KeyTemplate;
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use tokio::sync::oneshot::Receiver;
 
-use super::{table::Table, *};
+use super::{standing::IN_VAIN, table::Table, *};
 use crate::{
     pass::Pass,
     reach::Way,

@@ -1,6 +1,6 @@
 //! What the task that works for a key tells its slot, and is told: whose turn it is, and when that is over.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use fencegate_process::clock::Boot;
 
@@ -32,9 +32,8 @@ impl Slot {
 
     pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: Wanted) {
         let Wanted { mode, rules, outdated } = wanted;
-        self.behind.store(false, Ordering::Relaxed);
         let mut entry = self.entry();
-        entry.place_lost = false;
+        entry.standing.granted();
         // Where requests may be sent on from here, those of other gateways may come.
         let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != Waits::Here);
         entry.queue.granted(grant, mode, rules, reached, self.clock.now());

@@ -1,6 +1,6 @@
 //! Writes an operation down before it is sent, and what came of it afterwards; on the session's thread.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{failpoint, randomness::Guid};
@@ -11,8 +11,9 @@ use super::{
     Admission, Came, Wanted,
     census::Census,
     record::{Record, State, writes_to_admit},
+    refused::Refused,
+    shelves::Shelves,
 };
-use crate::once::refused::Refused;
 use crate::{
     recipe::site::{AGAIN, PAUSE},
     session::{
@@ -21,15 +22,8 @@ use crate::{
     },
 };
 
-/// Operations that are remembered at most, in one of 256 nodes.
-const MOST: i32 = 100_000 / 256;
-
 /// How often the writing begins anew because the node came and went.
 const ROUNDS: usize = 16;
-
-/// How many operations stand in each of the 256 nodes, as far as was seen.
-#[derive(Debug, Default)]
-pub struct Shelves(RefCell<HashMap<u8, i32>>);
 
 /// Why an operation was not admitted.
 enum Stop {
@@ -281,28 +275,6 @@ impl Page {
 
 /// Whatever its version; only that the node is there.
 const ANY: i32 = -1;
-
-impl Shelves {
-    fn saw(&self, id: &OperationId, children: i32) {
-        self.0.borrow_mut().insert(id.bytes()[0], children);
-    }
-
-    /// Is there room for one more? What was seen last may be old; only that there was room is believed unseen.
-    async fn have_room<L: Link>(&self, live: &Live<L>, id: &OperationId) -> Result<bool, Stop> {
-        let last = self.0.borrow().get(&id.bytes()[0]).copied().unwrap_or_default();
-        if last < MOST {
-            return Ok(true);
-        }
-        match live.link.seen(&live.paths.operation_shard(id)).await {
-            Ok(seen) => {
-                let children = seen.map_or(0, |seen| seen.children);
-                self.saw(id, children);
-                Ok(children < MOST)
-            }
-            Err(fault) => Err(Refused::Service(fault.to_string()).into()),
-        }
-    }
-}
 
 /// The record at `path` as the leader has it.
 async fn look<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Record, i32)>, Stop> {

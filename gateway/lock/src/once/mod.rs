@@ -1,6 +1,6 @@
 //! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
 //!
-//! [`record`] is what is written, [`book`] writes it, under the lock of the request and nowhere else; [`sweep`] forgets
+//! [`record`] is what is written, [`book`] writes it, where [`shelves`] have room, under the lock of the request and nowhere else; [`sweep`] forgets
 //! what has been kept long enough and counts what is unknown, in [`census`]; [`open`] is for operators. A worker sees
 //! [`Admitted`] only.
 
@@ -10,6 +10,7 @@ pub mod open;
 pub mod record;
 pub mod refused;
 pub mod room;
+pub mod shelves;
 pub mod sweep;
 
 use std::{sync::Arc, time::Duration};

@@ -153,7 +153,7 @@ impl<L: Link> Attempt<L> {
         *made |= matches!(above, Some(Ok(_)));
         match created {
             Ok(Created { seen, sequence }) => {
-                let name = format!("{}{sequence:010}", layout::requested(self.site.guid, self.site.mode));
+                let name = layout::numbered(self.site.guid, self.site.mode, sequence);
                 self.made.named(&name);
                 let children = match children {
                     Ok(children) => children,
@@ -178,7 +178,7 @@ impl<L: Link> Attempt<L> {
     /// and now there; begin again.
     async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         let Site { live, parent, guid, mode, .. } = &self.site;
-        let (requested, name) = (self.site.requested(), layout::first(*guid, *mode));
+        let (requested, name) = (self.site.requested(), layout::numbered(*guid, *mode, 0));
         let path = self.site.path(&name);
         let steps = [
             Step::Create { path: parent, data: b"", kind: Kind::Container },

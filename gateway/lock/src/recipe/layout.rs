@@ -32,10 +32,13 @@ pub fn requested(guid: Guid, mode: Mode) -> String {
     format!("{guid}{}", mark(mode))
 }
 
-/// The name of the first node under a parent that was made in the same transaction.
-pub fn first(guid: Guid, mode: Mode) -> String {
-    format!("{guid}{}{:010}", mark(mode), 0)
+/// The name that comes of it when the server appends this number: 0 for the first node under a parent.
+pub fn numbered(guid: Guid, mode: Mode, sequence: i64) -> String {
+    format!("{}{sequence:010}", requested(guid, mode))
 }
+
+/// Bytes of such a name behind its parent's path, with the slash between them.
+pub const NAME_BYTES: usize = 46;
 
 impl<'a> Contender<'a> {
     /// `None` for a child without a sequence number.
@@ -201,6 +204,17 @@ mod tests {
         for stranger in ["_c_1-lock-0000000001", "x-s-0000000001", "\u{e9}0000000001"] {
             let queue = [stranger.to_owned(), own.clone()];
             assert_eq!(place(&queue, &own), Place::Behind(stranger));
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_back_and_as_long_as_is_reckoned_with() {
+        let guid = Guid::new(&SystemRandomness);
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let name = numbered(guid, mode, 7);
+            let read = Contender { name: &name, guid: Some(guid), mode, sequence: 7 };
+            assert_eq!(Contender::parse(&name), Some(read));
+            assert_eq!(1 + name.len(), NAME_BYTES);
         }
     }
 

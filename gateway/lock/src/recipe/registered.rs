@@ -4,12 +4,9 @@ use std::{cell::Cell, rc::Rc};
 
 use fencegate_process::randomness::Guid;
 
-use super::grant::NotGranted;
+use super::{grant::NotGranted, layout::NAME_BYTES};
 use crate::session::registry::MOST_BYTES;
 use crate::session::{link::Link, live::Live};
-
-/// Name, mark, and number of a lock node below its parent, with the slash.
-const NAME_BYTES: usize = 46;
 
 /// An entry of the registry, for as long as a node of this GUID may exist.
 pub struct Registered<L: Link> {

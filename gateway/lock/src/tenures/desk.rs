@@ -17,10 +17,7 @@ use crate::tenures::{
     slot::table::Table,
 };
 use crate::{
-    once::{
-        Admission,
-        book::{self, Shelves},
-    },
+    once::{Admission, book, shelves::Shelves},
     session::{
         link::Connect,
         live::{Current, View},

@@ -1,9 +1,14 @@
 //! The crate of locks serves programs that are no gateway: its examples run as they are written, against a real server.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
+use fencegate_lock::client::{Client, Error, Options};
 use fencegate_policies::token::Token;
-use fencegate_tests::{scratch, zookeeper};
+use fencegate_tests::{
+    patience::patiently,
+    scratch,
+    zookeeper::{self, OwnZooKeeper},
+};
 use tokio::task::spawn_blocking;
 
 /// The lines that an example prints. `cargo test --workspace` builds them.
@@ -61,4 +66,34 @@ async fn the_example_of_strict_and_cached_locks_does_what_it_says() {
         "elsewhere: larger true",
     ];
     assert_eq!(printed, expected);
+}
+
+fn options(servers: &str, root: &str) -> Options {
+    let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+    Options { session_timeout, tick, ..Options::of(servers, root, "program") }
+}
+
+#[tokio::test]
+async fn a_program_is_told_that_nobody_has_made_the_installation_and_makes_it_when_told_to() {
+    let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
+    let refused = Client::connect(options(&servers, &root)).await.err();
+    assert!(matches!(refused, Some(Error::NotInitialised(_))), "{refused:?}");
+    let client = Client::connect(options(&servers, &root).init()).await.expect("made");
+    assert!(client.lock("one").await.expect("free").holds());
+    assert!(matches!(client.lock("o n e").await.err(), Some(Error::Key(_))));
+    client.close().await;
+    assert!(matches!(client.lock("one").await.err(), Some(Error::Unavailable(_))), "closed");
+}
+
+#[tokio::test]
+async fn a_program_is_told_that_its_lock_is_lost_when_no_server_answers_any_more() {
+    let zookeeper = OwnZooKeeper::start();
+    let servers = zookeeper.server.address().to_string();
+    let client = Client::connect(options(&servers, "/program").init()).await.expect("made");
+    let held = client.lock("one").await.expect("free");
+    assert!(held.holds() && held.proven_for() <= Duration::from_secs(2));
+    zookeeper.server.pause().expect("ours");
+    patiently("the loss", held.lost(), || held.proven_for()).await;
+    assert!(!held.holds());
+    assert_eq!(held.proven_for(), Duration::ZERO);
 }

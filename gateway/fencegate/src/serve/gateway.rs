@@ -46,7 +46,6 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
 
     let asked = operators::let_in(reception, name, &base, role, in_force.clone())?;
     let mut reloads = Reloads {
-        asked,
         watcher: options.watch.then(|| Watcher::of(options.file.clone())),
         reloader: Reloader {
             file: options.file,
@@ -65,7 +64,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     let (manager, starting) = (Manager::found(), base.keeper);
     waiting.block_on(async {
         tokio::select! {
-            () = reloads.until_the_end(&mut signals) => Ok(()),
+            () = reloads.until_the_end(&mut signals, asked) => Ok(()),
             () = manager.told_when(|| starting.is_ready()) => Ok(()),
             _ = &mut sessions.end => Err(Trouble::SessionEnded),
         }

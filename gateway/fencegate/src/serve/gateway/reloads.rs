@@ -7,9 +7,8 @@ use crate::serve::{
     reload::{Asked, Reloader, Watcher},
 };
 
-/// Who may ask, but for signals, and who does it.
+/// Who may ask, but for signals and operators, and who does it.
 pub(super) struct Reloads {
-    pub(super) asked: mpsc::UnboundedReceiver<Asked>,
     /// `None` where nobody looks at the file.
     pub(super) watcher: Option<Watcher>,
     pub(super) reloader: Reloader,
@@ -18,7 +17,13 @@ pub(super) struct Reloads {
 impl Reloads {
     /// Reads the file again when a signal, the admin listener or the file itself asks for it; returns when a signal or
     /// the admin listener asks for the end.
-    pub(super) async fn until_the_end(&mut self, signals: &mut Signals) {
+    ///
+    /// `asked` ends with it: who asks a process that stops is told so, and does not wait.
+    pub(super) async fn until_the_end(
+        &mut self,
+        signals: &mut Signals,
+        mut asked: mpsc::UnboundedReceiver<Asked>,
+    ) {
         let changed = async |watcher: &mut Option<Watcher>| match watcher {
             Some(watcher) => watcher.changed().await,
             None => std::future::pending().await,
@@ -29,7 +34,7 @@ impl Reloads {
                     Wanted::End => return,
                     Wanted::Reload => (false, None),
                 },
-                Some(asked) = self.asked.recv() => match asked {
+                Some(asked) = asked.recv() => match asked {
                     Asked::Reload { dry, told } => (dry, Some(told)),
                     Asked::Drain => return,
                 },

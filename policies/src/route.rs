@@ -93,22 +93,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        path::PathTemplate,
-        plan::{Conditions, UpstreamId},
-    };
+    use crate::path::PathTemplate;
 
     fn table(routes: &[(&[&str], &str)]) -> RouteTable {
-        let route = |(index, (methods, path)): (usize, &(&[&str], &str))| Route {
-            id: RouteId(index),
-            name: format!("r{index}").into(),
-            upstream: UpstreamId(0),
-            methods: methods.iter().map(|method| (*method).to_owned()).collect(),
-            path: PathTemplate::parse(path).expect(path),
-            conditions: Conditions::default(),
-            fence: None,
-            upgrade: Vec::new(),
-        };
+        let route = |(index, (methods, path)): (usize, &(&[&str], &str))| Route::open(index, methods, path);
         RouteTable::build(routes.iter().enumerate().map(route).collect())
     }
 

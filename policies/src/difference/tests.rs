@@ -3,16 +3,11 @@
 use super::*;
 use crate::file::load;
 
-const POLICY: &str = r#"version: 1
-listeners: {public: {address: 127.0.0.1:8080}}
-zookeeper: {servers: [zk1:2181]}
-upstreams:
-  a: {endpoints: ["http://a:80"], fencing: upstream}
-  b: {endpoints: ["http://b:80"], fencing: upstream}
-routes:
-  - {name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "order/{path.id}", wait: 2s}}
-  - {name: read, upstream: a, match: {methods: [GET], path: "/{rest...}"}, fence: none}
-"#;
+const POLICY: &str = concat!(
+    include_str!("../../tests/two_services.yaml"),
+    r#"  - {name: read, upstream: a, match: {methods: [GET], path: "/{rest...}"}, fence: none}
+"#
+);
 
 fn plan(changes: &[(&str, &str)]) -> Gateway {
     let mut text = POLICY.to_owned();
@@ -60,6 +55,13 @@ fn whose_requests_take_another_lock_is_told() {
             Difference { changed: names(&["pay"]), rekeyed: names(&["pay"]), ..Difference::default() };
         assert_eq!(difference(&[change]), expected, "{change:?}");
     }
+}
+
+#[test]
+fn a_route_that_differs_in_no_lock_has_changed_all_the_same() {
+    let switches = ("fence: none", "fence: none, upgrade: [websocket]");
+    let expected = Difference { changed: names(&["read"]), ..Difference::default() };
+    assert_eq!(difference(&[switches]), expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::path::{Bound, CanonicalPath, PathTemplate};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RouteId(pub usize);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     pub id: RouteId,
     pub name: Arc<str>,
@@ -23,6 +23,21 @@ pub struct Route {
 }
 
 impl Route {
+    /// Without a condition and without a lock, for tests of what looks for routes.
+    #[cfg(test)]
+    pub(crate) fn open(index: usize, methods: &[&str], path: &str) -> Self {
+        Self {
+            id: RouteId(index),
+            name: format!("r{index}").into(),
+            upstream: UpstreamId(0),
+            methods: methods.iter().map(|method| (*method).to_owned()).collect(),
+            path: PathTemplate::parse(path).expect(path),
+            conditions: Conditions::default(),
+            fence: None,
+            upgrade: Vec::new(),
+        }
+    }
+
     /// What the route's path template binds in `path`, which has to be one that the route was found for.
     pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> Bound<'a> {
         Bound::new(&self.path, path)

@@ -9,16 +9,11 @@ use crate::metrics::Metrics;
 const A: UpstreamId = UpstreamId(0);
 const B: UpstreamId = UpstreamId(1);
 
-const POLICY: &str = r#"version: 1
-listeners: {public: {address: 127.0.0.1:8080}}
-zookeeper: {servers: [zk1:2181]}
-upstreams:
-  a: {endpoints: ["http://a:80"], fencing: upstream}
-  b: {endpoints: ["http://b:80"], fencing: upstream}
-routes:
-  - {name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "pay/{path.id}"}}
-  - {name: book, upstream: b, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}
-"#;
+const POLICY: &str = concat!(
+    include_str!("../../../../policies/tests/two_services.yaml"),
+    r#"  - {name: book, upstream: b, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}
+"#
+);
 
 fn made(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Fleets>) {
     let mut text = POLICY.to_owned();
@@ -53,7 +48,7 @@ fn open(openings: &mut Vec<Opening>) -> usize {
     opened
 }
 
-const KEY: (&str, &str) = ("\"pay/{path.id}\"", "\"order/{path.id}\"");
+const KEY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
 
 #[test]
 fn who_would_take_another_lock_waits_for_who_runs_under_the_old_one() {
@@ -170,7 +165,7 @@ fn an_endpoint_more_or_less_moves_nothing() {
 const WITHOUT_PAY: [(&str, &str); 2] = [
     ("  a: {endpoints: [\"http://a:80\"], fencing: upstream}\n", ""),
     (
-        "  - {name: pay, upstream: a, match: {methods: [POST], path: \"/pay/{id}\"}, fence: {key: \"pay/{path.id}\"}}\n",
+        "  - {name: pay, upstream: a, match: {methods: [POST], path: \"/pay/{id}\"}, fence: {key: \"order/{path.id}\", wait: 2s}}\n",
         "",
     ),
 ];
@@ -179,7 +174,7 @@ const WITHOUT_PAY: [(&str, &str); 2] = [
 const CHARGE: [(&str, &str); 3] = [
     ("  a: {endpoints: [\"http://a:80\"]", "  z: {endpoints: [\"http://z:80\"]"),
     ("name: pay, upstream: a", "name: charge, upstream: z"),
-    ("/pay/{id}\"}, fence: {key: \"pay/{path.id}\"", "/charge/{id}\"}, fence: {key: \"order/{path.id}\""),
+    ("/pay/{id}\"}, fence: {key: \"order/{path.id}\"", "/charge/{id}\"}, fence: {key: \"pay/{path.id}\""),
 ];
 
 #[test]
@@ -238,7 +233,7 @@ fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_bef
 fn a_route_that_fenced_no_more_before_it_went_is_waited_for_by_who_comes_for_its_requests() {
     let first = first();
     let oldest = first.runs(A);
-    let unfenced = ("fence: {key: \"pay/{path.id}\"}", "fence: none");
+    let unfenced = ("fence: {key: \"order/{path.id}\", wait: 2s}", "fence: none");
     let (second, mut openings) = after(&first, &[unfenced], &["pay"]);
     let (third, more) = after(&second, &CHARGE, &["charge"]);
     openings.extend(more);
@@ -287,7 +282,7 @@ fn an_endpoint_that_another_upstream_takes_over_is_waited_for() {
     let moved = ("http://a:80", "http://a:81");
     let (second, none) = after(&first, &[moved], &[]);
     assert!(none.is_empty() && second.is_open(A));
-    let taken = [moved, ("http://b:80", "http://a:80"), ("book/{path.id}", "order/{path.id}")];
+    let taken = [moved, ("http://b:80", "http://a:80"), ("book/{path.id}", "pay/{path.id}")];
     let (third, mut openings) = after(&second, &taken, &["book"]);
     assert_eq!((open(&mut openings), third.is_open(B)), (0, false));
     drop(oldest);

@@ -1,24 +1,44 @@
 //! Decides, and does nothing else: what a policy file means, which route and key a request has, which of two
 //! tokens is newer. No clock, no socket, no async, no HTTP library; whoever acts on a decision lives elsewhere.
 //!
-//! Reading order: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left after
-//! all checks. Per request: [`trust`], [`path`], [`host`], [`route`], [`key`], [`prefer`]. On the way up: [`pick`], [`retry`], [`token`],
-//! [`operation`].
+//! In reading order:
+//!
+//! 1. What a file means: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left
+//!    after all checks, [`difference`] what another file would change.
+//! 2. What a request means: [`trust`] who names its client, [`path`] and [`host`] what it asks for, [`route`] who takes
+//!    it, [`key`] which locks it needs, [`operation`] what it is called if it happens at most once, [`prefer`] how long
+//!    its client waits.
+//! 3. What becomes of it further up: [`pick`] the endpoint, [`token`] whether it is still the newest, [`retry`] whether
+//!    it may be sent again.
+//!
+//! What this crate must not know:
+//!
+//! - the time, randomness, the file system and the environment: texts and variables come in as arguments;
+//! - sockets and any HTTP library: a request is a method, a path, a host and what [`key::Values`] says of it;
+//! - how a lock is taken and a mark is kept: it says what they are called, and how long who may wait for them;
+//! - the status and the words of a refusal: [`key::BadKey`] and its like say what is wrong, and the gateway answers.
 
+// What a file means.
 pub mod diagnose;
 pub mod difference;
 pub mod file;
-mod fnv;
-pub mod hex;
+pub mod plan;
+
+// What a request means.
 pub mod host;
 pub mod key;
 pub mod operation;
 pub mod path;
-pub mod pick;
-pub mod plan;
 pub mod prefer;
-pub mod retry;
 pub mod route;
-mod spelling;
-pub mod token;
 pub mod trust;
+
+// What becomes of it further up.
+pub mod pick;
+pub mod retry;
+pub mod token;
+
+// What several of these need.
+mod fnv;
+pub mod hex;
+mod spelling;

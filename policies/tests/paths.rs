@@ -8,7 +8,7 @@ mod servers;
 
 use fencegate_policies::{
     file::load,
-    key::{Field, Values, json, listed},
+    key::{Values, listed},
     path::{Bound, CanonicalPath},
     plan::Plan,
 };
@@ -33,18 +33,6 @@ struct FromPath<'a>(Bound<'a>);
 impl Values for FromPath<'_> {
     fn path(&self, name: &str) -> Option<&str> {
         self.0.get(name)
-    }
-    fn query(&self) -> Option<&str> {
-        None
-    }
-    fn header<'a>(&'a self, _: &str) -> Field<'a> {
-        Field::Absent
-    }
-    fn host(&self) -> Option<&str> {
-        None
-    }
-    fn body(&self) -> Option<&json::Body> {
-        None
     }
 }
 

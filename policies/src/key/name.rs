@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{Field, bad::RESPELLED, json::Body};
+    use crate::key::{Field, bad::RESPELLED};
 
     struct Request<'a>(&'a [u8]);
 
@@ -99,9 +99,6 @@ mod tests {
         }
         fn host(&self) -> Option<&str> {
             Some("a.example")
-        }
-        fn body(&self) -> Option<&Body> {
-            None
         }
     }
 

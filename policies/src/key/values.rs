@@ -2,42 +2,36 @@
 
 use super::json::Body;
 
-/// What a request offers to a key template.
+/// What a request offers to a key template: nothing, but for what is said of it.
 pub trait Values {
     /// The decoded value of a variable of the route's path template.
-    fn path(&self, name: &str) -> Option<&str>;
-    /// The query as it came, without the question mark.
-    fn query(&self) -> Option<&str>;
-    /// `name` is lower case.
-    fn header<'a>(&'a self, name: &str) -> Field<'a>;
-    /// The canonical host without its port.
-    fn host(&self) -> Option<&str>;
-    /// The body, read for the fence that the key belongs to; `None` where no key of it asks for one.
-    fn body(&self) -> Option<&Body>;
-}
-
-/// A request that offers nothing: for keys without variables.
-impl Values for () {
     fn path(&self, _: &str) -> Option<&str> {
         None
     }
 
+    /// The query as it came, without the question mark.
     fn query(&self) -> Option<&str> {
         None
     }
 
+    /// The name is lower case.
     fn header<'a>(&'a self, _: &str) -> Field<'a> {
         Field::Absent
     }
 
+    /// The canonical host without its port.
     fn host(&self) -> Option<&str> {
         None
     }
 
+    /// The body, read for the fence that the key belongs to; `None` where no key of it asks for one.
     fn body(&self) -> Option<&Body> {
         None
     }
 }
+
+/// A request that offers nothing: for keys without variables.
+impl Values for () {}
 
 /// One header field name in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

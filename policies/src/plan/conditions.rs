@@ -77,22 +77,12 @@ impl fmt::Display for Conditions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        file::load,
-        host::Served,
-        key::{Field, json::Body},
-        path::CanonicalPath,
-        plan::RouteId,
-    };
+    use crate::{file::load, host::Served, key::Field, path::CanonicalPath, plan::RouteId};
 
     /// A request: its host, the values of `x-tenant`, its query.
     struct Carried(&'static str, &'static [&'static str], &'static str);
 
     impl Values for Carried {
-        fn path(&self, _: &str) -> Option<&str> {
-            None
-        }
-
         fn query(&self) -> Option<&str> {
             Some(self.2)
         }
@@ -108,10 +98,6 @@ mod tests {
 
         fn host(&self) -> Option<&str> {
             Some(self.0)
-        }
-
-        fn body(&self) -> Option<&Body> {
-            None
         }
     }
 

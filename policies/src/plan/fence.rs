@@ -215,15 +215,6 @@ mod tests {
     struct Request<'a>(&'a Body);
 
     impl Values for Request<'_> {
-        fn path(&self, _: &str) -> Option<&str> {
-            None
-        }
-        fn query(&self) -> Option<&str> {
-            None
-        }
-        fn header<'a>(&'a self, _: &str) -> Field<'a> {
-            Field::Absent
-        }
         fn host(&self) -> Option<&str> {
             Some("a.example")
         }

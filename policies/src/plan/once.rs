@@ -97,27 +97,15 @@ impl Once {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{Field, json::Body};
+    use crate::key::Field;
 
     /// The values of `idempotency-key` and `x-shop`.
     struct Request(Option<&'static str>, Option<&'static str>);
 
     impl Values for Request {
-        fn path(&self, _: &str) -> Option<&str> {
-            None
-        }
-        fn query(&self) -> Option<&str> {
-            None
-        }
         fn header<'a>(&'a self, name: &str) -> Field<'a> {
             let value = if name == "x-shop" { self.1 } else { self.0 };
             value.map_or(Field::Absent, |value| Field::One(value.as_bytes()))
-        }
-        fn host(&self) -> Option<&str> {
-            None
-        }
-        fn body(&self) -> Option<&Body> {
-            None
         }
     }
 

@@ -14,7 +14,6 @@ use fencegate_tests::{
     zookeeper::OwnZooKeeper,
 };
 use serde_json::json;
-use tokio::task::spawn_blocking;
 
 const WORK: Duration = Duration::from_millis(3);
 
@@ -91,19 +90,14 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
 
 #[tokio::test]
 async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_itself() {
-    let mut zookeeper = OwnZooKeeper::start();
+    let zookeeper = OwnZooKeeper::start();
     let site = Site::at(zookeeper.server.address()).await;
     site.origin.works_for(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let load = Load::start("load", &plan(&[&one, &two], 2, 6, 3000));
 
     site.origin.when("work before", |log| log.records.get(100).map(drop)).await;
-    let zookeeper = spawn_blocking(move || {
-        zookeeper.server.stop();
-        zookeeper.server.start_again().expect("ZooKeeper starts again");
-        zookeeper
-    });
-    let _zookeeper = zookeeper.await.expect("no panic");
+    let _zookeeper = zookeeper.stop().await.start_again().await;
     let before = site.origin.log().records.len();
     site.origin.when("work after", |log| log.records.get(before + 100).map(drop)).await;
     let told = load.stop().await;

@@ -8,7 +8,6 @@ use fencegate_tests::{
     site::Site,
     zookeeper::OwnZooKeeper,
 };
-use tokio::task::spawn_blocking;
 
 /// What every gateway without a lock service does, within a bound that a load balancer can live with.
 async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
@@ -23,29 +22,19 @@ async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
 
 #[tokio::test]
 async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resumes_by_itself() {
-    let mut zookeeper = OwnZooKeeper::start();
+    let zookeeper = OwnZooKeeper::start();
     let site = Site::at(zookeeper.server.address()).await;
     let gateway = site.gateway("gw-1").await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
 
-    let mut zookeeper = spawn_blocking(move || {
-        zookeeper.server.stop();
-        zookeeper
-    })
-    .await
-    .expect("no panic");
+    let zookeeper = zookeeper.stop().await;
     gateway.becomes_unready().await;
     refuses_fenced_requests_and_serves_the_others(&gateway).await;
     // Past the session timeout: a new session is needed.
     tokio::time::sleep(Duration::from_secs(3)).await;
     refuses_fenced_requests_and_serves_the_others(&gateway).await;
 
-    let _zookeeper = spawn_blocking(move || {
-        zookeeper.server.start_again().expect("ZooKeeper starts again");
-        zookeeper
-    })
-    .await
-    .expect("no panic");
+    let _zookeeper = zookeeper.start_again().await;
     gateway.becomes_ready().await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
     let log = site.origin.log();

@@ -13,7 +13,7 @@ use fencegate_tests::{
     zookeeper::OwnZooKeeper,
 };
 use tempfile::TempDir;
-use tokio::{net::UnixDatagram, task::spawn_blocking};
+use tokio::net::UnixDatagram;
 
 /// Listens where systemd would.
 struct Manager {
@@ -46,23 +46,13 @@ impl Manager {
 
 #[tokio::test]
 async fn a_gateway_has_started_when_it_can_grant_locks() {
-    let mut zookeeper = OwnZooKeeper::start();
+    let zookeeper = OwnZooKeeper::start();
     let site = Site::at(zookeeper.server.address()).await;
-    let mut zookeeper = spawn_blocking(move || {
-        zookeeper.server.stop();
-        zookeeper
-    })
-    .await
-    .expect("no panic");
+    let zookeeper = zookeeper.stop().await;
     let manager = Manager::listens();
     let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
     manager.hears_nothing().await;
-    let _zookeeper = spawn_blocking(move || {
-        zookeeper.server.start_again().expect("ZooKeeper starts again");
-        zookeeper
-    })
-    .await
-    .expect("no panic");
+    let _zookeeper = zookeeper.start_again().await;
     assert_eq!(manager.hears().await, "READY=1");
     assert_eq!(gateway.admin("/ready").await.status, 200);
     gateway.signal(Signal::TERM);

@@ -11,7 +11,6 @@ use fencegate_tests::{
     zookeeper::OwnZooKeeper,
 };
 use tempfile::TempDir;
-use tokio::task::spawn_blocking;
 
 /// Exit code and all that was said, of a run that must end by itself.
 async fn ended(policy: &Policy) -> (Option<i32>, String) {
@@ -23,14 +22,9 @@ async fn ended(policy: &Policy) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_trying() {
-    let mut zookeeper = OwnZooKeeper::start();
+    let zookeeper = OwnZooKeeper::start();
     let site = Site::at(zookeeper.server.address()).await;
-    let mut zookeeper = spawn_blocking(move || {
-        zookeeper.server.stop();
-        zookeeper
-    })
-    .await
-    .expect("no panic");
+    let zookeeper = zookeeper.stop().await;
 
     let gateway = Launch::new(&site.policy("gw-1")).start().await;
     assert_eq!(gateway.admin("/live").await.status, 200);
@@ -39,12 +33,7 @@ async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_tryin
     let refused = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
 
-    let _zookeeper = spawn_blocking(move || {
-        zookeeper.server.start_again().expect("ZooKeeper starts again");
-        zookeeper
-    })
-    .await
-    .expect("no panic");
+    let _zookeeper = zookeeper.start_again().await;
     gateway.becomes_ready().await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
 }

@@ -69,6 +69,9 @@ pub struct OwnZooKeeper {
     data: TempDir,
 }
 
+/// One that was stopped, and has its data still.
+pub struct Stopped(OwnZooKeeper);
+
 /// What a server had written down at some time.
 pub struct Backup(TempDir);
 
@@ -149,18 +152,35 @@ impl OwnZooKeeper {
         self.stopped(change).await.0
     }
 
+    /// Whoever is connected is hung up on, and nobody else is answered.
+    pub async fn stop(mut self) -> Stopped {
+        let stopped = spawn_blocking(move || {
+            self.server.stop();
+            Stopped(self)
+        });
+        stopped.await.expect("no panic")
+    }
+
     /// Does something to the data of the stopped server, and starts it again.
     async fn stopped<R: Send + 'static>(
-        mut self,
+        self,
         change: impl FnOnce(PathBuf) -> R + Send + 'static,
     ) -> (Self, R) {
-        let changed = spawn_blocking(move || {
-            self.server.stop();
-            let done = change(self.data.path().join("version-2"));
-            self.server.start_again().expect("ZooKeeper starts again");
-            (self, done)
+        let stopped = self.stop().await;
+        let data = stopped.0.data.path().join("version-2");
+        let done = spawn_blocking(move || change(data)).await.expect("no panic");
+        (stopped.start_again().await, done)
+    }
+}
+
+impl Stopped {
+    /// On the same port, with the same data.
+    pub async fn start_again(mut self) -> OwnZooKeeper {
+        let started = spawn_blocking(move || {
+            self.0.server.start_again().expect("ZooKeeper starts again");
+            self.0
         });
-        changed.await.expect("no panic")
+        started.await.expect("no panic")
     }
 }
 

@@ -68,70 +68,40 @@ pub enum Malformed {
     NoDispatch,
 }
 
-/// What a refusal is called: in metrics, in logs, and towards gateways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Word {
-    Stale,
-    Floor,
-    Duplicate,
-    TokenFuture,
-    TokenMalformed,
-    TokenMissing,
-    TicketMissing,
-    TicketInvalid,
-    TicketExpired,
-    TicketKey,
-    Busy,
-    InDoubt,
-    Quarantine,
-    Store,
-    InProgress,
-    IdempotencyMismatch,
-    OutcomeUnknown,
+macro_rules! words {
+    ($($name:ident = $word:literal),* $(,)?) => {
+        /// What a refusal is called: in metrics, in logs, and towards gateways.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Word { $($name,)* }
+
+        impl Word {
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+        }
+    };
 }
 
-impl Word {
-    pub const ALL: &[Self] = &[
-        Self::Stale,
-        Self::Floor,
-        Self::Duplicate,
-        Self::TokenFuture,
-        Self::TokenMalformed,
-        Self::TokenMissing,
-        Self::TicketMissing,
-        Self::TicketInvalid,
-        Self::TicketExpired,
-        Self::TicketKey,
-        Self::Busy,
-        Self::InDoubt,
-        Self::Quarantine,
-        Self::Store,
-        Self::InProgress,
-        Self::IdempotencyMismatch,
-        Self::OutcomeUnknown,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stale => "stale",
-            Self::Floor => "floor",
-            Self::Duplicate => "duplicate",
-            Self::TokenFuture => "token-future",
-            Self::TokenMalformed => "token-malformed",
-            Self::TokenMissing => "token-missing",
-            Self::TicketMissing => "ticket-missing",
-            Self::TicketInvalid => "ticket-invalid",
-            Self::TicketExpired => "ticket-expired",
-            Self::TicketKey => "ticket-key",
-            Self::Busy => "busy",
-            Self::InDoubt => "in-doubt",
-            Self::Quarantine => "quarantine",
-            Self::Store => "store",
-            Self::InProgress => "in-progress",
-            Self::IdempotencyMismatch => "idempotency-mismatch",
-            Self::OutcomeUnknown => "outcome-unknown",
-        }
-    }
+words! {
+    Stale = "stale",
+    Floor = "floor",
+    Duplicate = "duplicate",
+    TokenFuture = "token-future",
+    TokenMalformed = "token-malformed",
+    TokenMissing = "token-missing",
+    TicketMissing = "ticket-missing",
+    TicketInvalid = "ticket-invalid",
+    TicketExpired = "ticket-expired",
+    TicketKey = "ticket-key",
+    Busy = "busy",
+    InDoubt = "in-doubt",
+    Quarantine = "quarantine",
+    Store = "store",
+    InProgress = "in-progress",
+    IdempotencyMismatch = "idempotency-mismatch",
+    OutcomeUnknown = "outcome-unknown",
 }
 
 impl Refused {

@@ -1,4 +1,4 @@
-//! Why a ticket is refused: one of four words for the gateway that sent it, and more for the log.
+//! Why a ticket is refused, for the log: the gateway that sent it is told one of four words.
 
 /// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -12,18 +12,6 @@ pub enum Bad {
     Expired { expires: u64, now: u64 },
     #[error("the ticket is for {0}")]
     Key(Differs),
-}
-
-impl Bad {
-    /// The word of `Fencing-Refusal`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Missing => "ticket-missing",
-            Self::Invalid(_) => "ticket-invalid",
-            Self::Expired { .. } => "ticket-expired",
-            Self::Key(_) => "ticket-key",
-        }
-    }
 }
 
 /// What makes a ticket invalid, whatever it is presented for.

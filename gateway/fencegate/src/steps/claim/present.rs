@@ -150,7 +150,7 @@ mod tests {
     fn a_request_has_one_ticket() {
         let mut headers = HeaderMap::new();
         assert_eq!(ticket(&headers), Err(Bad::Missing));
-        assert_eq!(Bad::Missing.word(), "ticket-missing");
+        assert_eq!(Refused::from(Bad::Missing).word().as_str(), "ticket-missing");
         let value = HeaderValue::from_static("a.b.c");
         headers.append(FENCING_TICKET, value.clone());
         assert_eq!(ticket(&headers), Ok(&value));

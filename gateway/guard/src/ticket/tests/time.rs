@@ -20,8 +20,8 @@ fn the_leeway_ends_at_exactly_its_second() {
         assert_eq!(at(u64::MAX), expired(u64::MAX));
         assert_eq!(at(0), future);
     }
-    assert_eq!(Bad::Invalid(Flaw::Future).word(), "ticket-invalid");
-    assert_eq!(Bad::Expired { expires, now: NOW }.word(), "ticket-expired");
+    assert_eq!(word(Bad::Invalid(Flaw::Future)), "ticket-invalid");
+    assert_eq!(word(Bad::Expired { expires, now: NOW }), "ticket-expired");
 }
 
 #[test]

@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn an_attempt_finds_its_nodes_lowest_first() {
         let guid = Guid::new(&SystemRandomness);
-        let nodes = [format!("{guid}-w-0000000009"), writer(1), format!("{guid}-w-0000000004")];
+        let ours = |sequence| numbered(guid, Mode::Exclusive, sequence);
+        let nodes = [ours(9), writer(1), ours(4)];
         assert_eq!(made_by(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
     }
 }

@@ -7,10 +7,11 @@ use fencegate_http::{
     network::Network,
     upstream::{
         address::Address,
+        connection::Connection,
         gate::{Gate, Gated, Why},
         names::dial,
-        speak::{self, HTTP1, Heads, NotAnswered, Running, Sender},
-        tls::{Generation, Secured},
+        speak::{self, HTTP1, Heads, NotAnswered},
+        tls::Secured,
     },
 };
 use fencegate_lock::{
@@ -26,46 +27,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::field;
 
-struct Link {
-    sender: Sender,
-    gate: Rc<Gate>,
-    /// Everything that runs for it ends with it.
-    _running: Running,
-    /// Of the files for TLS that it was made with.
-    generation: Option<Generation>,
-    reused: bool,
-}
-
-impl Link {
-    fn is_usable(&self) -> bool {
-        self.generation.as_ref().is_none_or(Generation::is_current) && !self.sender.is_closed()
-    }
-
-    /// Asks who is there, before anything of a client is written and before the pass is shown. Another process may have
-    /// got the address since. And a gateway that takes no more connections, or refuses our certificate, lets TCP and TLS
-    /// go through on our side first: only an answer says that what comes next will be read.
-    async fn prove(&mut self, way: &Way) -> io::Result<()> {
-        let nonce = Nonce::new(&SystemRandomness);
-        let question = field::question(&way.address, &nonce).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold")
-        })?;
-        let answer = self.sender.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
-        let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
-        if !whole || !field::is_proven(answer.headers(), &way.pass, &nonce) {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "who is there does not know the pass",
-            ));
-        }
-        drop(answer);
-        self.sender.settled().await.map_err(io::Error::other)?;
-        // What is counted from here on is of a request.
-        if self.gate.is_flushed() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
-    }
-}
-
 struct Lying {
-    link: Link,
+    link: Connection,
     pass: Pass,
     until: Instant,
 }
@@ -97,16 +60,16 @@ const MOST_ADDRESSES: usize = 8;
 
 impl Idle {
     /// The youngest one that is ready. Those of an older process at the same address are closed.
-    fn take(&self, way: &Way) -> Option<Link> {
+    fn take(&self, way: &Way) -> Option<Connection> {
         let mut all = self.0.borrow_mut();
         let lying = all.get_mut(&way.address)?;
         let now = Instant::now();
         lying.retain(|one| one.link.is_usable() && now < one.until && one.pass == way.pass);
-        let ready = lying.iter().rposition(|one| one.link.sender.is_ready())?;
+        let ready = lying.iter().rposition(|one| one.link.is_ready())?;
         Some(lying.swap_remove(ready).link)
     }
 
-    fn keep(&self, link: Link, way: &Way, keep: Duration) {
+    fn keep(&self, link: Connection, way: &Way, keep: Duration) {
         let mut all = self.0.borrow_mut();
         if !link.is_usable() || (all.len() >= MOST_WAYS && !all.contains_key(&way.address)) {
             return;
@@ -157,18 +120,18 @@ impl<N: Network> Dialling<'_, N> {
     ///
     /// # Cancellation
     /// A connection that was being made is closed.
-    async fn reach(&self, way: &Way) -> io::Result<Link> {
+    async fn reach(&self, way: &Way) -> io::Result<Connection> {
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
         let proven = async {
             let mut link = self.connect(way).await?;
-            link.prove(way).await?;
+            prove(&mut link, way).await?;
             Ok(link)
         };
         timeout(longest, proven).await.map_err(late)?
     }
 
-    async fn connect(&self, way: &Way) -> io::Result<Link> {
+    async fn connect(&self, way: &Way) -> io::Result<Connection> {
         let found = self.network.resolve(&way.address).await?;
         let found = found.into_iter().take(MOST_ADDRESSES);
         let addresses: Vec<_> = found.map(|socket| Address::new(socket, way.address.clone())).collect();
@@ -176,20 +139,37 @@ impl<N: Network> Dialling<'_, N> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // On the socket itself, below TLS: what counts is what was given to the kernel.
         let gated = Gated::new(stream, gate.clone());
-        let ((sender, _running), generation) = match self.secured {
+        let (speaks, generation) = match self.secured {
             None => (speak::http1_with(gated, WIDER).await?, None),
             Some(secured) => {
                 let (stream, generation) = secured.connect(&way.address, gated, &[HTTP1]).await?;
                 (speak::http1_with(stream, WIDER).await?, Some(generation))
             }
         };
-        Ok(Link { sender, gate, _running, generation, reused: false })
+        Ok(Connection::new(speaks, gate, generation))
     }
+}
+
+/// Asks who is there, before anything of a client is written and before the pass is shown. Another process may have
+/// got the address since. And a gateway that takes no more connections, or refuses our certificate, lets TCP and TLS
+/// go through on our side first: only an answer says that what comes next will be read.
+async fn prove(connection: &mut Connection, way: &Way) -> io::Result<()> {
+    let nonce = Nonce::new(&SystemRandomness);
+    let question = field::question(&way.address, &nonce)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold"))?;
+    let answer = connection.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
+    let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
+    if !whole || !field::is_proven(answer.headers(), &way.pass, &nonce) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "who is there does not know the pass"));
+    }
+    drop(answer);
+    // What is counted from here on is of a request.
+    if connection.settled().await { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 /// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
 pub struct Lend {
-    link: Option<Link>,
+    link: Option<Connection>,
     idle: Rc<Idle>,
     way: Way,
     /// How long the connection may lie idle afterwards.
@@ -213,7 +193,7 @@ impl Lend {
         Ok(Self { link: Some(link), idle: idle.clone(), way: way.clone(), keep })
     }
 
-    fn link(&mut self) -> &mut Link {
+    fn link(&mut self) -> &mut Connection {
         self.link.as_mut().expect("taken only when the lend ends")
     }
 
@@ -224,7 +204,7 @@ impl Lend {
     ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
         let link = self.link();
         link.gate.arm(None);
-        link.sender.send(request)
+        link.send(request)
     }
 
     pub fn way(&self) -> &Way {
@@ -248,7 +228,7 @@ impl Lend {
     fn give_back(mut self) {
         let Some(mut link) = self.link.take() else { return };
         tokio::task::spawn_local(async move {
-            if matches!(timeout(REST, link.sender.settled()).await, Ok(Ok(()))) && link.gate.is_flushed() {
+            if matches!(timeout(REST, link.settled()).await, Ok(true)) {
                 link.reused = true;
                 self.idle.keep(link, &self.way, self.keep);
             }

@@ -111,7 +111,7 @@ impl Idle {
         for at in (0..links.len()).rev() {
             if !links[at].is_usable(now) {
                 links.swap_remove(at);
-            } else if links[at].link.sender.is_ready() {
+            } else if links[at].link.is_ready() {
                 return Some(links.swap_remove(at).link);
             }
         }

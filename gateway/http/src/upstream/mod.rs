@@ -2,6 +2,7 @@
 //! [`gate`] guards what is written to them.
 
 pub mod address;
+pub mod connection;
 pub mod endpoint;
 pub mod fleet;
 pub mod frames;

@@ -16,6 +16,7 @@ use tracing::debug;
 
 use super::{
     address::Address,
+    connection::Connection,
     endpoint::{Endpoint, Place},
     fleet::{Fleet, Tour},
     gate::{Gate, Gated},
@@ -230,7 +231,7 @@ impl<N: Network> Pool<N> {
         // On the socket itself: what is encrypted here may be written much later.
         let gated = Gated::new(stream, gate.clone());
         let protocol = fleet.upstream.protocol;
-        let ((sender, running), generation) = match &fleet.secured {
+        let (speaks, generation) = match &fleet.secured {
             None if protocol == Protocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
             None => (speak::http1(gated).await?, None),
             Some(secured) => {
@@ -245,12 +246,12 @@ impl<N: Network> Pool<N> {
                 (speaks, Some(generation))
             }
         };
-        if let Sender::Http2(_, frames, _) = &sender {
+        if let Sender::Http2(_, frames, _) = &speaks.0 {
             gate.follows(frames);
         }
-        let endpoint = endpoint.clone();
-        let (process, reused, handed_on, _place) = (None, false, 0, place);
-        Ok(Link { sender, gate, running, generation, endpoint, address, process, reused, handed_on, _place })
+        let (connection, endpoint) = (Connection::new(speaks, gate, generation), endpoint.clone());
+        let (process, handed_on, _place) = (None, 0, place);
+        Ok(Link { connection, endpoint, address, process, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.

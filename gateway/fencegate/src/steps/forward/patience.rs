@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use fencegate_http::{
     body::Body,
     listen::course::{Coming, Exchange},
-    upstream::link::Progress,
+    upstream::connection::Progress,
 };
 
 /// Of one attempt.

@@ -1,6 +1,8 @@
 //! Lets a dispatch through to the upstream, or gives the answer of an earlier one, or refuses.
 
+mod admission;
 mod probe;
+mod replay;
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -15,41 +17,32 @@ use fencegate_guard::{
     reserve::{Reserved, Wanted},
 };
 use fencegate_http::{
-    body::{Body, Reply},
+    body::Reply,
     buffered::Budget,
     network::Network,
     upstream::{fleet::Fleet, pool::Pool},
 };
-use fencegate_lock::tenures::tenure::Dispatch;
-use fencegate_policies::{
-    key::ResourceKey,
-    operation::OperationId,
-    plan::{Enforce, Mode},
-    token::Token,
-};
-use fencegate_process::{
-    clock::{Boot, Permission},
-    shown,
-};
-use hyper::{
-    HeaderMap, Response, StatusCode,
-    header::{self, HeaderName, HeaderValue},
-    http::response::Parts,
-};
+use fencegate_policies::{operation::OperationId, plan::Enforce};
+use fencegate_process::{clock::Boot, shown};
+use hyper::http::response::Parts;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
-use self::probe::Verdict;
+pub use self::admission::Admission;
+use self::{
+    probe::Verdict,
+    replay::{again, kept_fields, unseen},
+};
 use super::answer::{self, Bounds, Keep};
 use crate::{
-    notes::{Notes, Replayed},
+    notes::Notes,
     refusal::{Outcome, Reason, Refusal},
     step::Serve,
     steps::{
         buffer::Loaded,
         claim::{Claimed, Presented},
         detach::Detached,
-        held::{Held, Right},
+        held::Held,
         presence::Client,
     },
 };
@@ -230,86 +223,6 @@ fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
         name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
         operation,
     })
-}
-
-/// It was done; nobody here saw how it was answered.
-fn unseen() -> Kept {
-    Kept { status: 0, fields: Vec::new(), body: None }
-}
-
-/// The answer of an earlier execution.
-fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
-    let Some(status) = StatusCode::from_u16(kept.status).ok() else {
-        return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
-    };
-    notes.replayed.set(Some(if kept.body.is_some() { Replayed::Whole } else { Replayed::WithoutBody }));
-    let mut reply = Response::new(Body::whole(kept.body.unwrap_or_default()));
-    *reply.status_mut() = status;
-    for (name, value) in &kept.fields {
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
-            reply.headers_mut().append(name, value);
-        }
-    }
-    Ok(reply)
-}
-
-/// Fields of an answer that mean the same when it is given again. `Retry-After` does not: this answer will not change.
-const KEPT_FIELDS: [HeaderName; 8] = [
-    header::CONTENT_TYPE,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LANGUAGE,
-    header::LOCATION,
-    header::ETAG,
-    header::LAST_MODIFIED,
-    header::CACHE_CONTROL,
-    header::LINK,
-];
-
-/// What is kept of an answer's fields.
-fn kept_fields(headers: &HeaderMap) -> Vec<(String, String)> {
-    let values = KEPT_FIELDS
-        .iter()
-        .flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value)));
-    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
-    values.filter_map(|(name, value)| Some((name.to_owned(), text(value)?))).collect()
-}
-
-/// The right of a dispatch that the guard has let in.
-pub struct Admission {
-    token: Token,
-    keys: Arc<[ResourceKey]>,
-    mode: Mode,
-    permission: Arc<dyn Permission>,
-}
-
-impl Admission {
-    fn of(running: &Running) -> Self {
-        let claim = running.claim();
-        Self {
-            token: claim.token,
-            keys: claim.keys.clone(),
-            mode: claim.mode,
-            permission: Arc::new(running.permission()),
-        }
-    }
-}
-
-impl Right for Admission {
-    /// The same dispatch again: it is asked for anew only where nothing was sent.
-    fn dispatch(&self) -> Option<Dispatch> {
-        Some(Dispatch { token: self.token, evidence: self.permission.clone() })
-    }
-
-    fn keys(&self) -> &[ResourceKey] {
-        &self.keys
-    }
-
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// No ticket: whoever has one can pass for a gateway for some minutes, and the service has no use for it.
-    fn stamp(&self, _: Token, _: &mut HeaderMap) {}
 }
 
 /// A dispatch in flight, until its answer is here in full.

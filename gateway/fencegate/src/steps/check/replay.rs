@@ -1,0 +1,55 @@
+//! What is kept of the answer to an operation, and how it is given again.
+
+use fencegate_guard::operation::Kept;
+use fencegate_http::body::{Body, Reply};
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{self, HeaderName, HeaderValue},
+};
+
+use crate::{
+    notes::{Notes, Replayed},
+    refusal::{Reason, Refusal},
+};
+
+/// It was done; nobody here saw how it was answered.
+pub(super) fn unseen() -> Kept {
+    Kept { status: 0, fields: Vec::new(), body: None }
+}
+
+/// The answer of an earlier execution.
+pub(super) fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
+    let Some(status) = StatusCode::from_u16(kept.status).ok() else {
+        return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
+    };
+    notes.replayed.set(Some(if kept.body.is_some() { Replayed::Whole } else { Replayed::WithoutBody }));
+    let mut reply = Response::new(Body::whole(kept.body.unwrap_or_default()));
+    *reply.status_mut() = status;
+    for (name, value) in &kept.fields {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+            reply.headers_mut().append(name, value);
+        }
+    }
+    Ok(reply)
+}
+
+/// Fields of an answer that mean the same when it is given again. `Retry-After` does not: this answer will not change.
+const KEPT_FIELDS: [HeaderName; 8] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::LOCATION,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::CACHE_CONTROL,
+    header::LINK,
+];
+
+/// What is kept of an answer's fields.
+pub(super) fn kept_fields(headers: &HeaderMap) -> Vec<(String, String)> {
+    let values = KEPT_FIELDS
+        .iter()
+        .flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value)));
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    values.filter_map(|(name, value)| Some((name.to_owned(), text(value)?))).collect()
+}

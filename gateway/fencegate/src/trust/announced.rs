@@ -7,7 +7,7 @@ use fencegate_http::{
     body::Body,
     upstream::{
         address::Address,
-        introduce::{Attempt, Doubt, Introduced, Introductions, Unmet},
+        introduce::{Attempt, Doubt, Due, Introduced, Introductions, Unmet},
         link::Link,
     },
 };
@@ -52,8 +52,8 @@ impl Introductions for Guards {
         })
     }
 
-    fn is_to_be_asked(&self, upstream: &Upstream, address: &Address) -> bool {
-        Self::is_to_be_asked(self, upstream, address)
+    fn due(&self, upstream: &Upstream, address: &Address) -> Due {
+        Self::due(self, upstream, address)
     }
 
     fn attempt(&self) -> Attempt {

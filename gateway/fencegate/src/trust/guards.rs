@@ -13,10 +13,14 @@ use std::{
 };
 
 use fencegate_guard::announce::Announcement;
-use fencegate_http::upstream::{address::Address, introduce::Attempt};
+use fencegate_http::upstream::{
+    address::Address,
+    introduce::{Attempt, Due},
+};
 use fencegate_lock::state::Memory;
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{clock::Boot, said};
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::processes::{Asked, Heard, Met, NotAlone, Processes};
@@ -50,6 +54,8 @@ struct Place {
     guard: Option<Met>,
     /// Which of all notes this is.
     note: u64,
+    /// When it was written, or somebody went to ask again.
+    since: Instant,
 }
 
 impl State {
@@ -62,7 +68,7 @@ impl State {
         // What a name no longer leads to must not be held against what it leads to now.
         places.retain(|place| !place.address.is_gone() && !place.is_at(address));
         self.notes += 1;
-        places.push(Place { address: address.clone(), guard, note: self.notes });
+        places.push(Place { address: address.clone(), guard, note: self.notes, since: Instant::now() });
     }
 
     fn places(&self, upstream: &Upstream) -> impl Iterator<Item = &Place> {
@@ -83,6 +89,12 @@ impl State {
     fn agree(&self, upstream: &Upstream) -> bool {
         let mut guards = self.announced(upstream).map(|(_, guard)| guard);
         guards.next().is_none_or(|first| guards.all(|guard| guard == first))
+    }
+
+    /// Others need not do it as well.
+    fn is_asked_again(&mut self, upstream: &Upstream, address: &Address) {
+        let places = self.met.get_mut(&upstream.name).into_iter().flatten();
+        places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
     }
 
     /// What nobody leads to any more.
@@ -275,10 +287,24 @@ impl Guards {
 
     /// Nothing may be sent to one guard of several before this address has said who is there: nobody has asked yet; or
     /// the answers do not agree, and a guard that was restarted, or has gone, is not what its address said before. An
-    /// address without a guard says nothing; whoever connects to it is told who has come back.
-    pub fn is_to_be_asked(&self, upstream: &Upstream, address: &Address) -> bool {
-        let state = self.lock();
-        state.at(upstream, address).is_none_or(|place| place.guard.is_some() && !state.agree(upstream))
+    /// address without a guard says nothing; whoever connects to it is told who has come back. Nobody does while others
+    /// answer, and another gateway may be served there: so it is asked again now and then, beside the requests.
+    pub fn due(&self, upstream: &Upstream, address: &Address) -> Due {
+        let mut state = self.lock();
+        match state.at(upstream, address) {
+            None => Due::Before,
+            Some(Place { guard: Some(_), .. }) if !state.agree(upstream) => Due::Before,
+            Some(Place { guard: None, since, .. }) if since.elapsed() >= upstream.sharing.dns.refresh => {
+                state.is_asked_again(upstream, address);
+                Due::Beside
+            }
+            Some(_) => Due::Not,
+        }
+    }
+
+    #[cfg(test)]
+    fn grow_older(&self, by: Duration) {
+        self.lock().met.values_mut().flatten().for_each(|place| place.since -= by);
     }
 
     /// A process of a guard has let a token of this epoch in.

@@ -164,6 +164,11 @@ impl Endpoint {
         self.places.clone().try_acquire_owned().ok()
     }
 
+    /// The right to one that no request is sent over, and that is not counted.
+    pub fn place_beside() -> Place {
+        Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it")
+    }
+
     /// Waits for the right to a further connection, first come, first served.
     ///
     /// # Cancellation

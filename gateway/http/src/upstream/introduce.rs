@@ -20,8 +20,8 @@ pub trait Introductions: Debug + Send + Sync {
         clock: &'a SharedClock,
     ) -> Introduced<'a>;
 
-    /// Before this address has said who is there nothing may be sent to any.
-    fn is_to_be_asked(&self, upstream: &Upstream, address: &Address) -> bool;
+    /// Whether this address has to say who is there. [`Due::Beside`] is told to one caller, who asks.
+    fn due(&self, upstream: &Upstream, address: &Address) -> Due;
 
     /// To be called before somebody looks for who is at an address.
     fn attempt(&self) -> Attempt;
@@ -38,6 +38,17 @@ pub trait Introductions: Debug + Send + Sync {
 
     /// The process is the one that answers at the address, as far as is known, and no other one is known of the upstream.
     fn is_believed(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool;
+}
+
+/// When an address is asked who is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// It has said so, or nobody was there a moment ago.
+    Not,
+    /// Before it has, nothing may be sent to any.
+    Before,
+    /// Nobody was there a while ago: while others are sent to.
+    Beside,
 }
 
 /// When it was: how much had been noted before.

@@ -31,6 +31,7 @@ use super::{
 use crate::network::Network;
 
 /// The connections of one worker.
+#[derive(Clone)]
 pub struct Pool<N> {
     network: N,
     clock: SharedClock,

@@ -142,13 +142,13 @@ fn an_address_where_nobody_answers_any_more_contradicts_nobody_and_one_where_som
     let met = Met::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok() && met.at(&beside, ("s", "one")).is_ok());
-    assert!(!met.guards.is_to_be_asked(&met.upstream, &here), "they agree");
+    assert_eq!(met.guards.due(&met.upstream, &here), Due::Not, "they agree");
     // It was restarted, and the other address is out of date.
     assert_eq!(met.at(&here, ("s", "two")), Err(Distrust::Split));
-    assert!([&here, &beside].iter().all(|address| met.guards.is_to_be_asked(&met.upstream, address)));
+    assert!([&here, &beside].iter().all(|address| met.guards.due(&met.upstream, address) == Due::Before));
     met.guards.lost(&met.upstream, &beside, met.guards.attempt());
     assert!(met.at(&here, ("s", "two")).is_ok() && met.is_believed(&here, "two"));
-    assert!(!met.guards.is_to_be_asked(&met.upstream, &beside), "who connects there is told");
+    assert_eq!(met.guards.due(&met.upstream, &beside), Due::Not, "who connects there is told");
     // Another guard comes in its place.
     assert_eq!(met.at(&beside, ("t", "three")), Err(Distrust::Split));
     assert!(!met.is_believed(&here, "two") && !met.is_believed(&beside, "three"));
@@ -185,4 +185,20 @@ fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
     let elsewhere = Address::new("127.0.0.3:8000".parse().expect("an address"), "127.0.0.3:8000".into());
     assert!(met.at(&met.address, ("s", "one")).is_ok());
     assert!(met.at(&elsewhere, ("t", "two")).is_ok() && met.is_believed(&met.address, "one"));
+}
+
+/// Another gateway may be served there, and know nothing of the guard that serves this one.
+#[test]
+fn an_address_where_nobody_was_is_asked_again_by_one_after_a_while() {
+    let met = Met::new();
+    let (here, beside) = (met.address.clone(), met.beside());
+    assert!(met.at(&here, ("s", "one")).is_ok());
+    met.guards.lost(&met.upstream, &beside, met.guards.attempt());
+    let due = |address| met.guards.due(&met.upstream, address);
+    assert_eq!((due(&here), due(&beside)), (Due::Not, Due::Not), "nobody was there just now");
+    met.guards.grow_older(met.upstream.sharing.dns.refresh);
+    assert_eq!((due(&here), due(&beside)), (Due::Not, Due::Beside));
+    assert_eq!(due(&beside), Due::Not, "somebody is on the way");
+    assert_eq!(met.at(&beside, ("t", "two")), Err(Distrust::Split));
+    assert_eq!(met.guards.agree(&met.upstream), Err(Distrust::Split));
 }

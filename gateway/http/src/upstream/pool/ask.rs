@@ -1,14 +1,17 @@
 //! Asks those of an upstream who have to be known who they are, before anything is sent to one of them.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use futures_util::{FutureExt, future::join_all};
-use tokio::time::timeout;
+use tokio::{task::spawn_local, time::timeout};
 
 use super::{NotConnected, Pool};
 use crate::{
     network::Network,
-    upstream::{address::Address, endpoint::Endpoint, fleet::Fleet},
+    upstream::{address::Address, endpoint::Endpoint, fleet::Fleet, introduce::Due},
 };
 
 impl<N: Network> Pool<N> {
@@ -17,8 +20,8 @@ impl<N: Network> Pool<N> {
     /// that nobody has connected to since, and one that is away contradicts nobody.
     ///
     /// # Errors
-    /// They do not agree, although all of them were asked just now.
-    pub(super) async fn ask_all(&self, fleet: &Fleet) -> Result<(), NotConnected> {
+    /// They do not agree, although all of them were asked just now; or one could not be asked.
+    pub(super) async fn ask_all(&self, fleet: &Arc<Fleet>) -> Result<(), NotConnected> {
         let upstream = &fleet.upstream;
         if !self.introductions.are_needed(upstream) {
             return Ok(());
@@ -29,10 +32,18 @@ impl<N: Network> Pool<N> {
             _ => everywhere(fleet).await,
         };
         if asked.len() > 1 {
+            let mut first = Vec::new();
+            for (endpoint, address) in &asked {
+                match self.introductions.due(upstream, address) {
+                    Due::Not => {}
+                    Due::Before => first.push(self.ask_one(fleet, endpoint, address)),
+                    Due::Beside => self.ask_beside(fleet, endpoint, address),
+                }
+            }
             // At once: one that is silent must not keep the others waiting.
-            let asked =
-                asked.iter().filter(|(_, address)| self.introductions.is_to_be_asked(upstream, address));
-            join_all(asked.map(|(endpoint, address)| self.ask_one(fleet, endpoint, address))).await;
+            for asked in join_all(first).await {
+                asked?;
+            }
         }
         self.introductions.agree(upstream).map_err(|why| {
             let endpoint = fleet.endpoints().first().map_or_else(Arc::default, |one| one.name.clone());
@@ -41,16 +52,38 @@ impl<N: Network> Pool<N> {
     }
 
     /// What it says is noted, and so is that nobody is there.
-    async fn ask_one(&self, fleet: &Fleet, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
+    ///
+    /// # Errors
+    /// Nobody has asked it: its endpoint had no connection left for that.
+    async fn ask_one(
+        &self,
+        fleet: &Fleet,
+        endpoint: &Arc<Endpoint>,
+        address: &Arc<Address>,
+    ) -> Result<(), NotConnected> {
         let upstream = &fleet.upstream;
         // Where all are taken, workers give up for this what lies idle with them.
         let Ok(place) = timeout(upstream.connect_timeout, endpoint.clone().next_place()).await else {
-            return;
+            return match self.introductions.due(upstream, address) {
+                Due::Before => Err(NotConnected::Full),
+                Due::Not | Due::Beside => Ok(()),
+            };
         };
         let asked = self.connect(fleet, endpoint, Some(address.clone()), place).boxed_local();
         if let Ok(link) = asked.await {
             self.idle.keep(link, upstream.idle);
         }
+        Ok(())
+    }
+
+    /// The same while requests go to others. On a connection of its own, as a check of health: an address that is silent
+    /// must not take the place of a request.
+    fn ask_beside(&self, fleet: &Arc<Fleet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
+        let (pool, fleet) = (self.clone(), fleet.clone());
+        let (endpoint, address) = (endpoint.clone(), address.clone());
+        spawn_local(async move {
+            drop(pool.connect(&fleet, &endpoint, Some(address), Endpoint::place_beside()).await);
+        });
     }
 }
 

@@ -1,5 +1,6 @@
 //! An operation of `once: {store: zookeeper}` that was written down, whose issuer was not told so, and which the server
-//! refuses to show: it was not sent, and that is written down as soon as it can be.
+//! refuses to show: it was not sent, and that is written down as soon as it can be. Where something else stands in its
+//! place, or nothing can be seen, that holds no session open.
 
 use std::{cell::Cell, time::Duration};
 
@@ -10,7 +11,7 @@ use fencegate_lock::{
         refused::Refused,
         room::Owner,
     },
-    session::link::{Connect, Fault, Link, Step},
+    session::link::{Connect, Fault, Kind, Link, Step},
     tenures::tenure::Tenure,
 };
 use fencegate_policies::{
@@ -53,9 +54,8 @@ fn operation(number: u8, under: &Tenure) -> Wanted {
 
 /// What stands there now, by the word of somebody else.
 async fn written(ensemble: &Ensemble, wanted: &Wanted) -> State {
-    let id = wanted.operation.id.to_string();
     let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-    let (data, _) = looker.data(&format!("{ROOT}/ops/{}/{id}", &id[..2])).await.expect("it was written down");
+    let (data, _) = looker.data(&place(wanted)).await.expect("it was written down");
     Record::parse(&data).expect("a record").state
 }
 
@@ -107,4 +107,56 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
         drop(tenure);
         locks.stop().await;
     });
+}
+
+/// Where the operation is written down.
+fn place(wanted: &Wanted) -> String {
+    let id = wanted.operation.id.to_string();
+    format!("{ROOT}/ops/{}/{id}", &id[..2])
+}
+
+/// It is refused at the first look, so that its issuer does not know whether it was written down; `then` is what every
+/// further look meets. A gateway that stops closes its session all the same.
+fn stops_although_it_is_unsettled(then: Fate) {
+    simulated::run(async {
+        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+        let locks = Locks::over(library).await;
+        let session = ensemble.sessions();
+        let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
+        let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
+        before.came(Came::Nothing).await;
+
+        let wanted = operation(2, &tenure);
+        let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
+        other.create(&place(&wanted), b"of another kind", Kind::Persistent).await.expect("made");
+        other.close().await;
+        let looks = Cell::new(0);
+        doctor.rules(move |asked| match asked {
+            Asked::Data { path } if path.contains("/ops/") => match looks.replace(looks.get() + 1) {
+                0 => Fate::Refused(Fault::Over),
+                _ => then.clone(),
+            },
+            _ => Fate::Passes,
+        });
+        let told = locks.keeper.admit(wanted).await.map(drop);
+        assert!(matches!(told, Err(Refused::Service(_))), "nothing may be sent: {told:?}");
+        tenure.known();
+        drop(tenure);
+        // In the middle of a pause, which is a round part of a second.
+        sleep(T + T / 7).await;
+        assert_eq!(ensemble.sessions(), session, "it is the same one");
+        locks.stop().await;
+        assert!(ensemble.sessions().is_empty(), "left to its timeout");
+    });
+}
+
+#[test]
+fn what_stands_in_the_place_of_an_operation_and_cannot_be_read_is_not_waited_for() {
+    stops_although_it_is_unsettled(Fate::Passes);
+}
+
+#[test]
+fn an_operation_that_cannot_be_looked_for_keeps_no_session_from_being_closed() {
+    stops_although_it_is_unsettled(Fate::Refused(Fault::Refused("throttled".into())));
 }

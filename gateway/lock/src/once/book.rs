@@ -227,7 +227,8 @@ impl Page {
     }
 
     /// Writes down what came of the attempt, under whichever session there is, for as long as it takes. `version`:
-    /// that of the node, where it is known; else it is looked for first.
+    /// that of the node, where it is known; else it is looked for first. Between two tries no session is kept: one that
+    /// somebody has cannot be closed.
     async fn settle<L: Link>(&self, current: &Current<L>, mut version: Option<i32>, state: State) {
         let data = self.record.now(state).bytes();
         loop {
@@ -243,11 +244,15 @@ impl Page {
                         version
                     }
                     Ok(_) => return,
+                    // What we write can be read: it is another's, and stays.
+                    Err(Stop::Refused(Refused::Foreign(_))) => return,
                     Err(Stop::Unsettled(_)) => {
+                        drop(live);
                         sleep(AGAIN).await;
                         continue;
                     }
                     Err(Stop::Refused(why)) => {
+                        drop(live);
                         warn!(%why, reference = self.id.reference(), "once.not_written");
                         sleep(PAUSE).await;
                         continue;

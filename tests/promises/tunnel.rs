@@ -328,6 +328,69 @@ async fn cut_by_the_drain(client: Client) {
     assert!(after >= TIME, "{client:?}: given on {after:?} after the last byte");
 }
 
+/// The upstream has ended nothing, and may be at work on what it was told.
+#[tokio::test]
+async fn where_nobody_compares_tokens_the_key_of_a_tunnel_that_we_end_rests_until_its_upstream_has_had_its_time()
+ {
+    tokio::join!(ended_by_us(Ends::ItsClientBreaksOff), ended_by_us(Ends::ItIsIdle));
+}
+
+/// Why a tunnel is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    ItsClientBreaksOff,
+    ItIsIdle,
+}
+
+async fn ended_by_us(how: Ends) {
+    const TIME: Duration = Duration::from_millis(1500);
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let policy = policy(&site, "gw-1", &echo)
+        .with("/upstreams/ledger/fencing", "none")
+        .with("/upstreams/ledger/response_timeout", "1500ms")
+        .with("/upstreams/ledger/tunnel_idle", "700ms")
+        .with("/routes/0/fence/wait", "20s");
+    let gateway = Gateway::start(&policy).await;
+    let (mut stream, _) = ask(&gateway, "/pay/stays").await;
+    hears(&mut stream, "hello").await;
+    let wrote = Instant::now();
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+    let stays = if how == Ends::ItsClientBreaksOff {
+        stream.set_zero_linger().expect("open");
+        None
+    } else {
+        Some(stream)
+    };
+    let next = gateway.send(&Ask::post("/pay/stays")).await;
+    let after = wrote.elapsed();
+    assert_eq!(next.status, 200, "{next:?}");
+    assert!(after >= TIME, "{how:?}: given on {after:?} after the last byte");
+    drop(stays);
+}
+
+/// Nothing was promised to it; but to who comes after the change.
+#[tokio::test]
+async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_without_a_lock() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let policy = policy(&site, "gw-1", &echo)
+        .with("/routes/0/match/path", "/pay")
+        .with("/routes/0/fence/key", "account/{header.x-account}");
+    let gateway = Gateway::start(&policy.clone().with("/routes/0/fence/enforce", "observe")).await;
+    let (mut stream, head) = ask(&gateway, "/pay").await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert!(!head.to_ascii_lowercase().contains("fencing-token"), "it names no account: {head}");
+    hears(&mut stream, "hello").await;
+    gateway.rewrite(&policy);
+    assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
+    let first = gateway.begin(Ask::post("/pay").field("x-account", "7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(echo.heads().len(), 1, "it began beside one without a lock");
+    stream.shutdown().await.expect("open");
+    ends(&mut stream).await;
+    assert_eq!(first.answer().await.status, 200);
+}
+
 /// Below TLS on both sides nothing is lost either: not what comes with the switch, not a large piece, and not the end.
 #[tokio::test]
 async fn tunnels_pass_through_tls_to_client_and_upstream() {

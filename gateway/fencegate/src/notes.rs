@@ -19,7 +19,7 @@ use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    edition::Entrance,
+    edition::{Entrance, Running},
     in_flight::Permit,
     refusal::Reason,
     siblings::{Forwarded, Told},
@@ -88,6 +88,8 @@ pub struct Notes {
     pub hop_seen: Cell<bool>,
     /// Where what the upstream says before its answer goes.
     pub interims: OnceCell<Saying>,
+    /// On a route that only observes, until its answer is here: counts what may pass without a lock.
+    pub unlocked: RefCell<Option<Rc<Running>>>,
     /// Of the connection that the last attempt was sent on.
     pub gate: RefCell<Option<Rc<Gate>>>,
 }

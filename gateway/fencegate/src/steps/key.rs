@@ -87,11 +87,13 @@ pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> 
     }
     let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforce::Observe);
     let Routed { http, notes, plan, upstream, running, .. } = routed;
-    let reply = next.serve(Keyed { http, notes, plan, upstream, fenced }).await?;
-    match running.filter(|_| observes) {
-        // It may have passed without a lock. Whoever comes when its route no longer only observes waits for its end.
-        Some(running) => Ok(reply.map(|body| body.holding(running))),
-        None => Ok(reply),
+    // It may pass without a lock. Whoever comes when its route no longer only observes waits for its end.
+    notes.unlocked.replace(running.filter(|_| observes));
+    let served = next.serve(Keyed { http, notes: notes.clone(), plan, upstream, fenced }).await;
+    // A tunnel has its own by now.
+    match notes.unlocked.take() {
+        Some(running) => served.map(|reply| reply.map(|body| body.holding(running))),
+        None => served,
     }
 }
 

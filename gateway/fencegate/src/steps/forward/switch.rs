@@ -65,7 +65,7 @@ impl Switch {
             clock: around.clock.clone(),
             bounds,
             drain: around.drain.clone(),
-            counts: Box::new((notes.permit.get().cloned(), route.tunnel())),
+            counts: Box::new((notes.permit.get().cloned(), route.tunnel(), notes.unlocked.borrow().clone())),
         };
         if fenced {
             return Response::from_parts(head, body.passing(tunnel));

@@ -189,7 +189,11 @@ impl Shared {
         script.by_path.get_mut(path)?.pop_front_if(|act| {
             matches!(
                 act,
-                Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..) | Act::BreakUnread(_)
+                Act::ReadLater(_)
+                    | Act::ReadSlowly(_)
+                    | Act::AnswerUnread(..)
+                    | Act::BreakUnread(_)
+                    | Act::BeginUnread(..)
             )
         })
     }

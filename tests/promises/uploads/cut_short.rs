@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::{Ask, Outcome, Raw},
     gateway::Gateway,
-    origin::Act,
-    patience::patiently,
+    origin::{Act, Latch},
+    patience::{QUIET, patiently},
     site::Site,
     wire::Message,
 };
@@ -96,4 +96,62 @@ async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_lo
         assert!(answer.as_ref().map_or(true, is_unknown), "{framing}: {answer:?}");
         goes_on(&site, &gateway, before, framing).await;
     }
+}
+
+/// The service has not ended it, and may be at work on what it has.
+#[tokio::test]
+async fn where_nobody_compares_tokens_the_key_of_an_upload_that_was_cut_off_rests_until_its_upstream_has_had_its_time()
+ {
+    const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf";
+    const CODED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
+    tokio::join!(
+        cut_off(CutOff::ByItsClient, Framing::Length, None),
+        cut_off(CutOff::ByItsClient, Framing::Chunked, None),
+        cut_off(CutOff::ByItsClient, Framing::Length, Some(HALF)),
+        cut_off(CutOff::ByItsTimeLimit, Framing::Length, None),
+        cut_off(CutOff::ForItsAnswer, Framing::Length, Some(CODED)),
+    );
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CutOff {
+    ByItsClient,
+    ByItsTimeLimit,
+    ForItsAnswer,
+}
+
+/// `answer`: what the service has said by then.
+async fn cut_off(how: CutOff, framing: Framing, answer: Option<&'static str>) {
+    const TIME: Duration = Duration::from_millis(1800);
+    // What the service reads, it reads a little later than it was written.
+    const LATE: Duration = Duration::from_millis(400);
+    let site = Site::fresh().await;
+    let policy = streaming(site.policy("gw-1"))
+        .with("/upstreams/ledger/fencing", "none")
+        .with("/upstreams/ledger/response_timeout", "1800ms")
+        .with("/routes/0/fence/wait", "20s")
+        .with("/routes/0/fence/upload_timeout", "900ms");
+    let gateway = Gateway::start(&policy).await;
+    let at_work = Latch::default();
+    site.origin.script("/pay/7", answer.map(|words| Act::BeginUnread(words, at_work.clone())));
+    let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
+    upload.send(&body(MIB / 2)).await;
+    site.origin.when("the head of the request", |log| log.on("/pay/7").next().map(drop)).await;
+    let stays = if how == CutOff::ByItsClient {
+        tokio::time::sleep(QUIET).await;
+        upload.reset();
+        None
+    } else {
+        Some(upload)
+    };
+    let next = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(next.status, 200, "{how:?} {framing:?} {answer:?}: {next:?}");
+    drop(stays);
+    at_work.let_go();
+    let log = site.origin.log();
+    let [cut, second] = [0, 1].map(|n| log.on("/pay/7").nth(n).expect("it came").clone());
+    let pieces = log.pieces.iter().filter(|piece| piece.connection == cut.connection);
+    let last = pieces.map(|piece| piece.at).max().expect("its head came");
+    let rested = second.arrived.duration_since(last);
+    assert!(rested >= TIME - LATE, "{how:?} {framing:?} {answer:?}: given on after {rested:?}");
 }

@@ -24,6 +24,8 @@ pub enum Act {
     /// Says this behind the head and ends its side, while the body is still coming; reads nothing of that until the gateway has
     /// ended the connection.
     BreakUnread(&'static str),
+    /// Says this behind the head and nothing more, while the body is still coming; reads nothing of that until let go.
+    BeginUnread(&'static str, Latch),
     /// Reads the request, then resets the connection.
     Reset,
     /// Ends the connection within the head of the answer.

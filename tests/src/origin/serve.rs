@@ -82,6 +82,11 @@ impl Talk {
                 self.reader.ended().await;
                 return Ok(false);
             }
+            Some(Act::BeginUnread(words, latch)) => {
+                self.output.write_all(words.as_bytes()).await?;
+                latch.passed().await;
+                return Ok(false);
+            }
             _ => {}
         }
         self.reader.body(&mut request, Unframed::Empty).await?;
@@ -115,7 +120,11 @@ impl Talk {
                 self.finish(second).await?;
             }
             Act::Reset => return self.reset(),
-            Act::ReadLater(_) | Act::ReadSlowly(_) | Act::AnswerUnread(..) | Act::BreakUnread(_) => {
+            Act::ReadLater(_)
+            | Act::ReadSlowly(_)
+            | Act::AnswerUnread(..)
+            | Act::BreakUnread(_)
+            | Act::BeginUnread(..) => {
                 unreachable!("played before the body")
             }
             Act::CloseInHead => return self.close(b"HTTP/1.1 200 Scr").await,

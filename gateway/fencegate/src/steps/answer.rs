@@ -23,14 +23,14 @@ use tracing::{info, warn};
 
 use crate::refusal::{Reason, Refusal};
 
-/// What has to be kept until an answer is complete. Dropped without [`Keep::complete`]: nobody saw the end.
+/// What has to be kept until an answer is complete. Dropped without a word: nobody saw the end, or it was we who ended it.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait Keep: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
     async fn lapsed(&self);
     /// The upstream has answered in full. `body` where it is here in full.
     async fn complete(self, head: &Parts, body: Option<&Bytes>);
-    /// The connection has ended in the middle of the answer.
+    /// The other side has ended it in the middle of the answer.
     fn broken(self);
     /// For the log.
     fn keys(&self) -> String;
@@ -58,6 +58,16 @@ enum Broken {
     ProofLost,
 }
 
+impl Broken {
+    /// A limit of time is ours: the other side may still be at work.
+    fn ends(&self, keep: impl Keep) {
+        match self {
+            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => drop(keep),
+            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.broken(),
+        }
+    }
+}
+
 /// Takes the answer. The key is free when the last byte is here, not when the client has read it. One that finds no room
 /// goes on to the client while it comes, as one that is too large does: it was dispatched, and cannot be refused.
 pub async fn take<K: Keep>(
@@ -74,7 +84,8 @@ pub async fn take<K: Keep>(
         running.spawn_local(async move {
             match dug.run(bounds.tunnel).await {
                 Ended::Closed => keep.complete(&said, None).await,
-                Ended::Cut(_) => keep.broken(),
+                Ended::Broke => keep.broken(),
+                Ended::Cut(_) => drop(keep),
             }
         });
         return Ok(Response::from_parts(head, body));
@@ -87,7 +98,7 @@ pub async fn take<K: Keep>(
             Ok(frame) => frame,
             Err(why) => {
                 drop(body);
-                keep.broken();
+                why.ends(keep);
                 return Err(Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {why}")));
             }
         };
@@ -136,7 +147,7 @@ impl<K: Keep> Answer<K> {
         if let Err(why) = self.pump(begun, &mut rest, &mut feed).await {
             warn!(keys = self.keep.keys(), %why, "the answer broke off");
             drop(rest);
-            return self.keep.broken();
+            return why.ends(self.keep);
         }
         rest.settled().await;
         self.keep.complete(&self.head, None).await;

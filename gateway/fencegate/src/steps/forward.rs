@@ -8,12 +8,17 @@ mod stamp;
 mod switch;
 mod verdict;
 
-use std::{future::poll_fn, rc::Rc, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, mem, rc::Rc, sync::Arc, task::Poll, time::Duration};
 
 use fencegate_http::{
     body::{Body, Reply},
     network::Network,
-    upstream::{fleet::Fleets, gate::Why, lend::Lend, pool::Pool},
+    upstream::{
+        fleet::Fleets,
+        gate::{Cuts, Gate, Why},
+        lend::Lend,
+        pool::Pool,
+    },
 };
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
@@ -119,6 +124,12 @@ fn frame(http: &mut Request<Body>) {
     }
 }
 
+/// A body that breaks while it goes up under a key: then it is we who end the exchange.
+fn cuts(http: &mut Request<Body>, gate: &Rc<Gate>) {
+    let body = mem::replace(http.body_mut(), Body::empty());
+    *http.body_mut() = body.telling(Box::new(Cuts(gate.clone())));
+}
+
 fn large_bodies(route: &Route) -> Option<LargeBodies> {
     route.fence.as_ref().map(|fence| fence.large_bodies)
 }
@@ -152,6 +163,9 @@ impl<N: Network> Forward<N> {
         }
         let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
         let patience = Patience::with(http.body(), evidence.is_some());
+        if patience.fenced && patience.upload.is_some() {
+            cuts(&mut http, lend.gate());
+        }
         if let Some(saying) = notes.interims.get() {
             reply::pass_interims(&mut http, saying.clone(), self.fields.clone());
         }
@@ -268,6 +282,7 @@ impl<N: Network> Forward<N> {
 
     /// It answers with what HTTP does not have here.
     fn off_protocol(&self, lend: &Lend, what: &str) -> Failed {
+        lend.gate().shut(Why::Cut);
         self.metrics.upstream_error(&lend.upstream().name, "protocol");
         Failed::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", lend.endpoint())))
     }

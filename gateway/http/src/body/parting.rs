@@ -42,7 +42,9 @@ pub trait Passage: 'static {
 pub enum Ended {
     /// The upstream has ended its side: it is done.
     Closed,
-    /// It may still be at work on what it was told.
+    /// Its connection broke: it has ended it, in the middle.
+    Broke,
+    /// We have ended it. The upstream may still be at work on what it was told.
     Cut(&'static str),
 }
 
@@ -50,6 +52,7 @@ impl Ended {
     pub fn word(self) -> &'static str {
         match self {
             Self::Closed => "closed",
+            Self::Broke => "the upstream's connection broke",
             Self::Cut(why) => why,
         }
     }

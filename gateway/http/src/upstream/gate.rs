@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::frames::Seen;
-use crate::network::Reset;
+use crate::{body::ending::Ending, network::Reset};
 
 /// A connection to an upstream, with its gate.
 pub struct Gated<S: Reset> {
@@ -69,7 +69,10 @@ pub enum Why {
     Late,
     /// The process stops, and waits no longer.
     Stopped,
-    /// The exchange ended before its answer was complete.
+    /// It was we who ended the exchange before its answer was complete: the rest of its body does not come, or what the other
+    /// side says cannot be passed on.
+    Cut,
+    /// The exchange ended before its answer was complete, and nothing else is known.
     Abandoned,
 }
 
@@ -187,7 +190,7 @@ impl Gate {
 
     /// We stopped waiting, and not the other side: for all that is known it is at work.
     pub fn was_given_up(&self) -> bool {
-        matches!(*self.state.borrow(), State::Shut(Why::ProofLost | Why::Late | Why::Stopped))
+        matches!(*self.state.borrow(), State::Shut(Why::ProofLost | Why::Late | Why::Stopped | Why::Cut))
     }
 
     fn is_open(&self) -> bool {
@@ -219,6 +222,16 @@ impl Gate {
             self.written.set(self.written.get() + *bytes as u64);
             self.last_write.set(Instant::now());
         }
+    }
+}
+
+/// Beside the body of a request: one that breaks on its way up cuts the exchange off, whatever the HTTP library makes of it
+/// then.
+pub struct Cuts(pub Rc<Gate>);
+
+impl Ending for Cuts {
+    fn failed(&mut self) {
+        self.0.shut(Why::Cut);
     }
 }
 

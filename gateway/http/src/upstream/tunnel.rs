@@ -132,7 +132,7 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
         tokio::select! {
             down = &mut down => match down {
                 Ok(()) => Ended::Closed,
-                Err(Broken::From) => Ended::Cut("the upstream's connection broke"),
+                Err(Broken::From) => Ended::Broke,
                 Err(Broken::To) => Ended::Cut("the client's connection broke"),
             },
             up = up => match up {
@@ -144,7 +144,8 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
                     match timeout(bounds.farewell, farewell).await {
                         Ok((_, Ok(()))) => Ended::Closed,
-                        Ok((_, Err(_))) => Ended::Cut("a connection broke"),
+                        Ok((_, Err(Broken::From))) => Ended::Broke,
+                        Ok((_, Err(Broken::To))) => Ended::Cut("the client's connection broke"),
                         Err(_) => Ended::Cut("the client has ended it, and the upstream has not"),
                     }
                 }

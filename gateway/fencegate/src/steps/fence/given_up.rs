@@ -8,7 +8,9 @@
 //! The same holds when `response_timeout` is over, which for the client counts from the first byte. The last one may have
 //! left much later: an upstream takes a body slowly, or a worker stands still directly before it writes.
 //!
-//! And it holds when nobody tells the end: the task that worked for the request has panicked, or the process stops.
+//! And it holds whenever it was not the other side that ended the exchange: the client broke its body off, a time limit of a
+//! body or a tunnel is over, the answer is none that could be passed on, the process stops. Or nobody tells the end: the task
+//! that worked for the request has panicked.
 
 use std::time::Duration;
 
@@ -36,9 +38,9 @@ pub(super) struct Terms {
 /// How an exchange ended, as far as somebody has told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Nobody has.
+    /// Nobody has, or it was we who left it.
     Left,
-    /// Without its answer: refused, or in the middle.
+    /// Without its answer: refused, or in the middle. Whether it was we who ended it, its gate tells.
     Broken,
     /// The upstream has answered in full.
     Complete,
@@ -145,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn a_proof_that_goes_on_undoes_no_end_and_what_the_other_side_has_ended_keeps_no_key() {
         let terms = terms(Level::None);
-        for why in [Why::Late, Why::ProofLost] {
+        for why in [Why::Late, Why::ProofLost, Why::Stopped, Why::Cut] {
             let (gate, proof, evidence) = ended(b"x", why).await;
             proof.extend(at(50));
             assert_eq!(

@@ -45,8 +45,8 @@ pub(super) fn failed(
     Attempt { upload, spare }: Attempt<'_>,
     metrics: &WorkerMetrics,
 ) -> Failed {
-    // From here on the count cannot grow.
-    lend.gate().shut(Why::Abandoned);
+    // From here on the count cannot grow. A body that broke has shut the gate before.
+    lend.gate().shut(if failed.why.is_parse() { Why::Cut } else { Why::Abandoned });
     let silent = lend.link().has_died_silently();
     let sent = match lend.gate().written() {
         0 => Sent::Nothing,
@@ -107,7 +107,7 @@ fn is_untouched(upload: Option<&Exchange>) -> bool {
 
 /// Given up before an answer: what was written decides what is known.
 pub(super) fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
-    gate.shut(Why::Abandoned);
+    gate.shut(Why::Cut);
     match gate.written() {
         0 if reason == Reason::OutcomeUnknown => Refusal::new(Reason::Suspended, detail),
         0 => Refusal::new(Reason::UpstreamConnect, format!("not a byte could be written; {detail}")),

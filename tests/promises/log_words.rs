@@ -8,10 +8,12 @@ use fencegate_tests::{
     gateway::{Gateway, Launch, command},
     guarded::Guarded,
     origin::Act,
+    patience::patiently,
     scratch,
     site::Site,
 };
 use serde_json::Value;
+use tokio::time::sleep;
 
 /// Every line of a log is one event.
 fn events(log: &str) -> Vec<Value> {
@@ -49,10 +51,20 @@ async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
     assert_eq!(line.field("code"), "FG0506", "{}", line.text());
     let to_type = format!("fencegate era init -c {}", gateway.file().display());
     assert!(line.field("error").contains(&format!("`{to_type}`")), "{}", line.text());
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((answer.status, answer.reason().as_str()), (503, "not-initialised"));
-    // Four sessions look again and again meanwhile.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Each of four sessions looks for itself, and one that has not looked yet knows no more than that there is none.
+    let told = async {
+        loop {
+            let answer = gateway.send(&Ask::post("/pay/7")).await;
+            match (answer.status, answer.reason().as_str()) {
+                (503, "not-initialised") => return,
+                (status, reason) => assert_eq!((status, reason), (503, "lock-service")),
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("a session that has looked", told, || gateway.log()).await;
+    // They look again and again meanwhile.
+    sleep(Duration::from_secs(2)).await;
     let log = gateway.log();
     assert_eq!(log.matches("no ZooKeeper session").count(), 1, "{log}");
     run(&to_type).await;
@@ -100,7 +112,7 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
         assert_eq!(impatient.status, 423, "{impatient:?}");
         let lock = tree.paths().await.into_iter().find(|path| path.contains("-other/"));
         // A request that holds for a moment is not watched.
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        sleep(Duration::from_millis(1500)).await;
         tree.delete(&lock.expect("a lock node")).await.expect("it is there");
         gateway.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
         latch.let_go();

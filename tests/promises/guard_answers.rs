@@ -49,6 +49,19 @@ async fn a_gateway_that_takes_no_answer_does_not_keep_the_key() {
     drop(gateway);
 }
 
+/// It is the guard that stops waiting then, and the upstream that may go on: somebody has to be told.
+#[tokio::test]
+async fn an_answer_that_stops_coming_is_said_to_be_in_doubt() {
+    let beside = Beside::fresh().await;
+    let guard = beside.launch().await.with("/upstream/response_body_idle", "300ms").start().await;
+    let latch = Latch::default();
+    beside.origin.script("/large", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; LARGE]))]);
+    let asked = guard.begin(Dispatch::new("a", 20).post("/large"));
+    guard.says("the doubt", |line| line.message() == "guard.in_doubt").await;
+    latch.let_go();
+    drop(asked);
+}
+
 #[tokio::test]
 async fn an_answer_without_a_body_frees_the_key() {
     let beside = Beside::fresh().await;

@@ -23,7 +23,7 @@ use tracing::{info, warn};
 
 use crate::refusal::{Reason, Refusal};
 
-/// What has to be kept until an answer is complete. Dropped without a word: nobody saw the end, or it was we who ended it.
+/// What has to be kept until an answer is complete. Dropped without a word: nobody saw the end.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait Keep: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
@@ -32,6 +32,8 @@ pub trait Keep: 'static {
     async fn complete(self, head: &Parts, body: Option<&Bytes>);
     /// The other side has ended it in the middle of the answer.
     fn broken(self);
+    /// We have, and it may still be at work.
+    fn left(self);
     /// For the log.
     fn keys(&self) -> String;
 }
@@ -62,7 +64,7 @@ impl Broken {
     /// A limit of time is ours: the other side may still be at work.
     fn ends(&self, keep: impl Keep) {
         match self {
-            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => drop(keep),
+            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.left(),
             Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.broken(),
         }
     }
@@ -85,7 +87,7 @@ pub async fn take<K: Keep>(
             match dug.run(bounds.tunnel).await {
                 Ended::Closed => keep.complete(&said, None).await,
                 Ended::Broke => keep.broken(),
-                Ended::Cut(_) => drop(keep),
+                Ended::Cut(_) => keep.left(),
             }
         });
         return Ok(Response::from_parts(head, body));

@@ -277,6 +277,10 @@ impl<N: Network> Keep for InFlight<N> {
         self.in_doubt(now);
     }
 
+    fn left(self) {
+        self.broken();
+    }
+
     fn keys(&self) -> String {
         shown::keys(&self.running.claim().keys)
     }

@@ -74,6 +74,9 @@ impl Keep for Custody {
         self.end = End::Broken;
     }
 
+    /// The key rests.
+    fn left(self) {}
+
     fn keys(&self) -> String {
         shown::keys(&self.hold.keys)
     }

@@ -25,7 +25,7 @@ use fencegate_process::clock::{self, Boot, Clock, SharedClock};
 use fencegate_tests::memory::{Dice, Ensemble, Wire};
 use tokio::{
     task::{JoinHandle, spawn_local},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -108,6 +108,17 @@ impl Clock for SimulatedClock {
 }
 
 impl Gateway {
+    /// There is a session only after a while.
+    pub(super) async fn granted(&self, want: &Want) -> Tenure {
+        loop {
+            match self.door().acquire(want, Waits::Here).await {
+                Ok(tenure) => return tenure,
+                Err(Refused::Service(_)) => sleep(Duration::from_millis(10)).await,
+                Err(why) => panic!("{why}"),
+            }
+        }
+    }
+
     pub(super) fn start(ensemble: &Ensemble, wire: &Rc<Wire>, scale: Scale, dice: &Dice) -> Self {
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
         let metrics = Metrics::of_gateway(&plan);

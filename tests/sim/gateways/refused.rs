@@ -5,22 +5,11 @@ use std::time::Duration;
 use fencegate_tests::memory::{Dice, Ensemble, Settings};
 use tokio::time::{sleep, timeout};
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, Tenure, Waits, Want, is_lock, key};
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, Want, is_lock, key};
 use crate::simulated;
 
 fn want(keeping: Keeping, name: &str) -> Want {
     Want { keys: vec![key(name)], mode: Mode::Exclusive, keeping, wait: Duration::from_secs(5) }
-}
-
-/// There is a session only after a while.
-async fn granted(gateway: &Gateway, want: &Want) -> Tenure {
-    loop {
-        match gateway.door().acquire(want, Waits::Here).await {
-            Ok(tenure) => return tenure,
-            Err(Refused::Service(_)) => sleep(Duration::from_millis(10)).await,
-            Err(why) => panic!("{why}"),
-        }
-    }
 }
 
 #[test]
@@ -31,9 +20,9 @@ fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() 
             let (wire, dice) = (ensemble.wire(), Dice::seeded(7));
             let scale = Scale { clocks: Clocks::Right, sessions: 1 };
             let gateway = Gateway::start(&ensemble, &wire, scale, &dice);
-            granted(&gateway, &want(keeping, "before")).await.known();
+            gateway.granted(&want(keeping, "before")).await.known();
             wire.refuse_watches(2);
-            let tenure = granted(&gateway, &want(keeping, "a")).await;
+            let tenure = gateway.granted(&want(keeping, "a")).await;
             let (_, permission) = gateway.door().dispatch(&tenure).expect("a dispatch");
             // Both were refused by then, and nobody has looked since.
             sleep(Duration::from_millis(900)).await;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fencegate_tests::memory::{Dice, Ensemble, Settings};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, Tenure, Waits, Want, is_lock, key};
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, Waits, Want, is_lock, key};
 use crate::simulated;
 
 /// Of a message, one way.
@@ -14,17 +14,6 @@ const LATENCY: Duration = Duration::from_millis(5);
 fn want(names: &[&str]) -> Want {
     let keys = names.iter().map(|name| key(name)).collect();
     Want { keys, mode: Mode::Exclusive, keeping: Keeping::Strict, wait: Duration::from_secs(5) }
-}
-
-/// There is a session only after a while.
-async fn granted(gateway: &Gateway, want: &Want) -> Tenure {
-    loop {
-        match gateway.door().acquire(want, Waits::Here).await {
-            Ok(tenure) => return tenure,
-            Err(Refused::Service(_)) => sleep(Duration::from_millis(10)).await,
-            Err(why) => panic!("{why}"),
-        }
-    }
 }
 
 /// Each try takes one round trip, and others leave one of the keys in the same rhythm: whoever met them once would meet
@@ -36,7 +25,7 @@ fn a_set_falls_out_of_step_with_those_who_take_a_parent_away_before_each_of_its_
             let ensemble = Ensemble::start(Settings { latency: LATENCY..LATENCY, ..Settings::default() });
             let scale = Scale { clocks: Clocks::Right, sessions: 1 };
             let gateway = Gateway::start(&ensemble, &ensemble.wire(), scale, &Dice::seeded(seed));
-            let tenure = granted(&gateway, &want(&["a"])).await;
+            let tenure = gateway.granted(&want(&["a"])).await;
             let paths = ensemble.paths();
             let node = paths.iter().find(|path| is_lock(path)).expect("held");
             let (parent, _) = node.rsplit_once('/').expect("below its parent");

@@ -41,8 +41,10 @@ install_missing() {
         need yamllint command -v yamllint
         need systemd command -v systemd-analyze
         need lintian command -v lintian
-        # A database that runs the statements of the README.
+        # Databases that run the statements of the README and of deploy/upstream.
         need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
+        need mariadb-server test -x /usr/sbin/mariadbd
+        need redis-server command -v redis-server
         # The model checker.
         need spin command -v spin
         # Proxies to compare with, and clients that speak HTTP/2 exactly as they are told, or abuse it.
@@ -83,7 +85,8 @@ stay_stopped() {
         case $package in
             nginx-light) units+=(nginx) ;;
             varnish) units+=(varnish varnishncsa) ;;
-            haproxy | postgresql | prometheus | prometheus-alertmanager) units+=("$package") ;;
+            mariadb-server) units+=(mariadb) ;;
+            haproxy | postgresql | prometheus | prometheus-alertmanager | redis-server) units+=("$package") ;;
         esac
     done
     [ ${#units[@]} -eq 0 ] || "${become_root[@]}" env SYSTEMD_OFFLINE=1 systemctl disable --quiet "${units[@]}" >&2 || true

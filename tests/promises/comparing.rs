@@ -1,6 +1,6 @@
 //! The statements that the README gives to services that compare do what it says, in the databases that it names.
 
-mod postgres;
+pub(crate) mod postgres;
 
 use std::{fs, path::Path, time::Duration};
 

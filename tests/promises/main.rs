@@ -82,6 +82,7 @@ mod printed;
 mod proof_lost;
 mod proxy_protocol;
 mod readings;
+mod recipes;
 mod reload;
 mod response;
 mod rolled_back;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// `nobody`: the server does not run as root.
 const NOBODY: u32 = 65534;
 
-pub(super) struct Postgres {
+pub(crate) struct Postgres {
     home: TempDir,
     _server: Child,
 }
@@ -33,7 +33,7 @@ fn programs() -> PathBuf {
 }
 
 /// In front of a program that must not run as root. The signal for our end comes last: a change of user takes it away.
-fn unprivileged(home: &Path) -> Vec<String> {
+pub(crate) fn unprivileged(home: &Path) -> Vec<String> {
     let mut words = vec!["setpriv".to_owned()];
     if fs::metadata("/proc/self").expect("proc(5)").uid() == 0 {
         chown(home, Some(NOBODY), Some(NOBODY)).expect("root may");
@@ -47,7 +47,7 @@ fn unprivileged(home: &Path) -> Vec<String> {
 impl Postgres {
     /// # Panics
     /// If it does not start; Debian has it as `postgresql`.
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         // The folder of the tests may be closed to other users, and the path of a socket has to be short.
         let home = TempDir::with_prefix("fencegate-tests-").expect("a folder");
         let data = home.path().join("data");
@@ -75,6 +75,11 @@ impl Postgres {
         let ready = |line: &str| line.contains("ready to accept connections");
         server.wait_line(ready, PATIENCE).expect("it starts");
         Self { home, _server: server }
+    }
+
+    /// Where its socket is.
+    pub(crate) fn sockets(&self) -> &Path {
+        self.home.path()
     }
 
     /// A session whose statements are about this key.

@@ -1,0 +1,179 @@
+//! The recipes of `deploy/upstream` let in what is newer and nothing else, in the databases that they are for.
+
+mod mariadb;
+mod postgresql;
+mod redis;
+mod sqlite;
+mod story;
+mod terminal;
+
+use std::{collections::BTreeMap, fs};
+
+use fencegate_tests::prometheus::deploy;
+
+use self::story::{End, Form, Mode, Step, Story};
+
+/// A file of statements: its sections, by the word after `-- `.
+struct Recipe {
+    form: Form,
+    sections: BTreeMap<String, String>,
+}
+
+/// A connection that statements are told one after the other.
+trait Session {
+    /// How many rows it changed, or the database's code for what went wrong.
+    fn changed(&mut self, statement: &str) -> Result<u64, String>;
+
+    /// The rows that it answers.
+    fn told(&mut self, question: &str) -> Vec<String>;
+}
+
+impl Recipe {
+    fn read(database: &str, form: Form) -> Self {
+        let file = deploy().join("upstream").join(database).join(format!("{}.sql", form.word()));
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let sections = text.split("-- ").skip(1).map(|section| {
+            let (name, statements) = section.split_once('\n').expect("a name of its own line");
+            (name.to_owned(), statements.trim().to_owned())
+        });
+        Self { form, sections: sections.collect() }
+    }
+
+    fn section(&self, name: &str) -> &str {
+        self.sections.get(name).unwrap_or_else(|| panic!("no section {name}"))
+    }
+
+    /// Statements that claim one key, with the values in their places as a driver puts them there.
+    fn claim(&self, mode: Mode, key: &str, mark: &str) -> (Option<String>, String) {
+        let filled = |statement: &str| {
+            // None of them has a quote in it: that is their grammar.
+            let mark = if self.form == Form::Token { format!("'{mark}'") } else { mark.to_owned() };
+            let statement = statement.replace(":token", &mark).replace(":number", &mark);
+            statement.replace(":key", &format!("'{key}'"))
+        };
+        (self.sections.get("row").map(|row| filled(row)), filled(self.section(mode.verb())))
+    }
+
+    /// Claims one key, in the transaction that the session has begun.
+    fn raise(&self, session: &mut dyn Session, mode: Mode, key: &str, mark: &str) -> Result<bool, String> {
+        let (row, raise) = self.claim(mode, key, mark);
+        if let Some(row) = row {
+            session.changed(&row)?;
+        }
+        let changed = session.changed(&raise)?;
+        assert!(changed < 2, "{changed} rows of one key");
+        Ok(changed == 1)
+    }
+
+    fn make(&self, session: &mut dyn Session) {
+        runs(session, self.section("table"));
+    }
+
+    fn drop_all(session: &mut dyn Session) {
+        runs(session, "DROP TABLE fence; DROP TABLE fence_floor;");
+    }
+
+    /// Once of those that are to be run again and again.
+    fn forget(&self, session: &mut dyn Session, seconds: u32) {
+        runs(session, &self.section("forget").replace(":seconds", &seconds.to_string()));
+    }
+}
+
+fn runs(session: &mut dyn Session, statements: &str) {
+    for statement in statements.split_inclusive(';').map(str::trim).filter(|one| !one.is_empty()) {
+        session.changed(statement).unwrap_or_else(|code| panic!("{code}: {statement}"));
+    }
+}
+
+/// Every story of the vectors, each in an empty database.
+fn tells_all_stories(database: &str, session: &mut dyn Session) {
+    for form in [Form::Token, Form::Number] {
+        assert_eq!(Recipe::read(database, form).wrong(session), None, "{form:?}");
+    }
+}
+
+impl Recipe {
+    /// Where a claim passes that should not, or the other way round.
+    fn wrong(&self, session: &mut dyn Session) -> Option<String> {
+        Story::all(self.form).into_iter().find_map(|story| {
+            self.make(session);
+            let wrong = story.steps.iter().position(|step| self.plays(step, session) != step.passes);
+            Self::drop_all(session);
+            wrong.map(|at| format!("{}, step {at}", story.name))
+        })
+    }
+
+    /// Does it pass? In a transaction of its own.
+    fn plays(&self, step: &Step, session: &mut dyn Session) -> bool {
+        let mark = step.mark(self.form);
+        runs(session, "BEGIN;");
+        let mut raised = step.keys.iter().map(|key| self.raise(session, step.mode, key, mark));
+        let passes = raised.all(|raised| raised.unwrap_or_else(|code| panic!("{code}")));
+        runs(session, if passes && step.end == End::Commit { "COMMIT;" } else { "ROLLBACK;" });
+        passes
+    }
+}
+
+#[test]
+fn the_pages_show_the_statements_that_are_run() {
+    for database in ["postgresql", "mariadb", "sqlite"] {
+        let page = fs::read_to_string(deploy().join("upstream").join(database).join("README.md"));
+        let (page, recipe) = (page.expect("shipped"), Recipe::read(database, Form::Token));
+        for shown in recipe.sections.get("row").into_iter().chain([&recipe.sections["write"]]) {
+            assert!(page.contains(shown), "{database}: {shown}");
+        }
+    }
+}
+
+/// What is deleted is refused by the floor, and nothing is deleted or refused before its time.
+fn forgets_nothing(database: &str, session: &mut dyn Session) {
+    for (form, [first, second, third, fourth]) in [
+        (Form::Token, ["05", "09", "0a", "0b"].map(token)),
+        (Form::Number, ["5", "9", "10", "11"].map(str::to_owned)),
+    ] {
+        let recipe = Recipe::read(database, form);
+        recipe.make(session);
+        let passes = |session: &mut dyn Session, mode, key: &str, mark: &str| {
+            runs(session, "BEGIN;");
+            let passes = recipe.raise(session, mode, key, mark).expect("nobody else is here");
+            runs(session, if passes { "COMMIT;" } else { "ROLLBACK;" });
+            passes
+        };
+        assert!(passes(session, Mode::Exclusive, "old", &first));
+        assert!(passes(session, Mode::Shared, "read", &second));
+        recipe.forget(session, 3600);
+        assert!(passes(session, Mode::Exclusive, "late", &first), "no floor before its time");
+        // The first of these only looks how far all marks are; the second one raises the floor to it.
+        recipe.forget(session, 0);
+        assert!(passes(session, Mode::Exclusive, "new", &fourth));
+        recipe.forget(session, 0);
+        assert_eq!(resources(session), ["late", "new", "old", "read"], "the floor has just been raised");
+        assert!(!passes(session, Mode::Exclusive, "other", &second), "not above the floor");
+        assert!(!passes(session, Mode::Shared, "other", &second), "nor is this");
+        assert!(passes(session, Mode::Exclusive, "another", &third));
+        recipe.forget(session, 3600);
+        assert_eq!(resources(session).len(), 5, "nothing before its time");
+        recipe.forget(session, 0);
+        assert_eq!(resources(session), ["another", "new"]);
+        for key in ["old", "read", "late"] {
+            assert!(
+                !passes(session, Mode::Exclusive, key, &first),
+                "{key} was forgotten, and its mark was not"
+            );
+            assert!(
+                !passes(session, Mode::Shared, key, &second),
+                "{key} was forgotten, and its mark was not"
+            );
+        }
+        Recipe::drop_all(session);
+    }
+}
+
+fn resources(session: &mut dyn Session) -> Vec<String> {
+    session.told("SELECT resource FROM fence ORDER BY resource;")
+}
+
+/// Of the epoch with these last two digits.
+fn token(epoch: &str) -> String {
+    format!("v1-00000000000000{epoch}-00000000-00000001")
+}

@@ -1,0 +1,151 @@
+//! MariaDB, as Debian has it, empty, on a socket in a folder that goes with it.
+
+use std::{
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::patience::PATIENCE;
+use tempfile::TempDir;
+
+use super::{
+    super::comparing::postgres::unprivileged, Form, Mode, Recipe, Session, forgets_nothing, runs,
+    tells_all_stories, terminal::Terminal, token,
+};
+
+struct MariaDb {
+    home: TempDir,
+    _server: Child,
+}
+
+impl MariaDb {
+    /// # Panics
+    /// If it does not start; Debian has it as `mariadb-server`.
+    fn start() -> Self {
+        // The folder of the tests may be closed to other users, and the path of a socket has to be short.
+        let home = TempDir::with_prefix("fencegate-tests-").expect("a folder");
+        let data = format!("--datadir={}", home.path().join("data").display());
+        let front = unprivileged(home.path());
+        let (program, front) = front.split_first().expect("setpriv");
+        let made = Command::new(program)
+            .args(front)
+            .args(["mariadb-install-db", "--no-defaults", &data, "--skip-test-db", "--skip-name-resolve"])
+            .arg("--auth-root-authentication-method=normal")
+            .current_dir(home.path())
+            .output()
+            .expect("setpriv");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+        let mut words = front.to_vec();
+        words.extend(["/usr/sbin/mariadbd", "--no-defaults", &data, "--skip-networking"].map(str::to_owned));
+        words.push(format!("--socket={}", home.path().join("socket").display()));
+        // What stays of it is of no use to anybody. A latin collation that takes `a` for `A` is what most servers have.
+        words.extend(
+            ["--innodb-flush-log-at-trx-commit=0", "--collation-server=latin1_swedish_ci"].map(str::to_owned),
+        );
+        let server = Child::spawn(program, words).expect("setpriv");
+        let ready = |line: &str| line.contains("ready for connections");
+        server.wait_line(ready, PATIENCE).expect("it starts");
+        let started = Self { home, _server: server };
+        runs(&mut started.session(""), "CREATE DATABASE service;");
+        started
+    }
+
+    fn session(&self, database: &str) -> Terminal {
+        const TELL: &str = "GET DIAGNOSTICS @changed = ROW_COUNT, @found = NUMBER; \
+            GET DIAGNOSTICS CONDITION 1 @code = MYSQL_ERRNO; \
+            SELECT concat('ended ', @changed, ' ', if(@changed < 0 AND @found > 0, @code, '00000'));";
+        let mut client = Command::new("setpriv");
+        client.args(["--pdeathsig", "KILL", "--", "mariadb", "--no-defaults", "--user=root"]);
+        client.arg(format!("--socket={}", self.home.path().join("socket").display()));
+        client.args(["--batch", "--skip-column-names", "--unbuffered", "--force", database]);
+        Terminal::open(&mut client, TELL)
+    }
+
+    /// Polls: the server tells whoever asks, there is no event.
+    fn sees_one_wait(&self) {
+        const WAITING: &str = "SELECT variable_value FROM information_schema.global_status \
+            WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS';";
+        let (mut asking, until) = (self.session("service"), Instant::now() + PATIENCE);
+        while asking.told(WAITING) != ["1"] {
+            assert!(Instant::now() < until, "nobody waits");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
+    fn race(&self, recipe: &Recipe) {
+        use Mode::{Exclusive, Shared};
+        let (old, new) = match recipe.form {
+            Form::Token => (token("09"), token("10")),
+            Form::Number => ("9".to_owned(), "16".to_owned()),
+        };
+        for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            for (at, ((first, mode, end), (second, other_mode), passes)) in [
+                ((&new, Exclusive, "COMMIT;"), (&old, Exclusive), false),
+                ((&old, Exclusive, "COMMIT;"), (&new, Exclusive), true),
+                ((&new, Exclusive, "COMMIT;"), (&old, Shared), false),
+                ((&new, Shared, "COMMIT;"), (&old, Exclusive), false),
+                ((&new, Shared, "COMMIT;"), (&old, Shared), true),
+                ((&new, Exclusive, "ROLLBACK;"), (&old, Exclusive), true),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let key = format!("race/{isolation}/{at}").replace(' ', "-");
+                let (mut one, mut other) = (self.session("service"), self.session("service"));
+                for session in [&mut one, &mut other] {
+                    runs(
+                        session,
+                        &format!("SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION;"),
+                    );
+                }
+                assert_eq!(recipe.raise(&mut one, mode, &key, first), Ok(true), "{key}");
+                let waiting = other.begin_claim(recipe, other_mode, &key, second);
+                self.sees_one_wait();
+                runs(&mut one, end);
+                waiting.changed().unwrap_or_else(|code| panic!("{code}: {key}"));
+                assert_eq!(recipe.raise(&mut other, other_mode, &key, second), Ok(passes), "{key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn mariadb_lets_in_what_is_newer_and_nothing_else() {
+    let mariadb = MariaDb::start();
+    let mut one = mariadb.session("service");
+    tells_all_stories("mariadb", &mut one);
+    forgets_nothing("mariadb", &mut one);
+    for form in [Form::Token, Form::Number] {
+        let recipe = Recipe::read("mariadb", form);
+        recipe.make(&mut one);
+        mariadb.race(&recipe);
+        Recipe::drop_all(&mut one);
+    }
+    what_was_read_before_the_claim_is_old(&mariadb);
+}
+
+/// Why the claim comes first: the mark is the newest, and a balance that was read before it is not.
+fn what_was_read_before_the_claim_is_old(mariadb: &MariaDb) {
+    const READ: &str = "SELECT cents FROM balance;";
+    let recipe = Recipe::read("mariadb", Form::Token);
+    let (mut one, mut other) = (mariadb.session("service"), mariadb.session("service"));
+    recipe.make(&mut one);
+    runs(&mut one, "CREATE TABLE balance (cents BIGINT) ENGINE = InnoDB; INSERT INTO balance VALUES (100);");
+    for (isolation, seen) in [("REPEATABLE READ", "100"), ("READ COMMITTED", "60")] {
+        runs(&mut one, "UPDATE balance SET cents = 100; DELETE FROM fence;");
+        runs(&mut other, &format!("SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION;"));
+        assert_eq!(other.told(READ), ["100"]);
+        runs(&mut one, "START TRANSACTION;");
+        assert_eq!(recipe.raise(&mut one, Mode::Exclusive, "a", &token("05")), Ok(true));
+        runs(&mut one, "UPDATE balance SET cents = 60; COMMIT;");
+        assert_eq!(recipe.raise(&mut other, Mode::Exclusive, "a", &token("06")), Ok(true));
+        assert_eq!(other.told(READ), [seen], "{isolation}");
+        runs(&mut other, "ROLLBACK; START TRANSACTION;");
+        assert_eq!(recipe.raise(&mut other, Mode::Exclusive, "a", &token("06")), Ok(true));
+        assert_eq!(other.told(READ), ["60"], "the claim came first");
+        runs(&mut other, "ROLLBACK;");
+    }
+}

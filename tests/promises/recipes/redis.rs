@@ -1,0 +1,166 @@
+//! Redis, as Debian has it, empty, on a socket in a folder that goes with it.
+
+use std::{fs, process::Command};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::{patience::PATIENCE, prometheus::deploy};
+use tempfile::TempDir;
+
+use super::{
+    Form, Mode,
+    story::{End, Story},
+    token,
+};
+
+struct Redis {
+    home: TempDir,
+    _server: Child,
+}
+
+/// A script of the recipe.
+fn script(name: &str) -> String {
+    fs::read_to_string(deploy().join("upstream/redis").join(name)).expect("shipped")
+}
+
+/// The effect that the README shows.
+fn effect() -> String {
+    let readme = script("README.md");
+    let (_, block) = readme.split_once("```lua\n").expect("a block of Lua");
+    block.split_once("```").expect("its end").0.to_owned()
+}
+
+impl Redis {
+    /// # Panics
+    /// If it does not start; Debian has it as `redis-server`.
+    fn start() -> Self {
+        // The path of a socket has to be short.
+        let home = TempDir::with_prefix("fencegate-tests-").expect("a folder");
+        let socket = home.path().join("socket").display().to_string();
+        let folder = home.path().display().to_string();
+        let words = ["--port", "0", "--unixsocket", &socket, "--dir", &folder, "--save", ""];
+        let server = Child::spawn("redis-server", words).expect("setpriv");
+        let ready = |line: &str| line.contains("ready to accept connections");
+        server.wait_line(ready, PATIENCE).expect("it starts");
+        Self { home, _server: server }
+    }
+
+    fn asked(&self, words: &[&str]) -> String {
+        let mut client = Command::new("setpriv");
+        client.args(["--pdeathsig", "KILL", "--", "redis-cli", "--raw", "-s"]);
+        let answered = client.arg(self.home.path().join("socket")).args(words).output().expect("setpriv");
+        String::from_utf8(answered.stdout).expect("text").trim().to_owned()
+    }
+
+    /// Claims these keys, and then has this effect.
+    fn claimed(
+        &self,
+        form: Form,
+        mode: Mode,
+        keys: &[String],
+        mark: &str,
+        effect: &str,
+    ) -> Result<String, String> {
+        let text = script("claim.lua") + effect;
+        let marks: Vec<String> = keys.iter().map(|key| format!("fence:{key}")).collect();
+        let (all, count) = ((marks.len() + 1).to_string(), marks.len().to_string());
+        let mut words = vec!["EVAL", &text, &all, "fence floor"];
+        words.extend(marks.iter().map(String::as_str));
+        words.extend([form.word(), mode.word(), mark, &count]);
+        let answer = self.asked(&words);
+        if answer.starts_with("STALE ") { Err(answer) } else { Ok(answer) }
+    }
+
+    fn passes(&self, form: Form, mode: Mode, key: &str, mark: &str) -> bool {
+        self.claimed(form, mode, &[key.to_owned()], mark, "return 'done'")
+            .inspect(|done| assert_eq!(done, "done"))
+            .is_ok()
+    }
+
+    /// Deletes what may be deleted, as the README says; answers how many.
+    fn forgets(&self, form: Form, seconds: &str) -> String {
+        let (found, text) = (self.asked(&["--scan", "--pattern", "fence:*"]), script("forget.lua"));
+        let count = (found.lines().count() + 1).to_string();
+        let mut words = vec!["EVAL", &text, &count, "fence floor"];
+        words.extend(found.lines());
+        words.extend([form.word(), seconds]);
+        self.asked(&words)
+    }
+}
+
+#[test]
+fn redis_lets_in_what_is_newer_and_nothing_else() {
+    let redis = Redis::start();
+    for form in [Form::Token, Form::Number] {
+        for story in Story::all(form) {
+            // What a script has done stays done.
+            if story.steps.iter().any(|step| step.end == End::Rollback) {
+                continue;
+            }
+            redis.asked(&["FLUSHALL"]);
+            for (at, step) in story.steps.iter().enumerate() {
+                let told = redis.claimed(form, step.mode, &step.keys, step.mark(form), "return 'done'");
+                match told {
+                    Ok(done) => assert!(done == "done" && step.passes, "{}, step {at}: {done}", story.name),
+                    Err(stale) => assert!(!step.passes, "{}, step {at}: {stale}", story.name),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_redis_forgets_stays_refused() {
+    let redis = Redis::start();
+    for (form, [first, second, third, fourth]) in [
+        (Form::Token, ["05", "09", "0a", "0b"].map(token)),
+        (Form::Number, ["5", "9", "10", "11"].map(str::to_owned)),
+    ] {
+        redis.asked(&["FLUSHALL"]);
+        assert!(redis.passes(form, Mode::Exclusive, "old", &first));
+        assert!(redis.passes(form, Mode::Shared, "read", &second));
+        // The first of these only looks how far all marks are; the second one raises the floor to it.
+        assert_eq!(redis.forgets(form, "0"), "0");
+        assert!(redis.passes(form, Mode::Exclusive, "late", &first), "no floor before its time");
+        assert!(redis.passes(form, Mode::Exclusive, "new", &fourth));
+        assert_eq!(redis.forgets(form, "3600"), "0");
+        assert_eq!(redis.forgets(form, "0"), "3");
+        for key in ["old", "read", "late", "other"] {
+            assert!(!redis.passes(form, Mode::Exclusive, key, &first), "{key}");
+            assert!(!redis.passes(form, Mode::Shared, key, &second), "{key}");
+        }
+        assert!(redis.passes(form, Mode::Shared, "other", &third));
+        assert!(!redis.passes(form, Mode::Exclusive, "new", &third));
+    }
+}
+
+#[test]
+fn the_effect_in_redis_happens_with_the_claim_or_not_at_all() {
+    let redis = Redis::start();
+    let debit = |mark: &str, cents: &str| {
+        let text = script("claim.lua") + &effect();
+        redis.asked(&[
+            "EVAL",
+            &text,
+            "3",
+            "fence floor",
+            "fence:account/7",
+            "account/7",
+            "token",
+            "exclusive",
+            mark,
+            "1",
+            cents,
+        ])
+    };
+    assert_eq!(redis.asked(&["SET", "account/7", "100"]), "OK");
+    assert_eq!(debit(&token("05"), "30"), "70");
+    assert!(debit(&token("05"), "30").starts_with("STALE"), "a duplicate");
+    assert!(debit(&token("04"), "30").starts_with("STALE"), "an older one");
+    assert_eq!(redis.asked(&["GET", "account/7"]), "70");
+    assert!(debit(&token("06"), "80").starts_with("POOR"), "told, and nothing older may take some later");
+    assert!(debit(&token("05"), "10").starts_with("STALE"));
+    // The limit that the README names: an effect that fails halfway takes nothing back, its mark neither.
+    redis.asked(&["SET", "account/7", "no number"]);
+    assert!(debit(&token("08"), "10").contains("ERR"));
+    assert!(debit(&token("08"), "10").starts_with("STALE"));
+}

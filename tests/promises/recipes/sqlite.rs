@@ -1,0 +1,129 @@
+//! SQLite, in this process.
+
+use std::{path::Path, time::Duration};
+
+use fencegate_tests::scratch;
+use rusqlite::{Connection, ErrorCode};
+use tempfile::TempDir;
+
+use super::{Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, token};
+
+impl Session for Connection {
+    fn changed(&mut self, statement: &str) -> Result<u64, String> {
+        let before = self.total_changes();
+        let ended = self.execute_batch(statement);
+        ended.map(|()| self.total_changes() - before).map_err(|error| match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => "busy".to_owned(),
+            _ => error.to_string(),
+        })
+    }
+
+    fn told(&mut self, question: &str) -> Vec<String> {
+        let mut question = self.prepare(question).expect("SQL");
+        let rows = question.query_map([], |row| row.get(0)).expect("a question");
+        rows.collect::<Result<_, _>>().expect("text")
+    }
+}
+
+fn open(file: &Path) -> Connection {
+    let connection = Connection::open(file).expect("a database");
+    // Who meets another writer is told so at once.
+    connection.busy_timeout(Duration::ZERO).expect("SQLite takes it");
+    connection.pragma_update(None, "journal_mode", "WAL").expect("SQLite takes it");
+    connection
+}
+
+#[test]
+fn sqlite_lets_in_what_is_newer_and_nothing_else() {
+    tells_all_stories("sqlite", &mut Connection::open_in_memory().expect("a database"));
+}
+
+/// The stories would tell a recipe that is wrong.
+#[test]
+fn a_recipe_with_a_fault_is_told_from_one_without() {
+    for (form, section, right, wrong) in [
+        (
+            Form::Token,
+            "write",
+            "excluded.write_mark > fence.write_mark",
+            "excluded.write_mark >= fence.write_mark",
+        ),
+        (Form::Token, "write", "excluded.write_mark > fence.read_mark", "true"),
+        (
+            Form::Token,
+            "write",
+            "excluded.write_mark > fence.read_mark",
+            "excluded.write_mark >= fence.read_mark",
+        ),
+        (Form::Token, "write", "WHERE excluded.write_mark > fence.write_mark AND excluded", "WHERE excluded"),
+        (Form::Token, "read", "excluded.read_mark > fence.write_mark", "true"),
+        (
+            Form::Token,
+            "read",
+            "excluded.read_mark > fence.write_mark",
+            "excluded.read_mark >= fence.write_mark",
+        ),
+        (Form::Token, "read", "max(fence.read_mark, excluded.read_mark)", "excluded.read_mark"),
+        (Form::Token, "read", "SELECT :key, '', :token", "SELECT :key, :token, ''"),
+        (
+            Form::Number,
+            "write",
+            "excluded.write_mark >= fence.write_mark",
+            "excluded.write_mark > fence.write_mark",
+        ),
+        (
+            Form::Number,
+            "write",
+            "excluded.write_mark >= fence.write_mark",
+            "'' || excluded.write_mark >= '' || fence.write_mark",
+        ),
+        (
+            Form::Number,
+            "write",
+            "excluded.write_mark >= fence.write_mark",
+            "excluded.write_mark >= 0.0 + fence.write_mark",
+        ),
+        (Form::Number, "read", "excluded.read_mark >= fence.write_mark", "true"),
+    ] {
+        let mut recipe = Recipe::read("sqlite", form);
+        let statement = recipe.section(section).replace(right, wrong);
+        assert_ne!(recipe.sections.insert(section.to_owned(), statement.clone()), Some(statement), "{right}");
+        let told = recipe.wrong(&mut Connection::open_in_memory().expect("a database"));
+        assert!(told.is_some(), "{form:?}, {section}: {wrong}");
+    }
+}
+
+#[test]
+fn what_sqlite_forgets_stays_refused() {
+    forgets_nothing("sqlite", &mut Connection::open_in_memory().expect("a database"));
+}
+
+#[test]
+fn of_two_connections_the_second_waits_or_begins_anew() {
+    let recipe = Recipe::read("sqlite", Form::Token);
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let file = home.path().join("service.sqlite");
+    let (mut one, mut other) = (open(&file), open(&file));
+    recipe.make(&mut one);
+    runs(&mut one, "BEGIN;");
+    assert_eq!(recipe.raise(&mut one, Mode::Exclusive, "a", &token("09")), Ok(true));
+    // Immediate: who would have to wait is told so before anything has been read.
+    assert_eq!(other.changed("BEGIN IMMEDIATE;"), Err("busy".to_owned()));
+    // Deferred, and the claim first: the same.
+    runs(&mut other, "BEGIN;");
+    assert_eq!(recipe.raise(&mut other, Mode::Shared, "a", &token("05")), Err("busy".to_owned()));
+    runs(&mut other, "ROLLBACK;");
+    // Deferred, and something read before: this transaction can never claim any more, however long it waits.
+    runs(&mut other, "BEGIN;");
+    assert_eq!(other.told("SELECT resource FROM fence;"), Vec::<String>::new());
+    runs(&mut one, "COMMIT;");
+    assert_eq!(recipe.raise(&mut other, Mode::Exclusive, "a", &token("0a")), Err("busy".to_owned()));
+    runs(&mut other, "ROLLBACK;");
+    runs(&mut other, "BEGIN IMMEDIATE;");
+    assert_eq!(
+        recipe.raise(&mut other, Mode::Exclusive, "a", &token("05")),
+        Ok(false),
+        "it came second, and is older"
+    );
+    runs(&mut other, "ROLLBACK;");
+}

@@ -1,0 +1,103 @@
+//! The stories of `deploy/upstream/vectors.json`: which claims pass, one after the other, in an empty database.
+
+use std::fs;
+
+use fencegate_tests::prometheus::deploy;
+use serde::Deserialize;
+
+/// Whether tokens are compared, or numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Form {
+    #[default]
+    Token,
+    Number,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum End {
+    #[default]
+    Commit,
+    Rollback,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Story {
+    pub(super) name: String,
+    #[serde(default)]
+    compare: Form,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One transaction that claims, and ends as it says if the claim passes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Step {
+    pub(super) mode: Mode,
+    pub(super) keys: Vec<String>,
+    token: Option<String>,
+    number: Option<String>,
+    #[serde(default)]
+    pub(super) end: End,
+    pub(super) passes: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Vectors {
+    claims: Vec<Story>,
+}
+
+impl Form {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Number => "number",
+        }
+    }
+}
+
+impl Mode {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        }
+    }
+
+    /// The section of a recipe.
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Self::Exclusive => "write",
+            Self::Shared => "read",
+        }
+    }
+}
+
+impl Story {
+    pub(super) fn all(form: Form) -> Vec<Self> {
+        let text = fs::read_to_string(deploy().join("upstream/vectors.json")).expect("shipped");
+        let vectors: Vectors = serde_json::from_str(&text).expect("as its README says");
+        let stories: Vec<_> = vectors.claims.into_iter().filter(|story| story.compare == form).collect();
+        assert!(stories.len() > 4, "{form:?}: {}", stories.len());
+        stories
+    }
+}
+
+impl Step {
+    pub(super) fn mark(&self, form: Form) -> &str {
+        let mark = match form {
+            Form::Token => &self.token,
+            Form::Number => &self.number,
+        };
+        mark.as_ref().expect("a story has marks of its form")
+    }
+}

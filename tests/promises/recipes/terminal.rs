@@ -1,0 +1,89 @@
+//! A session with a database by the client that its makers ship: statements go in, and an end of each comes out.
+
+use std::{
+    io::{BufRead, BufReader, Lines, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use super::{Mode, Recipe, Session};
+
+/// One client, as a process that dies with us.
+pub(super) struct Terminal {
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    child: Child,
+    /// What makes it write `ended`, the rows that were changed, and a code.
+    tell: &'static str,
+}
+
+/// A statement that somebody else keeps from ending.
+pub(super) struct Waiting<'t>(&'t mut Terminal);
+
+/// The code of what went well.
+const WELL: &str = "00000";
+
+impl Terminal {
+    /// # Panics
+    /// If there is no such client.
+    pub(super) fn open(client: &mut Command, tell: &'static str) -> Self {
+        let mut child = client
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("setpriv");
+        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Self { input, output: BufReader::new(output).lines(), child, tell }
+    }
+
+    pub(super) fn begin(&mut self, statement: &str) -> Waiting<'_> {
+        writeln!(self.input, "{statement}\n{}", self.tell).expect("it listens");
+        Waiting(self)
+    }
+
+    /// The one statement of a claim, where it has to wait.
+    pub(super) fn begin_claim(&mut self, recipe: &Recipe, mode: Mode, key: &str, mark: &str) -> Waiting<'_> {
+        let (row, raise) = recipe.claim(mode, key, mark);
+        self.begin(&row.unwrap_or(raise))
+    }
+}
+
+impl Waiting<'_> {
+    pub(super) fn changed(self) -> Result<u64, String> {
+        self.ended().0
+    }
+
+    fn ended(self) -> (Result<u64, String>, Vec<String>) {
+        let mut told = Vec::new();
+        loop {
+            let line = self.0.output.next().expect("it goes on").expect("text");
+            let Some(end) = line.strip_prefix("ended ") else {
+                told.push(line);
+                continue;
+            };
+            let (rows, code) = end.split_once(' ').expect("two words");
+            let changed =
+                if code == WELL { Ok(rows.parse().unwrap_or_default()) } else { Err(code.to_owned()) };
+            return (changed, told);
+        }
+    }
+}
+
+impl Session for Terminal {
+    fn changed(&mut self, statement: &str) -> Result<u64, String> {
+        self.begin(statement).changed()
+    }
+
+    fn told(&mut self, question: &str) -> Vec<String> {
+        let (ended, told) = self.begin(question).ended();
+        ended.unwrap_or_else(|code| panic!("{code}: {question}"));
+        told
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Both fail only for one that is gone already.
+        drop((self.child.kill(), self.child.wait()));
+    }
+}

@@ -210,7 +210,7 @@ struct Dry {
 /// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
 async fn reload(State(seen): State<Seen>, Query(Dry { dry_run }): Query<Dry>) -> Result<Response, Fault> {
     let stopping = || Fault::new(Word::Away, "the gateway is stopping");
-    let report = seen.asking.reload(dry_run).await.ok_or_else(stopping)?;
+    let report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
     let status = match report.result {
         Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
         Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
@@ -221,6 +221,6 @@ async fn reload(State(seen): State<Seen>, Query(Dry { dry_run }): Query<Dry>) ->
 
 /// As SIGTERM: the process ends when everything that runs has ended.
 async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Value>) {
-    seen.asking.drain();
+    seen.commands.drain();
     (StatusCode::ACCEPTED, Extension(Did("drain".into())), Json(json!({ "draining": true })))
 }

@@ -8,6 +8,7 @@ pub mod api;
 mod asked;
 pub mod bearer;
 mod breaking;
+pub mod command;
 mod did;
 pub mod door;
 pub mod effective;

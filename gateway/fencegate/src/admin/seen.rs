@@ -6,11 +6,8 @@ use fencegate_lock::{session::live::View, tenures::keeper::Keeper};
 use fencegate_process::shown::Names;
 use tokio_util::sync::CancellationToken;
 
-use super::{effective::InForce, page::Csrf, trends::Trends};
-use crate::{
-    metrics::{Metrics, hot::Hot},
-    serve::reload::Asking,
-};
+use super::{command::Commands, effective::InForce, page::Csrf, trends::Trends};
+use crate::metrics::{Metrics, hot::Hot};
 
 /// What the admin listener shows.
 #[derive(Clone)]
@@ -25,7 +22,7 @@ pub struct Seen {
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
-    pub asking: Asking,
+    pub commands: Commands,
     pub csrf: Csrf,
 }
 

@@ -33,7 +33,7 @@ use rustls::{
 use tokio::{io::AsyncReadExt, time::timeout};
 
 use super::{files, findings::Findings};
-use crate::serve::process::host_name;
+use crate::serve::addresses::host_name;
 
 /// For one gateway, from its name to the end of the handshake.
 const LONGEST: Duration = Duration::from_secs(8);

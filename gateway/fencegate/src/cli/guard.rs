@@ -16,7 +16,7 @@ use super::{
     out::{ended, said},
     policy,
 };
-use crate::serve::{guard, process::cores};
+use crate::serve::{guarding, staff::cores};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -45,8 +45,8 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
     let Some(verb) = verb else {
         let plan = policy::read_guard(&config::served(policy.as_deref(), Of::Guard)?)?;
         let workers = workers.unwrap_or_else(cores);
-        let init = floor.zip(ensemble).map(|(floor, ensemble)| guard::Init { floor, ensemble });
-        return guard::run(&plan, &guard::Options { init, workers }).map_err(|trouble| ended(&trouble));
+        let init = floor.zip(ensemble).map(|(floor, ensemble)| guarding::Init { floor, ensemble });
+        return guarding::run(&plan, &guarding::Options { init, workers }).map_err(|trouble| ended(&trouble));
     };
     let found = verb.running().place.found(Of::Guard)?;
     said(ask::run(&verb, &found))

@@ -12,7 +12,7 @@ use super::{
     log::Format,
     out::{failed, say},
 };
-use crate::{metrics::Reloaded, serve::reload::Report};
+use crate::{admin::command::Report, metrics::Reloaded};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

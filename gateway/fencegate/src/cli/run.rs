@@ -10,7 +10,7 @@ use super::{
     out::ended,
     policy,
 };
-use crate::serve::{gateway, process::cores};
+use crate::serve::{gatekeeping, staff::cores};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -35,6 +35,6 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
     let file = config::served(config.config.as_deref(), Of::Gateway)?;
     let plan = policy::read(&file)?;
     let workers = workers.unwrap_or_else(cores);
-    let options = gateway::Options { file, watch, init, beside, workers };
-    gateway::run(plan, options).map_err(|trouble| ended(&trouble))
+    let options = gatekeeping::Options { file, watch, init, beside, workers };
+    gatekeeping::run(plan, options).map_err(|trouble| ended(&trouble))
 }

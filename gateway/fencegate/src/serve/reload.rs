@@ -11,44 +11,16 @@ use fencegate_http::{
 use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
 use fencegate_policies::{difference::Difference, file, plan::Gateway};
 use fencegate_process::{said::causes, shown};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::{
-    admin::effective::InForce,
+    admin::{command::Report, effective::InForce},
     edition::Edition,
     metrics::{Metrics, Reloaded},
     trust::Guards,
     written::Written,
 };
-
-/// What came of asking for another plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    pub result: Reloaded,
-    /// What the file changes, or would.
-    pub difference: Difference,
-    /// What is to be said of the file: errors and warnings, each with its place and remedy.
-    pub said: Vec<String>,
-}
-
-/// Asks the process for another plan, or to end, from any thread.
-#[derive(Debug, Clone)]
-pub struct Asking(mpsc::UnboundedSender<Asked>);
-
-/// What somebody asks of the process.
-#[derive(Debug)]
-pub enum Asked {
-    /// The file is to be read again.
-    Reload {
-        /// Only to be told what would change.
-        dry: bool,
-        told: oneshot::Sender<Report>,
-    },
-    /// The process is to end in order.
-    Drain,
-}
 
 /// Tells a worker to take another edition over.
 #[derive(Debug)]
@@ -73,26 +45,6 @@ pub struct Reloader {
     pub keeper: Keeper,
     pub nameplate: Nameplate,
     pub in_force: InForce,
-}
-
-pub fn asking() -> (Asking, mpsc::UnboundedReceiver<Asked>) {
-    let (ask, asked) = mpsc::unbounded_channel();
-    (Asking(ask), asked)
-}
-
-impl Asking {
-    /// `None`: the process stops and reads no files any more.
-    pub async fn reload(&self, dry: bool) -> Option<Report> {
-        let (told, report) = oneshot::channel();
-        self.0.send(Asked::Reload { dry, told }).ok()?;
-        report.await.ok()
-    }
-
-    /// As SIGTERM.
-    pub fn drain(&self) {
-        // Nobody listens who is not draining already.
-        self.0.send(Asked::Drain).ok();
-    }
 }
 
 impl Reloader {

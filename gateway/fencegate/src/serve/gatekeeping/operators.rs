@@ -1,17 +1,22 @@
-//! What operators are shown of a gateway, and what they may ask of it.
+//! What operators are shown of a gateway, and what they may command.
 
 use std::{io, sync::Arc};
 
 use fencegate_process::randomness::SystemRandomness;
 use tokio::sync::mpsc;
 
-use super::{base::Base, claims::Reception, staff::Gatekeeping};
+use super::role::Gatekeeping;
 use crate::{
-    admin::{self, Csrf, effective::InForce, trends::Trends},
-    serve::reload::{self, Asked},
+    admin::{
+        self, Csrf,
+        command::{self, Command},
+        effective::InForce,
+        trends::Trends,
+    },
+    serve::{base::Base, reception::Reception},
 };
 
-/// Opens the admin listener, and returns what is asked of the process there.
+/// Opens the admin listener, and returns what operators command there.
 ///
 /// # Errors
 /// The machine has no thread for it.
@@ -21,8 +26,8 @@ pub(super) fn let_in(
     base: &Base,
     role: Gatekeeping,
     in_force: InForce,
-) -> io::Result<mpsc::UnboundedReceiver<Asked>> {
-    let (asking, asked) = reload::asking();
+) -> io::Result<mpsc::UnboundedReceiver<Command>> {
+    let (commands, given) = command::channel();
     let trends = Trends::default();
     let seen = admin::Seen {
         name,
@@ -33,10 +38,9 @@ pub(super) fn let_in(
         trends: trends.clone(),
         jwks: role.tickets.and_then(|tickets| tickets.jwks()),
         drain: base.drain.clone(),
-        asking,
+        commands,
         csrf: Csrf::new(&SystemRandomness),
     };
-    let Reception { door, listener } = reception;
-    admin::listen::start(listener, admin::routes(seen), door, trends.follow(base.metrics.clone()))?;
-    Ok(asked)
+    reception.open(admin::routes(seen), trends.follow(base.metrics.clone()))?;
+    Ok(given)
 }

@@ -1,14 +1,11 @@
-//! Starts everything, waits for the signal, and stops everything in the order that keeps locks safe.
+//! Starts a gateway, waits for the signal, and stops everything in the order that keeps locks safe.
 
-mod base;
-mod claims;
+mod belongings;
 mod operators;
 mod options;
 mod reloads;
+mod role;
 mod sessions;
-mod staff;
-
-use std::thread;
 
 use fencegate_lock::session::nameplate::Nameplate;
 use fencegate_policies::plan::Gateway;
@@ -16,35 +13,48 @@ use fencegate_process::shown;
 use tracing::info;
 
 pub use self::options::Options;
-use self::{base::Base, claims::Claims, reloads::Reloads, sessions::Sessions, staff::Gatekeeping};
+use self::{belongings::Belongings, reloads::Reloads, role::Gatekeeping, sessions::Sessions};
 use super::{
+    base::Base,
+    main_thread::MainThread,
     notify::Manager,
-    process::{self, Trouble, left_behind},
+    reception::Reception,
     reload::{Reloader, Watcher},
+    staff::{self, Equipment, Staff},
+    trouble::Trouble,
 };
-use crate::admin::effective::InForce;
+use crate::{admin::effective::InForce, metrics::Metrics};
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
 pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     shown::keys_are(gateway.serving.log.keys);
-    let (base, desks) = Base::of(&gateway);
-    let Claims { waiting, mut signals, reception, memory, name, kept, ours } =
-        Claims::made(&gateway, &options, &base.metrics)?;
+    let base = Base::of(Metrics::of_gateway(&gateway));
+    let (keeper, desks) = sessions::keeper(&gateway, &base);
+    let mut main = MainThread::begin()?;
+    let reception = Reception::of(&gateway.serving.admin, options.beside, &base.metrics)?;
+    let Belongings { memory, name, kept, ours } = Belongings::taken(&gateway, &options, &base.metrics)?;
 
     let nameplate = Nameplate::reached_at(gateway.fingerprint, ours.as_ref().map(|ours| ours.reach.clone()));
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
     let mut sessions = Sessions::start(desks, settings)?;
 
-    let role = Gatekeeping::of(&gateway, &base, &memory)?;
+    let role = Gatekeeping::of(&gateway, keeper.clone(), &memory)?;
     let in_force = InForce::new(gateway.clone());
-    let shared = staff::shared(&gateway, &options, &base, memory.clone(), ours.clone(), role.clone())?;
+    let equipment = Equipment {
+        role: role.clone(),
+        workers: options.workers,
+        beside: options.beside,
+        memory: memory.clone(),
+        ours: ours.clone(),
+    };
+    let shared = staff::shared(&gateway.serving, &base, equipment)?;
     let (tellers, edition) = (shared.tellers.clone(), shared.edition.clone());
     let (guards, certificates) = (shared.guards.clone(), shared.certificates.clone());
-    let workers = process::start_workers(shared)?;
+    let staff = Staff::start(shared)?;
     drop(kept);
 
-    let asked = operators::let_in(reception, name, &base, role, in_force.clone())?;
+    let commands = operators::let_in(reception, name, &base, role, in_force.clone())?;
     let mut reloads = Reloads {
         watcher: options.watch.then(|| Watcher::of(options.file.clone())),
         reloader: Reloader {
@@ -52,29 +62,25 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
             started: gateway.clone(),
             gateway,
             edition,
-            workers: workers.turns,
+            workers: staff.turns(),
             metrics: base.metrics,
             guards,
             certificates: certificates.into_iter().chain(ours.and_then(|ours| ours.certificates)).collect(),
-            keeper: base.keeper.clone(),
+            keeper: keeper.clone(),
             nameplate,
             in_force,
         },
     };
-    let (manager, starting) = (Manager::found(), base.keeper);
-    waiting.block_on(async {
+    let manager = Manager::found();
+    main.runtime.block_on(async {
         tokio::select! {
-            () = reloads.until_the_end(&mut signals, asked) => Ok(()),
-            () = manager.told_when(|| starting.is_ready()) => Ok(()),
+            () = reloads.until_the_end(&mut main.signals, commands) => Ok(()),
+            () = manager.told_when(|| keeper.is_ready()) => Ok(()),
             _ = &mut sessions.end => Err(Trouble::SessionEnded),
         }
     })?;
 
-    info!("draining");
-    manager.stopping();
-    base.drain.cancel();
-    thread::spawn(move || waiting.block_on(signals.give_up_at_the_second()));
-    let left: usize = workers.threads.into_iter().map(|worker| left_behind(worker.join())).sum();
+    let left = main.drain(&manager, &base.drain, staff);
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may
         // still be at work.

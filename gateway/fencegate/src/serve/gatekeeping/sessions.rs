@@ -9,7 +9,10 @@ use fencegate_lock::{
         zookeeper::Servers,
     },
     state::Memory,
-    tenures::desk::Desk,
+    tenures::{
+        desk::Desk,
+        keeper::{self, Keeper},
+    },
 };
 use fencegate_policies::plan::Gateway;
 use fencegate_process::randomness::SystemRandomness;
@@ -18,7 +21,8 @@ use tokio::{sync::oneshot, task::LocalSet};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{base::Base, options::Options};
+use super::options::Options;
+use crate::serve::base::Base;
 
 /// The thread of the sessions.
 pub(super) struct Sessions {
@@ -63,7 +67,15 @@ impl Sessions {
     }
 }
 
-/// Of the session with a number. What one of them knows of the installation, or says of why it is away, all of them do.
+/// The keeper of the keys, with its desks: one for each session that is to work for it.
+pub(super) fn keeper(gateway: &Gateway, base: &Base) -> (Keeper, Vec<Desk>) {
+    let (keeper, desks) = keeper::keeper(base.clock.clone(), gateway.zookeeper.sessions);
+    let counted = keeper.clone();
+    base.metrics.count_keys(move || counted.keys());
+    (keeper, desks)
+}
+
+/// The settings of the session with a number. What one of them knows of the installation, or says of why it is away, all of them do.
 pub(super) fn settings(
     gateway: &Gateway,
     name: &str,

@@ -1,0 +1,54 @@
+//! What operators command of a gateway's process: to read its file again, or to end.
+
+use fencegate_policies::difference::Difference;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::metrics::Reloaded;
+
+/// What came of asking for another plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub result: Reloaded,
+    /// What the file changes, or would.
+    pub difference: Difference,
+    /// What is to be said of the file: errors and warnings, each with its place and remedy.
+    pub said: Vec<String>,
+}
+
+/// What an operator commands of the process.
+#[derive(Debug)]
+pub enum Command {
+    /// The file is to be read again.
+    Reload {
+        /// Only to be told what would change.
+        dry: bool,
+        told: oneshot::Sender<Report>,
+    },
+    /// The process is to end in order.
+    Drain,
+}
+
+/// Takes commands to the process, from any thread.
+#[derive(Debug, Clone)]
+pub struct Commands(mpsc::UnboundedSender<Command>);
+
+pub fn channel() -> (Commands, mpsc::UnboundedReceiver<Command>) {
+    let (commands, given) = mpsc::unbounded_channel();
+    (Commands(commands), given)
+}
+
+impl Commands {
+    /// `None`: the process stops and reads no files any more.
+    pub async fn reload(&self, dry: bool) -> Option<Report> {
+        let (told, report) = oneshot::channel();
+        self.0.send(Command::Reload { dry, told }).ok()?;
+        report.await.ok()
+    }
+
+    /// As SIGTERM.
+    pub fn drain(&self) {
+        // Fails when nobody takes commands any more: then the process is draining already.
+        self.0.send(Command::Drain).ok();
+    }
+}

@@ -1,0 +1,26 @@
+//! What every part of a process is built on, gateway or guard: its clock, its counters, its memory for bodies.
+
+use std::sync::Arc;
+
+use fencegate_http::buffered::Budget;
+use fencegate_process::clock::{MachineClock, SharedClock};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// Nothing of it asks the system for anything, so making it does not fail.
+pub(super) struct Base {
+    pub(super) clock: SharedClock,
+    pub(super) metrics: Arc<Metrics>,
+    /// For bodies that are here in full.
+    pub(super) budget: Budget,
+    /// Cancelled when the process drains: from then on nothing new is begun.
+    pub(super) drain: CancellationToken,
+}
+
+impl Base {
+    pub(super) fn of(metrics: Arc<Metrics>) -> Self {
+        let budget = Budget::of_this_process(metrics.buffered().clone());
+        Self { clock: Arc::new(MachineClock), metrics, budget, drain: CancellationToken::new() }
+    }
+}

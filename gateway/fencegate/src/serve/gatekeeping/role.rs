@@ -1,0 +1,61 @@
+//! The gateway's part of a worker: where its steps take a key, and what they sign tickets with.
+
+use std::sync::Arc;
+
+use fencegate_http::network::Network;
+use fencegate_lock::{state::Memory, tenures::keeper::Keeper};
+use fencegate_policies::plan::Gateway;
+
+use crate::{
+    front::{Arrived, Role},
+    metrics::hot::Hot,
+    serve::{
+        trouble::Trouble,
+        worker::{Bench, Shared, Staffed},
+    },
+    stack,
+    step::Serve,
+    steps::{fence::Fencing, route::Routing},
+    ticketing::Ticketing,
+};
+
+/// The gateway's part of a worker.
+#[derive(Clone)]
+pub(super) struct Gatekeeping {
+    pub(super) keeper: Keeper,
+    pub(super) tickets: Option<Arc<Ticketing>>,
+    pub(super) hot: Hot,
+}
+
+impl Gatekeeping {
+    /// # Errors
+    /// The key that tickets are signed with cannot be read.
+    pub(super) fn of(gateway: &Gateway, keeper: Keeper, memory: &Arc<Memory>) -> Result<Self, Trouble> {
+        let tickets = gateway.tickets.as_ref().map(|key| Ticketing::new(key, gateway, memory)).transpose()?;
+        Ok(Self { keeper, tickets, hot: Hot::default() })
+    }
+}
+
+impl<N: Network> Staffed<N> for Gatekeeping {
+    const ROLE: Role = Role::Gateway;
+
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
+        let Bench { edition, parts, metrics, forward, courier, .. } = bench;
+        let fencing = Fencing {
+            edition: edition.clone(),
+            keeper: shared.role.keeper.clone(),
+            courier,
+            guards: shared.guards.clone(),
+            tickets: shared.role.tickets.clone(),
+            hot: shared.role.hot.clone(),
+            shares: shared.shares.clone(),
+            clock: shared.clock.clone(),
+            running: parts.running.clone(),
+            drain: shared.drain.clone(),
+            metrics: metrics.clone(),
+            budget: shared.budget.clone(),
+        };
+        let routing = Routing::of(edition, metrics);
+        stack::gateway(parts, routing, fencing, forward)
+    }
+}

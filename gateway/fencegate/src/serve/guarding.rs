@@ -1,0 +1,83 @@
+//! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
+
+mod kept;
+mod key_source;
+mod operators;
+mod options;
+mod role;
+mod trouble;
+
+use std::sync::Arc;
+
+use fencegate_http::listen::certificates::Certificates;
+use fencegate_policies::plan;
+use fencegate_process::shown;
+use tracing::{info, warn};
+
+use self::{kept::Kept, key_source::KeySource, role::Guarding};
+pub use self::{
+    options::{Init, Options},
+    trouble::GuardTrouble,
+};
+use super::{
+    base::Base,
+    main_thread::MainThread,
+    notify::Manager,
+    reception::Reception,
+    signals::{Demand, Signals},
+    staff::{self, Equipment, Staff},
+};
+use crate::metrics::Metrics;
+
+/// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
+/// fails: what could not be remembered must not be acted on.
+pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
+    shown::keys_are(plan.serving.log.keys);
+    let base = Base::of(Metrics::of_guard());
+    let mut main = MainThread::begin()?;
+    let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
+    let tickets = plan.tickets.as_ref().map(|from| KeySource::open(from, &main.runtime)).transpose()?;
+    let Kept { guard, store } = Kept::open(plan, options.init.as_ref(), &base)?;
+
+    let role = Guarding::of(plan, guard.clone(), tickets.as_ref());
+    let equipment =
+        Equipment { role, workers: options.workers, beside: false, memory: Arc::default(), ours: None };
+    let shared = staff::shared(&plan.serving, &base, equipment)?;
+    let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
+    let staff = Staff::start(shared)?;
+
+    let end = operators::let_in(reception, plan, &base, guard.clone())?;
+    let manager = Manager::found();
+    main.runtime.block_on(async {
+        tokio::select! {
+            () = manager.told_when(|| guard.lets_in()) => Ok(()),
+            () = until_the_end(&mut main.signals, certificates.as_deref()) => Ok(()),
+            () = end.cancelled() => Ok(()),
+            failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
+            // Its failures are those of the store, which are seen above.
+            () = guard.tend() => Ok(()),
+            () = key_source::kept_current(tickets.as_ref()) => Ok(()),
+        }
+    })?;
+
+    let left = main.drain(&manager, &base.drain, staff);
+    if left > 0 {
+        warn!(left, "guard.left_in_doubt");
+    }
+    kept::leave(&guard)?;
+    tellers.finish();
+    kept::closed(store);
+    info!("stopped");
+    Ok(())
+}
+
+/// Returns when a signal demands the end. A guard reads its file once: marks and journal are kept by what stands in it.
+async fn until_the_end(signals: &mut Signals, certificates: Option<&Certificates>) {
+    while signals.next().await == Demand::Reload {
+        warn!("a guard does not read its file again; ticket keys are looked at by themselves");
+        if let Some(certificates) = certificates {
+            // Certificates that cannot be used are told in the log by whoever reads them.
+            certificates.reload().ok();
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Where the keys come from that tickets are verified with: from a file, or fetched and kept current.
+
+use std::sync::Arc;
+
+use fencegate_guard::ticket::Verifier;
+use fencegate_policies::plan;
+use tokio::runtime::Runtime;
+use tracing::warn;
+
+use super::trouble::GuardTrouble;
+use crate::ticket_keys::{Pace, Remote};
+
+/// What tickets are verified with, and where the keys of it come from.
+pub(super) struct KeySource {
+    verifier: Arc<Verifier>,
+    /// `None` where the keys stand in a file.
+    remote: Option<Remote>,
+}
+
+/// Fetches keys again when it is time, for ever. Keys in a file need nobody.
+pub(super) async fn kept_current(source: Option<&KeySource>) {
+    if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
+        remote.refresh().await;
+    }
+    std::future::pending().await
+}
+
+impl KeySource {
+    pub(super) fn open(from: &plan::Verification, runtime: &Runtime) -> Result<Self, GuardTrouble> {
+        let of_file = |verifier| Self { verifier: Arc::new(verifier), remote: None };
+        Ok(match from {
+            plan::Verification::PublicKeys(path) => of_file(Verifier::from_jwks_file(path)?),
+            plan::Verification::Secret(path) => of_file(Verifier::from_secret_file(path)?),
+            plan::Verification::Jwks(url) => {
+                let remote = Remote::new(url, Pace::default())?;
+                // Without keys every ticket is refused: better that than not to start while the gateways do.
+                if let Err(error) = runtime.block_on(remote.fetch()) {
+                    warn!(%error, "no ticket keys yet");
+                }
+                Self { verifier: remote.verifier().clone(), remote: Some(remote) }
+            }
+        })
+    }
+
+    pub(super) fn verifier(&self) -> Arc<Verifier> {
+        self.verifier.clone()
+    }
+}

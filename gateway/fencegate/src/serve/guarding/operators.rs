@@ -1,0 +1,36 @@
+//! What operators are shown of a guard, and what they may command.
+
+use std::{io, sync::Arc};
+
+use fencegate_guard::Guard;
+use fencegate_policies::plan;
+use fencegate_process::{randomness::SystemRandomness, shown::Names};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admin::{self, Csrf},
+    serve::{base::Base, reception::Reception},
+};
+
+/// Opens the admin listener. What is returned is cancelled when an operator commands the end.
+///
+/// # Errors
+/// The machine has no thread for it.
+pub(super) fn let_in(
+    reception: Reception,
+    plan: &plan::Guard,
+    base: &Base,
+    guard: Arc<Guard>,
+) -> io::Result<CancellationToken> {
+    let end = CancellationToken::new();
+    let seen = admin::guard::Seen {
+        guard,
+        metrics: base.metrics.clone(),
+        drain: base.drain.clone(),
+        end: end.clone(),
+        csrf: Csrf::new(&SystemRandomness),
+        names: Names(plan.serving.log.keys),
+    };
+    reception.open(admin::guard::routes(seen), async {})?;
+    Ok(end)
+}

@@ -1,0 +1,18 @@
+//! What `fencegate guard` is told beside its file.
+
+/// What `fencegate guard` is told beside its file.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Make the store.
+    pub init: Option<Init>,
+    pub workers: usize,
+}
+
+/// Where a new store begins; `fencegate era show` prints both.
+#[derive(Debug, Clone)]
+pub struct Init {
+    /// No token up to here passes.
+    pub floor: u64,
+    /// The installation whose tokens are compared.
+    pub ensemble: String,
+}

@@ -1,0 +1,49 @@
+//! The guard's part of a worker: who lets a request in, and what its ticket is verified with.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_guard::{Guard, ticket::Verifier};
+use fencegate_http::network::Network;
+use fencegate_policies::plan::{self, UpstreamId};
+
+use super::key_source::KeySource;
+use crate::{
+    front::{Arrived, Role},
+    serve::worker::{Bench, Shared, Staffed},
+    stack,
+    step::Serve,
+    steps::{
+        check::Checking,
+        claim::{Bypass, Claiming},
+    },
+};
+
+/// The guard's part of a worker.
+#[derive(Clone)]
+pub(super) struct Guarding {
+    guard: Arc<Guard>,
+    tickets: Option<Arc<Verifier>>,
+    bypass: Arc<Bypass>,
+}
+
+impl Guarding {
+    pub(super) fn of(plan: &plan::Guard, guard: Arc<Guard>, tickets: Option<&KeySource>) -> Self {
+        let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
+        Self { guard, tickets: tickets.map(KeySource::verifier), bypass }
+    }
+}
+
+impl<N: Network> Staffed<N> for Guarding {
+    const ROLE: Role = Role::Guard;
+
+    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
+        let Bench { edition, parts, pool, forward, .. } = bench;
+        let Guarding { guard, tickets, bypass } = shared.role.clone();
+        let claiming =
+            Claiming { guard: guard.clone(), plan: Rc::new(edition.plan.clone()), tickets, bypass };
+        let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
+        let checking =
+            Checking { guard, running: parts.running.clone(), pool, fleet, budget: shared.budget.clone() };
+        stack::guard(parts, claiming, checking, forward)
+    }
+}

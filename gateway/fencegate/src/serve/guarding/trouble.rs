@@ -1,0 +1,32 @@
+//! Why a guard does not start, or did not end well.
+
+use std::io;
+
+use fencegate_guard::{
+    open::NotOpened,
+    store::{NotDurable, StoreError},
+    ticket::BadFile,
+};
+
+use crate::{serve::trouble::Trouble, ticket_keys::BadUrl};
+
+/// Why a guard does not start or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardTrouble {
+    #[error(transparent)]
+    Process(#[from] Trouble),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    NotOpened(#[from] NotOpened),
+    #[error("read the ticket keys")]
+    Keys(#[from] BadFile),
+    #[error("fetch the ticket keys")]
+    Jwks(#[from] BadUrl),
+    #[error("the store failed, and what it holds is not known: {0}")]
+    StoreFailed(#[from] NotDurable),
+    #[error("start a thread or runtime")]
+    Start(#[from] io::Error),
+    #[error("what only memory knew was not written down; the next start takes this for a crash: {0}")]
+    NotLeft(String),
+}

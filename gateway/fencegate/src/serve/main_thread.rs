@@ -1,0 +1,35 @@
+//! The main thread of a process, gateway or guard: it waits for signals while others work, and leads the drain.
+
+use std::{io, thread};
+
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{notify::Manager, signals::Signals, staff::Staff};
+
+/// What the main thread waits with.
+pub(super) struct MainThread {
+    pub(super) runtime: Runtime,
+    pub(super) signals: Signals,
+}
+
+impl MainThread {
+    /// From here on no signal kills the process any more.
+    pub(super) fn begin() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let signals = Signals::heard_on(&runtime)?;
+        Ok(Self { runtime, signals })
+    }
+
+    /// Lets nothing new begin, and waits until the workers have ended what runs, or have given up. A second signal ends
+    /// the process at once. Returns how many requests were left at work.
+    pub(super) fn drain(self, manager: &Manager, drain: &CancellationToken, staff: Staff) -> usize {
+        info!("draining");
+        manager.stopping();
+        drain.cancel();
+        let Self { runtime, signals } = self;
+        thread::spawn(move || runtime.block_on(signals.give_up_at_the_second()));
+        staff.ended()
+    }
+}

@@ -1,0 +1,143 @@
+//! All workers of a process, gateway or guard: what they share, their start and their end.
+
+use std::{sync::Arc, thread};
+
+use fencegate_http::{
+    listen::certificates::Certificates,
+    network::Tcp,
+    share::Shares,
+    upstream::{fleet::Fleets, health},
+};
+use fencegate_lock::state::Memory;
+use fencegate_policies::plan::Plan;
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use tokio::sync::mpsc;
+use tracing::{error, info, warn};
+
+use super::{
+    addresses::unless_beside,
+    base::Base,
+    files,
+    reload::Turn,
+    trouble::Trouble,
+    worker::{self, Drained, Shared, Staffed, Started},
+};
+use crate::{
+    access::Tellers,
+    edition::Edition,
+    siblings::{self, Ours},
+    steps::hop::HopName,
+    trust::Guards,
+};
+
+/// What workers are given beside the plan and the base of their process.
+pub(super) struct Equipment<R> {
+    pub(super) role: R,
+    /// How many workers there are to be.
+    pub(super) workers: usize,
+    /// Another process may have the same addresses, and is about to stop.
+    pub(super) beside: bool,
+    /// How far the tokens of the guards among the upstreams have come.
+    pub(super) memory: Arc<Memory>,
+    /// What this process is to other gateways, where they reach it.
+    pub(super) ours: Option<Ours>,
+}
+
+/// The threads of the workers.
+pub(super) struct Staff {
+    threads: Vec<thread::JoinHandle<Drained>>,
+    /// One for each worker, to have it turn to another plan.
+    turns: Vec<mpsc::UnboundedSender<Turn>>,
+}
+
+/// As many workers as a process has unless it is told otherwise.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What all workers share. From here on the endpoints of the upstreams are looked after.
+///
+/// # Errors
+/// A file of TLS cannot be used, or the machine has no thread.
+pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Result<Shared<R>, Trouble> {
+    let Base { clock, metrics, budget, drain } = base;
+    let Equipment { role, workers, beside, memory, ours } = equipment;
+    let plan = Arc::new(plan.clone());
+    let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
+    health::start(Tcp, &fleets)?;
+    let certificates = Certificates::open(&plan.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
+    let tellers = Tellers::start(metrics)?;
+    Ok(Shared {
+        edition: Edition::first(plan, fleets),
+        metrics: metrics.clone(),
+        clock: clock.clone(),
+        tellers,
+        hop: HopName::new(Guid::new(&SystemRandomness)),
+        guards: Arc::new(Guards::new(memory)),
+        shares: Shares::default(),
+        budget: budget.clone(),
+        beside,
+        workers: workers.max(1),
+        drain: drain.clone(),
+        certificates,
+        ours,
+        role,
+    })
+}
+
+impl Staff {
+    /// Returns when all workers listen.
+    ///
+    /// # Errors
+    /// An address belongs to another process.
+    pub(super) fn start<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Self, Trouble> {
+        let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
+        let mut address = plan.listener.address;
+        let listeners = 1 + usize::from(shared.ours.is_some());
+        files::suffice(plan.listener.limits.connections.saturating_mul(listeners));
+        let listener = || plan.listener.name.clone();
+        unless_beside(shared.beside, address).map_err(|source| Trouble::Listen {
+            listener: listener(),
+            address,
+            source,
+        })?;
+        let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
+        for _ in 0..workers {
+            let Started { address: bound, thread, turns } = worker::start(Tcp, address, shared.clone())?;
+            // Port 0: the others listen on what the first one got.
+            address = bound;
+            staff.threads.push(thread);
+            staff.turns.push(turns);
+        }
+        info!(listener = %plan.listener.name, %address, workers, "listening");
+        if let Some(ours) = &shared.ours {
+            let (address, advertised) = (ours.address, &ours.reach.address);
+            info!(listener = siblings::NAME, %address, %advertised, workers, "listening");
+        }
+        Ok(staff)
+    }
+
+    pub(super) fn turns(&self) -> Vec<mpsc::UnboundedSender<Turn>> {
+        self.turns.clone()
+    }
+
+    /// Waits until all workers have ended. Returns how many exchanges they have left at work.
+    pub(super) fn ended(self) -> usize {
+        self.threads.into_iter().map(|worker| left_behind(worker.join())).sum()
+    }
+}
+
+fn left_behind(worker: thread::Result<Drained>) -> usize {
+    match worker {
+        Ok(Drained::Clean) => 0,
+        Ok(Drained::Left { exchanges }) => {
+            warn!(exchanges, "drain took too long");
+            // A connection without an exchange holds no lock; it only did not take its answer.
+            exchanges
+        }
+        Err(_) => {
+            error!("a worker panicked");
+            1
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Why a process does not start, or did not end well.
+
+use std::{io, net::SocketAddr};
+
+use fencegate_guard::ticket::BadFile;
+use fencegate_http::{listen::certificates::BadCertificate, upstream::tls::BadTls};
+use fencegate_lock::state::NotOpened;
+
+use super::worker::Deaf;
+use crate::{admin::bearer::BadBearer, siblings::BadPeerTls};
+
+/// Why a process does not start or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("listen on {address}, the {listener} listener: {source}")]
+    Listen { listener: String, address: SocketAddr, source: io::Error },
+    #[error("start a thread or runtime")]
+    Start(#[from] io::Error),
+    #[error("FG0510: speak TLS with clients")]
+    ListenerTls(#[from] BadCertificate),
+    #[error("FG0510: speak TLS with operators")]
+    AdminTls(#[source] BadCertificate),
+    #[error("FG0510: speak TLS with other gateways")]
+    PeerTls(#[from] BadPeerTls),
+    #[error("read the token of the admin listener")]
+    AdminToken(#[from] BadBearer),
+    #[error("read the key that tickets are signed with")]
+    Key(#[from] BadFile),
+    #[error(transparent)]
+    State(#[from] NotOpened),
+    #[error("prepare TLS with an upstream")]
+    UpstreamTls(#[source] BadTls),
+    #[error("the session's thread has panicked; locks go by the session timeout")]
+    SessionEnded,
+    #[error("{0} requests were still at work when the drain was over")]
+    NotDrained(usize),
+}
+
+impl From<Deaf> for Trouble {
+    fn from(deaf: Deaf) -> Self {
+        let Deaf { listener, address, source } = deaf;
+        Self::Listen { listener, address, source }
+    }
+}

@@ -42,7 +42,6 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
     for desk in desks {
         let settings = Settings {
             complaints: Arc::default(),
-            census: Arc::default(),
             policy: plan.zookeeper.clone(),
             gateway: "gw".into(),
             member: Nameplate::of(plan.fingerprint),

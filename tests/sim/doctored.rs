@@ -248,13 +248,12 @@ pub(crate) fn clock() -> SharedClock {
 pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Settings {
     let plan = plan("gw", ([127, 0, 0, 1], 1).into(), session_timeout);
     Settings {
-        census: Arc::default(),
         policy: plan.zookeeper.clone(),
         gateway: "gw".to_owned(),
         member: Nameplate::of(plan.fingerprint),
         init: true,
         complaints: Arc::default(),
-        sequence_limit: fencegate_lock::recipe::rotate::SEQUENCE_LIMIT,
+        sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
         memory: Arc::<Memory>::default(),
         clock,
         randomness: Arc::new(Dice::seeded(7)),

@@ -1,11 +1,14 @@
 //! Servers that answer, and take longer over it than a heartbeat may: nothing is proven meanwhile, and the session is
 //! kept, because a new one would be no faster.
 
-use std::{rc::Rc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::session::{
-    live::{Current, View},
-    supervise::supervise,
+use fencegate_lock::{
+    session::{
+        live::{Current, View},
+        supervise::supervise,
+    },
+    tenures::chores,
 };
 use fencegate_tests::memory::{Ensemble, Settings};
 use tokio::{
@@ -37,7 +40,8 @@ fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
         let (clock, stop) = (clock(), CancellationToken::new());
         let (view, mut seen) = watch::channel(View::Away("not yet".into()));
         let settings = Rc::new(settings(clock.clone(), T));
-        spawn_local(supervise(library, settings, Rc::new(Current::default()), view, stop.clone()));
+        let chores = chores::of(settings.clone(), Arc::default());
+        spawn_local(supervise(library, settings, Rc::new(Current::default()), view, stop.clone(), chores));
         seen.wait_for(|view| matches!(view, View::Live { .. })).await.expect("supervised");
         let session = |view: &View| match view {
             View::Live { proof, .. } => Some(proof.session()),

@@ -1,12 +1,15 @@
 //! A client library whose task has ended without a word: it says that it is connected, and every operation fails at
 //! once. The session is given up, and there is a next one.
 
-use std::{rc::Rc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::session::{
-    link::Fault,
-    live::{Current, View},
-    supervise::supervise,
+use fencegate_lock::{
+    session::{
+        link::Fault,
+        live::{Current, View},
+        supervise::supervise,
+    },
+    tenures::chores,
 };
 use fencegate_policies::plan::{Caching, Hold};
 use fencegate_tests::memory::{Ensemble, Settings as Servers, Underway};
@@ -43,7 +46,8 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
         let (view, mut seen) = watch::channel(View::Away("not yet".into()));
         let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
         let settings = Rc::new(settings(clock(), T));
-        spawn_local(supervise(library(&doctor), settings, current, view, stop.clone()));
+        let chores = chores::of(settings.clone(), Arc::default());
+        spawn_local(supervise(library(&doctor), settings, current, view, stop.clone(), chores));
         let first = session(&mut seen).await;
         sleep(T * 3).await;
         assert_eq!(session(&mut seen).await, first, "a session that answers is kept");

@@ -54,8 +54,8 @@ pub use fencegate_policies::token::Token;
 
 pub use self::{held::Held, options::Options};
 use crate::{
+    bounds::SEQUENCE_LIMIT,
     metrics::SessionMetrics,
-    recipe::rotate::SEQUENCE_LIMIT,
     session::{
         complaints::Complaints, live::View, metered::Metered, nameplate::Nameplate, settings::Settings,
         zookeeper::Servers,
@@ -154,7 +154,7 @@ impl Client {
             None => Arc::default(),
         };
         let (keeper, desks) = keeper(clock.clone(), options.sessions);
-        let (complaints, census) = (Arc::<Complaints>::default(), Arc::default());
+        let complaints = Arc::<Complaints>::default();
         let member = Nameplate::of(NO_PLAN);
         let settings = (0..desks.len()).map(|number| Settings {
             policy: policy.clone(),
@@ -163,7 +163,6 @@ impl Client {
             init: options.init,
             sequence_limit: SEQUENCE_LIMIT,
             memory: memory.clone(),
-            census: Arc::clone(&census),
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
             metrics: metrics.numbered(number),

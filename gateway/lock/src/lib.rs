@@ -9,10 +9,14 @@
 //! - [`once`]: operations that are written down before they are sent, so that they happen at most once
 //! - [`state`]: how far tokens have come, remembered beyond the life of the process
 //! - [`reach`] and [`pass`]: how the processes of one installation find and know each other
+//! - [`meta`]: what the installation says of itself; [`not_granted`]: why there is no lock; [`bounds`]: where we stop
 //! - [`metrics`]: what is counted of all this
 
+pub mod bounds;
 pub mod client;
+pub mod meta;
 pub mod metrics;
+pub mod not_granted;
 pub mod once;
 pub mod pass;
 pub mod reach;

@@ -11,10 +11,7 @@ use prometheus::{
     IntGaugeVec, Opts,
 };
 
-use crate::{
-    session::{link::State, registry::MOST_BYTES},
-    tenures::ended::Cause,
-};
+use crate::{bounds::MOST_BYTES, tenures::ended::Cause};
 
 /// The series of one ZooKeeper session.
 #[derive(Clone)]
@@ -174,14 +171,17 @@ impl SessionMetrics {
         self.timeout.set(timeout.as_secs_f64());
     }
 
-    pub fn state(&self, state: State) {
-        self.in_state(match state {
-            State::Connected => "connected",
-            State::Disconnected => "disconnected",
-            State::Over => "none",
-        });
+    /// The session has a connection.
+    pub fn connected(&self) {
+        self.in_state("connected");
     }
 
+    /// The session has no connection, and may live.
+    pub fn disconnected(&self) {
+        self.in_state("disconnected");
+    }
+
+    /// There is no session.
     pub fn away(&self) {
         self.in_state("none");
     }

@@ -126,7 +126,7 @@ impl Gateway {
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
         let (keeper, desks) = keeper(clock.clone(), scale.sessions);
-        let (stop, memory, census) = (CancellationToken::new(), Arc::default(), Arc::default());
+        let (stop, memory) = (CancellationToken::new(), Arc::default());
         let pass = Pass::new(&Dice::seeded(dice.next()));
         let reach = Reach { address: "gw:1".to_owned(), pass: pass.clone() };
         let member = Nameplate::reached_at(plan.fingerprint, Some(reach));
@@ -137,9 +137,8 @@ impl Gateway {
                 member: member.clone(),
                 init: true,
                 complaints: Arc::default(),
-                sequence_limit: fencegate_lock::recipe::rotate::SEQUENCE_LIMIT,
+                sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
                 memory: Arc::clone(&memory),
-                census: Arc::clone(&census),
                 clock: clock.clone(),
                 randomness: Arc::new(Dice::seeded(dice.next())),
                 metrics: metrics.session(number),

@@ -9,7 +9,7 @@ use fencegate_http::{
     network::{Network, Tcp},
     upstream::{pool::offered, speak::HTTP2, tls::Secured},
 };
-use fencegate_lock::session::era::Meta;
+use fencegate_lock::meta::Meta;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{Level, Protocol, Upstream},

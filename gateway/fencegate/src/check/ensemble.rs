@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fencegate_lock::{
+    meta::Meta,
     session::{
-        era::{self, Meta, Unreadable},
+        era::{self, Unreadable},
         link::{Connect, Fault, Link},
         member::{Member, gateway_of},
         paths::Paths,

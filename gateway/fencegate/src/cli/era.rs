@@ -4,9 +4,10 @@ use std::path::Path;
 
 use clap::Subcommand;
 use fencegate_lock::{
+    meta::Meta,
     session::{
         bump::{self, Asked, NotBumped},
-        era::{self, Beginning, Init, Meta, NoFloor, Unreadable},
+        era::{self, Beginning, Init, NoFloor, Unreadable},
         link::Fault,
     },
     state::{self, Memory, Record, Unusable},

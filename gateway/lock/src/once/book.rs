@@ -1,6 +1,6 @@
 //! Writes an operation down before it is sent, and what came of it afterwards; on the session's thread.
 
-use std::{rc::Rc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{failpoint, randomness::Guid};
@@ -54,15 +54,19 @@ impl From<Refused> for Stop {
 }
 
 /// Runs one operation from before its admission until it is written down what came of it.
-pub async fn serve<L: Link>(current: Rc<Current<L>>, shelves: Rc<Shelves>, admission: Admission) {
+pub async fn serve<L: Link>(
+    current: Rc<Current<L>>,
+    shelves: Rc<Shelves>,
+    census: Arc<Census>,
+    admission: Admission,
+) {
     let Admission { wanted, answer, came, written } = admission;
     let Some(live) = current.live() else {
         return drop(answer.send(Err(Refused::Service("there is no session".into()))));
     };
     let attempt = Guid::new(&*live.randomness);
-    let census = live.census.clone();
     let _mark = census.mark(attempt);
-    let page = Page { id: wanted.operation.id, record: Record::new(&wanted, attempt) };
+    let page = Page { id: wanted.operation.id, record: Record::new(&wanted, attempt), census };
     let admitted = page.admit(&live, &shelves, &wanted).await;
     // Not kept while the upstream works: a session that somebody has cannot be closed.
     drop(live);
@@ -76,7 +80,7 @@ pub async fn serve<L: Link>(current: Rc<Current<L>>, shelves: Rc<Shelves>, admis
             match came {
                 Some(came) => page.settle(&current, Some(version), came.into()).await,
                 None => {
-                    census.leave(attempt, page.id);
+                    page.census.leave(attempt, page.id);
                     warn!(reference = page.id.reference(), token = %wanted.token, "once.unknown");
                 }
             }
@@ -95,6 +99,7 @@ pub async fn serve<L: Link>(current: Rc<Current<L>>, shelves: Rc<Shelves>, admis
 struct Page {
     id: OperationId,
     record: Record,
+    census: Arc<Census>,
 }
 
 impl Page {
@@ -113,7 +118,7 @@ impl Page {
                 match self.write(live, shelves, wanted, instead_of).await {
                     Ok(version) => {
                         if instead_of.is_none() {
-                            live.census.let_in(&self.id, &wanted.owner);
+                            self.census.let_in(&self.id, &wanted.owner);
                         }
                         return Ok(version);
                     }
@@ -142,7 +147,7 @@ impl Page {
                 }
                 Some((record, version)) if record.attempt == self.record.attempt => return Ok(version),
                 Some((record, version)) if record.may_run() => Some(version),
-                Some((record, _)) => return Err(self.told_of(&record, &live.census).into()),
+                Some((record, _)) => return Err(self.told_of(&record).into()),
             };
         }
         Err(Refused::Service("the record of the operation came and went".into()).into())
@@ -152,14 +157,14 @@ impl Page {
     /// counts, until nobody has been seen for `keep` who writes under such names; see [`Census::may_know_former`].
     async fn has_no_former<L: Link>(&self, live: &Live<L>, wanted: &Wanted) -> Result<(), Stop> {
         let keep = Duration::from_secs(wanted.operation.keep);
-        let may_know = || live.census.may_know_former(keep, live.clock.now());
+        let may_know = || self.census.may_know_former(keep, live.clock.now());
         let Some(former) = wanted.operation.former.filter(|_| may_know()) else {
             return Ok(());
         };
         match look(live, &live.paths.operation(&former)).await? {
             Some((before, _)) if !before.may_run() => {
-                let named = Self { id: former, record: self.record.clone() };
-                Err(named.told_of(&before, &live.census).into())
+                let named = Self { id: former, record: self.record.clone(), census: self.census.clone() };
+                Err(named.told_of(&before).into())
             }
             _ => Ok(()),
         }
@@ -172,7 +177,7 @@ impl Page {
         shelves: &Shelves,
         wanted: &Wanted,
     ) -> Result<Result<(), Refused>, Stop> {
-        let share = live.census.has_room(&wanted.owner, wanted.memory);
+        let share = self.census.has_room(&wanted.owner, wanted.memory);
         if share.is_err() {
             return Ok(share);
         }
@@ -214,12 +219,12 @@ impl Page {
     }
 
     /// What a repeat is told of the operation that was before it.
-    fn told_of(&self, before: &Record, census: &Census) -> Refused {
+    fn told_of(&self, before: &Record) -> Refused {
         match before.state {
             _ if before.fingerprint != self.record.fingerprint || before.keys != self.record.keys => {
                 Refused::Mismatch
             }
-            State::Admitted if census.runs(&before.attempt) => Refused::InProgress,
+            State::Admitted if self.census.runs(&before.attempt) => Refused::InProgress,
             State::Admitted => Refused::Unknown { reference: self.id.reference() },
             State::Done { status, .. } => Refused::Done { status },
             State::Aborted { .. } | State::Outlived => Refused::Done { status: None },

@@ -13,7 +13,7 @@ use fencegate_process::{clock::wall_clock, randomness::Guid};
 use tracing::debug;
 
 use super::{
-    census::{Finished, Shelf},
+    census::{Census, Finished, Shelf},
     open::is_held,
     record::{Record, State, is_deletable, is_finished},
     room::Owner,
@@ -31,16 +31,16 @@ const SHELVES: usize = 8;
 const BATCH: usize = 128;
 
 /// Sweeps for as long as it is polled. Every session of every gateway does; those of one process take turns.
-pub async fn sweep_every<L: Link>(live: &Live<L>) -> Infallible {
+pub async fn sweep_every<L: Link>(live: &Live<L>, census: &Census) -> Infallible {
     loop {
         tokio::time::sleep(PERIOD).await;
-        if let Err(fault) = round(live).await {
+        if let Err(fault) = round(live, census).await {
             debug!(%fault, "operations not swept");
         }
     }
 }
 
-async fn round<L: Link>(live: &Live<L>) -> Result<(), Fault> {
+async fn round<L: Link>(live: &Live<L>, census: &Census) -> Result<(), Fault> {
     let mut shelves = match live.link.children(&live.paths.operations()).await {
         Ok(shelves) => shelves,
         Err(Fault::NoNode) => Vec::new(),
@@ -51,13 +51,13 @@ async fn round<L: Link>(live: &Live<L>) -> Result<(), Fault> {
     let mut read = 0;
     for _ in 0..SHELVES.min(shelves.len()) {
         if read < BATCH
-            && let Some(shelf) = live.census.next(&shelves)
+            && let Some(shelf) = census.next(&shelves)
         {
-            read += look_through(live, shelf, now).await?;
+            read += look_through(live, census, shelf, now).await?;
         }
     }
-    live.census.keep(&shelves, live.clock.now());
-    if let Some(unknown) = live.census.unknown() {
+    census.keep(&shelves, live.clock.now());
+    if let Some(unknown) = census.unknown() {
         live.metrics.operations_unknown(unknown);
     }
     Ok(())
@@ -85,14 +85,19 @@ enum How {
 }
 
 /// How many were read.
-async fn look_through<L: Link>(live: &Live<L>, name: &str, now: u64) -> Result<usize, Fault> {
+async fn look_through<L: Link>(
+    live: &Live<L>,
+    census: &Census,
+    name: &str,
+    now: u64,
+) -> Result<usize, Fault> {
     let folder = format!("{}/{name}", live.paths.operations());
     let nodes = match live.link.children(&folder).await {
         Ok(nodes) => nodes,
         Err(Fault::NoNode) => return Ok(0),
         Err(fault) => return Err(fault),
     };
-    let known = live.census.known(name);
+    let known = census.known(name);
     let (mut shelf, mut admitted, mut read) = (Shelf::default(), HashSet::new(), 0);
     for node in &nodes {
         let id = OperationId::parse(node);
@@ -101,7 +106,7 @@ async fn look_through<L: Link>(live: &Live<L>, name: &str, now: u64) -> Result<u
             Some(Finished { until, owner }) => Look::Found(How::Finished(*until), owner.clone()),
             None => {
                 read += 1;
-                look(live, &format!("{folder}/{node}"), now).await?
+                look(live, census, &format!("{folder}/{node}"), now).await?
             }
         };
         let Look::Found(how, owner) = look else { continue };
@@ -116,11 +121,11 @@ async fn look_through<L: Link>(live: &Live<L>, name: &str, now: u64) -> Result<u
             }
         }
     }
-    live.census.saw(name, &known, &admitted, shelf);
+    census.saw(name, &known, &admitted, shelf);
     Ok(read)
 }
 
-async fn look<L: Link>(live: &Live<L>, path: &str, now: u64) -> Result<Look, Fault> {
+async fn look<L: Link>(live: &Live<L>, census: &Census, path: &str, now: u64) -> Result<Look, Fault> {
     let (data, seen) = match live.link.data(path).await {
         Ok(read) => read,
         Err(Fault::NoNode) => return Ok(Look::Nothing),
@@ -130,7 +135,7 @@ async fn look<L: Link>(live: &Live<L>, path: &str, now: u64) -> Result<Look, Fau
     let found = |how| Look::Found(how, record.owner.clone().map(Arc::new));
     if record.state == State::Admitted {
         let attempt = Guid::parse(&record.attempt);
-        let unknown = is_unknown(live, path, &record).await?;
+        let unknown = is_unknown(live, census, path, &record).await?;
         return Ok(found(if unknown { How::Unknown(attempt) } else { How::Running(attempt) }));
     }
     if !record.is_outlived(seen.modified, now) {
@@ -141,11 +146,16 @@ async fn look<L: Link>(live: &Live<L>, path: &str, now: u64) -> Result<Look, Fau
 }
 
 /// Has everybody let go of what was admitted, without a word of what came of it?
-async fn is_unknown<L: Link>(live: &Live<L>, path: &str, record: &Record) -> Result<bool, Fault> {
-    if live.census.runs(&record.attempt) {
+async fn is_unknown<L: Link>(
+    live: &Live<L>,
+    census: &Census,
+    path: &str,
+    record: &Record,
+) -> Result<bool, Fault> {
+    if census.runs(&record.attempt) {
         return Ok(false);
     }
-    if !live.census.is_left(&record.attempt) && is_held(&live.link, &live.paths, live.base, record).await? {
+    if !census.is_left(&record.attempt) && is_held(&live.link, &live.paths, live.base, record).await? {
         return Ok(false);
     }
     // The word is written before the lock is given up, and may have been since we read.

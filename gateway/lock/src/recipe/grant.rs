@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use crate::{reach::Way, session::evidence::Evidence};
+use crate::{not_granted::NotGranted, reach::Way, session::evidence::Evidence};
 
 /// The lock, granted.
 #[derive(Debug, Clone)]
@@ -16,26 +16,6 @@ pub struct Grant {
     pub nodes: Arc<[String]>,
     /// Another one was before us.
     pub contended: bool,
-}
-
-/// Why there is no lock. Nothing was dispatched.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotGranted {
-    #[error("another one holds it")]
-    Locked,
-    /// The session ended, or our node was taken away: ask again.
-    #[error("the place in the queue was lost")]
-    Lost,
-    /// Another gateway keeps it, and can be asked instead.
-    #[error("gateway {} keeps it", .0.gateway)]
-    Elsewhere(Way),
-    /// Another gateway has sent the request here, and the key is not kept here.
-    #[error("it is not kept here")]
-    NotHolder,
-    #[error("no more locks can be taken: {0}")]
-    KeyLimit(&'static str),
-    #[error("{0}")]
-    Service(String),
 }
 
 /// How far an attempt came when it had to end.
@@ -73,28 +53,5 @@ pub trait Caller {
     /// Returns when somebody came or went.
     fn stirred(&mut self) -> impl Future<Output = ()> {
         self.gone()
-    }
-}
-
-/// E of a token. A zxid beyond 2^63 reads as negative: no token rather than a wrong one.
-pub fn epoch(base: u64, czxid: i64) -> Result<u64, NotGranted> {
-    u64::try_from(czxid)
-        .ok()
-        .filter(|czxid| *czxid > 0)
-        .and_then(|czxid| base.checked_add(czxid))
-        .filter(|epoch| i64::try_from(*epoch).is_ok())
-        .ok_or_else(|| NotGranted::Service(format!("czxid {czxid} gives no token")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_czxid_that_gives_no_token_fails_closed() {
-        assert_eq!(epoch(5, 7), Ok(12));
-        for (base, czxid) in [(0, -1), (0, 0), (i64::MAX as u64, 1), (u64::MAX, 1)] {
-            assert!(epoch(base, czxid).is_err(), "{base} {czxid}");
-        }
     }
 }

@@ -6,11 +6,12 @@ use std::future::Future;
 use fencegate_process::failpoint;
 
 use super::{
-    grant::{Caller, NotGranted, Stop},
+    grant::{Caller, Stop},
     layout::{self, Place},
     signpost::{self, Signpost},
     site::{Site, refused},
 };
+use crate::not_granted::NotGranted;
 use crate::{
     reach::Way,
     session::link::{Fault, Link},

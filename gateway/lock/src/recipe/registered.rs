@@ -4,8 +4,9 @@ use std::{cell::Cell, rc::Rc};
 
 use fencegate_process::randomness::Guid;
 
-use super::{grant::NotGranted, layout::NAME_BYTES};
-use crate::session::registry::MOST_BYTES;
+use super::layout::NAME_BYTES;
+use crate::bounds::MOST_BYTES;
+use crate::not_granted::NotGranted;
 use crate::session::{link::Link, live::Live};
 
 /// An entry of the registry, for as long as a node of this GUID may exist.

@@ -10,13 +10,11 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::{
-    grant::{Caller, NotGranted, Stop},
+    grant::{Caller, Stop},
     site::{Site, refused},
 };
+use crate::not_granted::NotGranted;
 use crate::session::link::{Failed, Fault, Kind, Link, Step};
-
-/// Numbers above this are not served. Half of what the server has is left for those who find that out.
-pub const SEQUENCE_LIMIT: u32 = 1 << 30;
 
 /// A parent whose numbers are used up.
 pub struct Full<'a, L> {

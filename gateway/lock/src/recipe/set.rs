@@ -11,12 +11,13 @@ use futures_util::future::{OptionFuture, join_all};
 use tokio::time::sleep;
 
 use super::{
-    grant::{Caller, Grant, NotGranted, Stop},
+    grant::{Caller, Grant, Stop},
     layout,
     made::Made,
     rotate::Full,
     site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
 };
+use crate::not_granted::NotGranted;
 use crate::recipe::registered::Registered;
 use crate::session::{
     evidence::Evidence,

@@ -7,7 +7,8 @@ use fencegate_process::{again, failpoint, randomness::Guid, shown};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::{grant::NotGranted, layout};
+use super::layout;
+use crate::not_granted::NotGranted;
 use crate::session::{
     link::{Failed, Fault, Kind, Link, Seen, Step},
     live::Live,

@@ -4,10 +4,11 @@ use fencegate_policies::token::LARGEST_JUMP;
 use fencegate_process::randomness::Randomness;
 
 use super::{
-    era::{self, Era, HIGHEST_BASE, Meta, NoFloor, UNMARKED, Unreadable},
+    era::{self, Era, NoFloor, Unreadable},
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
+use crate::meta::{HIGHEST_BASE, Meta, UNMARKED};
 use crate::state::Record;
 
 /// How far the new base lies above everything that is known: gateways write down what they have seen up to a second
@@ -171,18 +172,18 @@ async fn registered(link: &impl Link, folder: String) -> NotBumped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::era::Mark;
+    use crate::meta::Suspicion;
 
     const NOTHING: Asked<'_> = Asked { at_least: 0, name: None, force: false };
 
-    fn meta(era: u64, base: u64, suspect: Option<Mark>) -> Meta {
+    fn meta(era: u64, base: u64, suspect: Option<Suspicion>) -> Meta {
         Meta { format: 1, uuid: "ours".into(), era, base, suspect }
     }
 
     #[test]
     fn the_next_era_is_above_every_number_that_anybody_knows() {
         let seen = Record { installation: "ours".into(), era: 7, highest: 900 };
-        let mark = Mark { highest: 800, era: 9, by: "gw-1".into() };
+        let mark = Suspicion { highest: 800, era: 9, by: "gw-1".into() };
         let told = |suspect, seen, asked| {
             let next = after(&meta(3, 10, suspect), 500, seen, asked).expect("an era");
             (next.meta.era, next.meta.base - STEP, next.meta.format, next.meta.suspect)

@@ -19,8 +19,13 @@ const TICK: Duration = Duration::from_secs(1);
 /// Of so many nodes the plan is read; each gateway has one per session.
 const MOST: usize = 4096;
 
-/// For as long as the session lives. Reads only.
-pub(super) async fn watch<L: Link>(live: &Live<L>, settings: &Settings, every: Duration) -> Infallible {
+/// Looks for as long as it is polled. Reads only. `told` hears after each look how many gateways lock other keys.
+pub(crate) async fn watch<L: Link>(
+    live: &Live<L>,
+    settings: &Settings,
+    every: Duration,
+    told: impl Fn(usize),
+) -> Infallible {
     let others = settings.member.others();
     loop {
         sleep(TICK.min(every)).await;
@@ -31,7 +36,7 @@ pub(super) async fn watch<L: Link>(live: &Live<L>, settings: &Settings, every: D
             Ok(unlike) => {
                 let unlike = others.saw(unlike);
                 settings.metrics.unlike(unlike);
-                settings.census.strangers(unlike > 0);
+                told(unlike);
             }
             // The next look is another try.
             Err(fault) => debug!(%fault, "the other gateways were not seen"),

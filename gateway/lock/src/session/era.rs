@@ -7,48 +7,13 @@ use fencegate_process::{
     again,
     randomness::{Guid, Randomness},
 };
-use serde::{Deserialize, Serialize};
 
+use super::epoch::epoch;
 use super::{
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
-use crate::recipe::grant;
-
-/// What `{root}/meta` says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meta {
-    /// Of the written form.
-    pub format: u32,
-    /// Names the installation; a guard serves one only.
-    pub uuid: String,
-    pub era: u64,
-    /// Added to a node's czxid: tokens of a later era are larger than all before.
-    pub base: u64,
-    /// Nobody grants before the next era.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect: Option<Mark>,
-}
-
-/// A gateway has seen more than this state of ZooKeeper has given out: it went back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
-    /// The largest epoch that is known.
-    pub highest: u64,
-    /// The latest era that is known.
-    pub era: u64,
-    /// The gateway that knew it.
-    pub by: String,
-}
-
-/// The newest written form that this build understands: with a mark, which a build that does not know it would ignore.
-pub const FORMAT: u32 = 2;
-
-/// Of a `meta` without a mark.
-pub const UNMARKED: u32 = 1;
-
-/// No base beyond it: czxids have to fit above.
-pub const HIGHEST_BASE: u64 = 1 << 62;
+use crate::meta::{FORMAT, Meta, Suspicion, UNMARKED};
 
 /// `meta` as read, with the version that a session binds itself to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,21 +64,6 @@ pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, Unreadable> {
         return Err(Unreadable::Foreign { path, why });
     }
     Ok(Era { meta, version: seen.version })
-}
-
-impl Meta {
-    /// A number that nobody can have written is a mistake, and must not become the base of all tokens.
-    fn is_possible(&self) -> Result<(), String> {
-        if self.base > HIGHEST_BASE {
-            return Err(format!("its base {} leaves no room for tokens", self.base));
-        }
-        match &self.suspect {
-            Some(mark) if i64::try_from(mark.highest).is_err() => {
-                Err(format!("no token can have the epoch {} that it is marked with", mark.highest))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Where the tokens of a new installation begin.
@@ -187,15 +137,15 @@ pub async fn floor(
     // Should this fail, the node goes with the session.
     drop(link.delete(&path).await);
     let seen = seen.map_err(|source| NoFloor::Read { path, source })?.ok_or(NoFloor::NoEpoch)?;
-    grant::epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
+    epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
 }
 
 /// Marks this state of ZooKeeper as one that went back behind what `mark` says: every session ends at its next heartbeat, and
 /// no gateway begins another one before the next era.
-pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, mark: Mark) -> Result<(), Failed> {
+pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, mark: Suspicion) -> Result<(), Failed> {
     let meta = paths.meta();
     let before = era.meta.suspect.as_ref();
-    let mark = Mark {
+    let mark = Suspicion {
         highest: before.map_or(0, |before| before.highest).max(mark.highest),
         era: before.map_or(0, |before| before.era).max(mark.era),
         by: mark.by,
@@ -219,7 +169,7 @@ pub async fn is_still(link: &impl Link, paths: &Paths, era: &Era) -> Result<bool
 /// E of a node that is there. `None`: it is gone, or its transaction gives no token.
 pub async fn epoch_of(link: &impl Link, path: &str, base: u64) -> Result<Option<u64>, Fault> {
     let seen = link.seen(path).await?;
-    Ok(seen.and_then(|seen| grant::epoch(base, seen.czxid).ok()))
+    Ok(seen.and_then(|seen| epoch(base, seen.czxid).ok()))
 }
 
 /// Registers a session: its member node, and only in the era it has read.
@@ -240,21 +190,4 @@ pub async fn register(
     ])
     .await
     .map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn meta(base: u64, highest: Option<u64>) -> Meta {
-        let suspect = highest.map(|highest| Mark { highest, era: 1, by: "gw-1".into() });
-        Meta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
-    }
-
-    #[test]
-    fn numbers_that_no_token_can_have_are_not_believed() {
-        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).is_possible(), Ok(()));
-        assert!(meta(HIGHEST_BASE + 1, None).is_possible().is_err());
-        assert!(meta(0, Some(1 << 63)).is_possible().is_err());
-    }
 }

@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    compare,
     era::Era,
     heartbeat::{Beats, Rhythm},
     link::{Failed, Fault, Link, State, Step},
@@ -19,7 +18,7 @@ use super::{
     probe::speaks_for_us,
 };
 use crate::session::settings::Settings;
-use crate::{once::sweep, recipe::janitor, state::Alarm};
+use crate::state::Alarm;
 
 /// What the beats of one session need.
 pub(super) struct Registration {
@@ -63,25 +62,22 @@ pub(super) enum Ended {
     RolledBack,
 }
 
-/// Until the session is over or `stop`.
+/// Until the session is over or `stop`. `chores` are done beside it.
 pub(super) async fn keep<L: Link>(
     live: &Live<L>,
     mut registration: Registration,
     settings: &Settings,
     view: &watch::Sender<View>,
     stop: &CancellationToken,
+    chores: &impl AsyncFn(&Live<L>) -> Infallible,
 ) -> Ended {
-    let every = live.rhythm.get().timeout;
-    let janitor = janitor::sweep_every(live, every);
     let mut alarm = registration.alarm.clone();
     tokio::select! {
         ended = beat(live, &mut registration, settings) => ended,
         ended = report(live, settings, view) => ended,
         ended = silence(live) => ended,
         never = pauses(live, settings) => match never {},
-        never = janitor => match never {},
-        never = sweep::sweep_every(live) => match never {},
-        never = compare::watch(live, settings, every) => match never {},
+        never = chores(live) => match never {},
         // This session found it out, or another one of the process: then the next session looks for itself.
         () = alarm.raised() => Ended::RolledBack,
         // Whoever found a node of another owner.
@@ -94,9 +90,13 @@ pub(super) async fn keep<L: Link>(
 async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Sender<View>) -> Ended {
     loop {
         let state = live.link.state();
-        settings.metrics.state(state);
-        if state == State::Over {
-            return Ended::Expired;
+        match state {
+            State::Connected => settings.metrics.connected(),
+            State::Disconnected => settings.metrics.disconnected(),
+            State::Over => {
+                settings.metrics.away();
+                return Ended::Expired;
+            }
         }
         // At once, and not with the next beat: what was proven for the longer time is not any more.
         if let Err(ended) = follow_grant(live, settings) {

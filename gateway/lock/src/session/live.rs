@@ -14,13 +14,9 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{heartbeat::Rhythm, link::Link, paths::Paths, proof::Proof};
+use super::{epoch::epoch, heartbeat::Rhythm, link::Link, paths::Paths, proof::Proof};
 use crate::{
-    metrics::SessionMetrics,
-    once::census::Census,
-    reach::Reach,
-    recipe::grant::{self, NotGranted},
-    session::registry::Registry,
+    metrics::SessionMetrics, not_granted::NotGranted, reach::Reach, session::registry::Registry,
     state::Memory,
 };
 
@@ -36,8 +32,6 @@ pub struct Live<L> {
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
     pub memory: Arc<Memory>,
-    /// What is known of the operations, by all sessions of the process.
-    pub census: Arc<Census>,
     pub registry: Registry,
     /// No new grant under this session: it is over, or about to be given up.
     pub over: CancellationToken,
@@ -60,6 +54,11 @@ impl<L: Link> Live<L> {
         if self.reach.is_some() { self.member.as_bytes() } else { b"" }
     }
 
+    /// The arithmetic of its timeout as it is now.
+    pub(crate) fn rhythm(&self) -> Rhythm {
+        self.rhythm.get()
+    }
+
     /// Returns when the proof holds. Does not return for a session that is over: select on [`Live::over`] beside it.
     pub async fn proven(&self) {
         while !self.proof.holds(self.clock.now()) {
@@ -74,7 +73,7 @@ impl<L: Link> Live<L> {
     /// The czxid gives no token, or ZooKeeper went back; then no byte leaves under this session any more, and it is
     /// given up.
     pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, NotGranted> {
-        let epoch = grant::epoch(self.base, czxid)?;
+        let epoch = epoch(self.base, czxid)?;
         match self.memory.saw(epoch, before) {
             Ok(()) => Ok(epoch),
             Err(why) => {

@@ -6,8 +6,9 @@
 //! moment.
 
 pub mod bump;
-mod compare;
+pub(crate) mod compare;
 pub mod complaints;
+pub mod epoch;
 pub mod era;
 pub mod evidence;
 pub mod granted;

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{era::FORMAT, member::Member, others::Others};
+use super::{member::Member, others::Others};
+use crate::meta::FORMAT;
 use crate::reach::Reach;
 
 /// The data as it is to be written, shared by all sessions of a process.

@@ -14,9 +14,6 @@ use tokio::sync::Notify;
 
 use super::parents::Parents;
 
-/// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; 1.4 MB of paths was survived.
-pub const MOST_BYTES: usize = 512 * 1024;
-
 /// A tenure that is kept for whoever comes next, and can be ended while nobody uses it.
 pub(crate) trait Kept {
     /// Since when nobody uses it; `None` while somebody does.

@@ -6,7 +6,7 @@ use fencegate_policies::plan;
 use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
 use super::{complaints::Complaints, nameplate::Nameplate};
-use crate::{metrics::SessionMetrics, once::census::Census, state::Memory};
+use crate::{metrics::SessionMetrics, state::Memory};
 
 /// What a session is made with.
 pub struct Settings {
@@ -22,8 +22,6 @@ pub struct Settings {
     pub sequence_limit: u32,
     /// What is known of the installation, by all sessions of the process.
     pub memory: Arc<Memory>,
-    /// What is known of the operations, by all sessions of the process.
-    pub census: Arc<Census>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,

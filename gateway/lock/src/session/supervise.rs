@@ -1,6 +1,6 @@
 //! Makes a session, registers it, has it kept, and begins anew when it is over.
 
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_process::said::Brief;
 use tokio::{
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    era::{self, Beginning, Era, Init, Mark, Unreadable},
+    era::{self, Beginning, Era, Init, Unreadable},
     heartbeat::{Beats, Rhythm},
     keep::{Ended, Registration, keep},
     link::{Connect, Failed, Fault, Link},
@@ -20,7 +20,7 @@ use super::{
     proof::Proof,
     settings::Settings,
 };
-use crate::{session::registry::Registry, state::WentBack};
+use crate::{meta::Suspicion, session::registry::Registry, state::WentBack};
 
 /// Why there is no session yet.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +50,15 @@ enum NotEstablished {
     Timeout { asked: Duration, negotiated: Duration, margin: Duration },
 }
 
-/// Keeps a session until `stop`, then closes it if nothing uses it any more.
+/// Keeps a session until `stop`, then closes it if nothing uses it any more. `chores`: what each session does beside its
+/// heartbeats for as long as it lives.
 pub async fn supervise<C: Connect>(
     connect: C,
     settings: Rc<Settings>,
     current: Rc<Current<C::Link>>,
     view: watch::Sender<View>,
     stop: CancellationToken,
+    chores: impl AsyncFn(&Live<C::Link>) -> Infallible,
 ) {
     let mut pause = PAUSE.start;
     while !stop.is_cancelled() {
@@ -70,7 +72,7 @@ pub async fn supervise<C: Connect>(
                 pause = PAUSE.start;
                 let live = Rc::new(live);
                 current.set(Some(live.clone()));
-                let ended = keep(&live, registration, &settings, &view, &stop).await;
+                let ended = keep(&live, registration, &settings, &view, &stop, &chores).await;
                 if matches!(ended, Ended::Stopped) {
                     drop(live);
                     return farewell(&current).await;
@@ -147,7 +149,7 @@ async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
     if highest == 0 {
         return;
     }
-    let mark = Mark { highest, era: settings.memory.era_of(uuid), by: settings.gateway.clone() };
+    let mark = Suspicion { highest, era: settings.memory.era_of(uuid), by: settings.gateway.clone() };
     let marked = era::suspect(link, paths, era, mark);
     match timeout(link.timeout(), marked).await {
         Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
@@ -202,7 +204,6 @@ async fn establish<C: Connect>(
         proof,
         base: era.meta.base,
         memory: settings.memory.clone(),
-        census: settings.census.clone(),
         registry: Registry::default(),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),

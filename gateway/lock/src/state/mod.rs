@@ -27,7 +27,7 @@ pub use self::{
     record::Record,
     went_back::WentBack,
 };
-use crate::session::era::Meta;
+use crate::meta::Meta;
 
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]
@@ -236,7 +236,7 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::era::Mark;
+    use crate::meta::Suspicion;
 
     fn meta(uuid: &str, era: u64, base: u64) -> Meta {
         Meta { format: 1, uuid: uuid.into(), era, base, suspect: None }
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_somebody_else_has_seen_counts_as_well() {
-        let mark = Mark { highest: 70, era: 1, by: "gw-2".into() };
+        let mark = Suspicion { highest: 70, era: 1, by: "gw-2".into() };
         let marked = Meta { suspect: Some(mark), ..meta("ours", 1, 10) };
         let told = |memory: Memory| memory.fits(&marked).map_err(|why| why.highest());
         assert_eq!(told(Memory::default()), Err(70));

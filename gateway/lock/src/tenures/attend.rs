@@ -12,13 +12,16 @@ use super::{
     queue::Due,
     slot::{Slot, Wanted},
 };
-use crate::recipe::{
-    attempt::Attempt,
-    grant::{Caller, Grant, NotGranted, Stop},
-    layout::{self, Place},
-    site::{AGAIN, PAUSE},
-};
 use crate::tenures::slot::table::Table;
+use crate::{
+    not_granted::NotGranted,
+    recipe::{
+        attempt::Attempt,
+        grant::{Caller, Grant, Stop},
+        layout::{self, Place},
+        site::{AGAIN, PAUSE},
+    },
+};
 use crate::{
     reach::Way,
     session::{

@@ -7,17 +7,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     attend::attend,
+    chores,
     inquiry::answers::{self},
-    order::{self, Order},
-    slot::Slot,
+    order,
+    work::Work,
 };
-use crate::recipe::grant::NotGranted;
-use crate::tenures::{
-    inquiry::{answers::Turns, question::Question},
-    slot::table::Table,
-};
+use crate::not_granted::NotGranted;
+use crate::tenures::{inquiry::answers::Turns, slot::table::Table};
 use crate::{
-    once::{Admission, book, shelves::Shelves},
+    once::{book, census::Census, shelves::Shelves},
     session::{
         link::Connect,
         live::{Current, View},
@@ -26,23 +24,13 @@ use crate::{
     },
 };
 
-/// What a worker asks of a session.
-pub enum Work {
-    /// Locks for one request.
-    Order(Order),
-    /// A key that somebody waits for and nobody works for yet.
-    Attend(Arc<Slot>),
-    /// An operation that is to be written down before it is sent.
-    Once(Box<Admission>),
-    /// Something that an operator wants to know, or to have done.
-    Ask(Question),
-}
-
 /// The desk of one session.
 pub struct Desk {
     work: mpsc::UnboundedReceiver<Work>,
     view: watch::Sender<View>,
     table: Arc<Table>,
+    /// What is known of the operations, by all sessions of the process.
+    census: Arc<Census>,
 }
 
 impl Desk {
@@ -50,17 +38,19 @@ impl Desk {
         work: mpsc::UnboundedReceiver<Work>,
         view: watch::Sender<View>,
         table: Arc<Table>,
+        census: Arc<Census>,
     ) -> Self {
-        Self { work, view, table }
+        Self { work, view, table, census }
     }
 
     /// Serves and keeps the session until `stop`; then closes the session, and all nodes go with it. Call it on a current-thread runtime inside a `LocalSet`.
     pub async fn run<C: Connect>(self, connect: C, settings: Rc<Settings>, stop: CancellationToken) {
-        let Self { mut work, view, table } = self;
+        let Self { mut work, view, table, census } = self;
         let current = Rc::new(Current::default());
         let (shelves, turns) = (Rc::new(Shelves::default()), Turns::default());
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
-        let session = supervise(connect, settings.clone(), current.clone(), view, close.clone());
+        let chores = chores::of(settings.clone(), census.clone());
+        let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
             while let Some(asked) =
                 tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
@@ -69,8 +59,8 @@ impl Desk {
                     (Work::Order(order), Some(live)) => drop(tasks.spawn_local(order::serve(live, order))),
                     (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
                     (Work::Once(admission), _) => {
-                        let (current, shelves) = (current.clone(), shelves.clone());
-                        drop(tasks.spawn_local(book::serve(current, shelves, *admission)));
+                        let (current, shelves, census) = (current.clone(), shelves.clone(), census.clone());
+                        drop(tasks.spawn_local(book::serve(current, shelves, census, *admission)));
                     }
                     (Work::Ask(question), _) => {
                         drop(tasks.spawn_local(answers::answer(current.clone(), turns.clone(), question)));

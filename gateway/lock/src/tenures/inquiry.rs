@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
 use self::question::{Broken, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold};
-use super::{desk::Work, keeper::Keeper};
+use super::keeper::Keeper;
+use crate::tenures::work::Work;
 use crate::{
     once::open::Open,
     session::{live::View, proof::Proof},

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     deadline::Deadline,
-    desk::{Desk, Work},
+    desk::Desk,
     order::{Granted, Order},
     queue::Patience,
     queues::{Full, Place, Queues},
@@ -29,10 +29,11 @@ use super::{
     tenure::Tenure,
     wish::Wish,
 };
-use crate::recipe::grant::NotGranted;
+use crate::not_granted::NotGranted;
+use crate::tenures::work::Work;
 use crate::tenures::{slot::table::Table, wish::Waits};
 use crate::{
-    once::{Admission, Admitted, Unsent, Wanted, refused},
+    once::{Admission, Admitted, Unsent, Wanted, census::Census, refused},
     reach::Way,
     session::live::View,
 };
@@ -80,12 +81,12 @@ pub enum Refused {
 
 /// A keeper, and the desks of its `sessions`, to be run on the session's thread.
 pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
-    let table = Arc::new(Table::new(clock.clone()));
+    let (table, census) = (Arc::new(Table::new(clock.clone())), Arc::<Census>::default());
     let (lines, desks): (Vec<_>, Vec<_>) = (0..sessions.max(1))
         .map(|_| {
             let (work, asked) = mpsc::unbounded_channel();
             let (seen, view) = watch::channel(View::Away("connecting to ZooKeeper".into()));
-            (Line { work, view }, Desk::new(asked, seen, table.clone()))
+            (Line { work, view }, Desk::new(asked, seen, table.clone(), census.clone()))
         })
         .unzip();
     let keeper = Keeper { desks: lines.into(), table, queues: Arc::default(), roll: Arc::default(), clock };

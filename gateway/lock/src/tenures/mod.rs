@@ -2,12 +2,13 @@
 //!
 //! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which [`tenured`] lock, [`slot`]
 //! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`]. [`desk`] puts the work
-//! on the session's thread, also where it is [`caught`] in a panic; [`ended`] tells why a tenure is over. Kept by another
+//! on the session's thread as [`work`], also where it is [`caught`] in a panic; [`ended`] tells why a tenure is over. Kept by another
 //! gateway: [`ways`] remembers by which. For operators: [`survey`] shows what is held here, with [`roll`]; [`inquiry`]
 //! asks ZooKeeper.
 
 pub mod attend;
 pub mod caught;
+pub mod chores;
 pub mod deadline;
 pub mod desk;
 pub mod ended;
@@ -23,3 +24,4 @@ pub mod tenure;
 pub mod tenured;
 pub mod ways;
 pub mod wish;
+pub mod work;

@@ -21,13 +21,16 @@ use super::{
     ended::Cause,
     queues::Place,
 };
-use crate::recipe::{
-    attempt::Attempt,
-    grant::{Caller, Grant, NotGranted, Stop},
-    set::SetAttempt,
-    site::PAUSE,
-};
 use crate::session::{evidence::Evidence, link::Link, live::Live};
+use crate::{
+    not_granted::NotGranted,
+    recipe::{
+        attempt::Attempt,
+        grant::{Caller, Grant, Stop},
+        set::SetAttempt,
+        site::PAUSE,
+    },
+};
 
 /// A request for the lock of one key or of several at once.
 pub struct Order {

@@ -28,7 +28,7 @@ use super::{
     tenured::Glimpse,
     wish::Waits,
 };
-use crate::recipe::grant::{Grant, NotGranted};
+use crate::{not_granted::NotGranted, recipe::grant::Grant};
 
 /// How one waiting request is told.
 pub type Answer = Result<Tenure, NotGranted>;

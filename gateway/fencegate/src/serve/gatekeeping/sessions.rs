@@ -3,7 +3,7 @@
 use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
 
 use fencegate_lock::{
-    recipe::rotate::SEQUENCE_LIMIT,
+    bounds::SEQUENCE_LIMIT,
     session::{
         complaints::Complaints, metered::Metered, nameplate::Nameplate, settings::Settings,
         zookeeper::Servers,
@@ -85,7 +85,6 @@ pub(super) fn settings(
     memory: &Arc<Memory>,
 ) -> impl Fn(usize) -> Settings {
     let complaints = Arc::new(Complaints::default());
-    let census = Arc::default();
     move |number| Settings {
         policy: gateway.zookeeper.clone(),
         gateway: name.to_owned(),
@@ -94,7 +93,6 @@ pub(super) fn settings(
         clock: base.clock.clone(),
         randomness: Arc::new(SystemRandomness),
         memory: memory.clone(),
-        census: Arc::clone(&census),
         sequence_limit: SEQUENCE_LIMIT,
         metrics: base.metrics.session(number),
         complaints: complaints.clone(),

@@ -11,11 +11,9 @@ use crate::tenures::inquiry::question::{
 };
 use crate::{
     once::open::{self, Open},
-    recipe::{
-        grant,
-        layout::{self, Contender, Place},
-    },
+    recipe::layout::{self, Contender, Place},
     session::{
+        epoch::epoch,
         link::{Failed, Fault, Link},
         live::{Current, Live},
         member::Member,
@@ -106,7 +104,7 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<Standing
             node: name.clone(),
             mode: contender.mode,
             gateway: members.iter().find_map(|member| gateway(member, &session)).map(str::to_owned),
-            number: grant::epoch(live.base, seen.czxid).ok(),
+            number: epoch(live.base, seen.czxid).ok(),
             holds: place == Place::First,
             behind: match place {
                 Place::Behind(other) => Some(other.to_owned()),

@@ -2,11 +2,7 @@
 
 use super::{Caller, Slot};
 use crate::tenures::wish::Waits;
-use crate::{
-    reach::Way,
-    recipe::grant::{NotGranted, Stop},
-    tenures::queue::Patience,
-};
+use crate::{not_granted::NotGranted, reach::Way, recipe::grant::Stop, tenures::queue::Patience};
 
 impl Slot {
     /// Another holder is before us: those leave who do not wait, or wait for nobody but us. Who may be sent on stays

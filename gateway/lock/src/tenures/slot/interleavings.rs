@@ -14,8 +14,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{table::Table, *};
 use crate::{
+    not_granted::NotGranted,
     reach::Way,
-    recipe::grant::NotGranted,
     session::{evidence::Evidence, proof::Proof},
 };
 use shuttle::rand::Rng;

@@ -1,0 +1,8 @@
+//! Where we stop before ZooKeeper would have to: how much one session may have, and how far a queue may count.
+
+/// Bytes of lock paths in one session. ZooKeeper's default buffer is 1 MiB; 1.4 MB of paths was survived.
+pub const MOST_BYTES: usize = 512 * 1024;
+
+/// Lock nodes with higher numbers than this are not served: their parent is replaced, see [`crate::recipe::rotate`].
+/// Half of what the server has is left for those who find that out.
+pub const SEQUENCE_LIMIT: u32 = 1 << 30;

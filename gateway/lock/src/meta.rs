@@ -1,0 +1,70 @@
+//! What the installation's node `{root}/meta` says: which installation it is, and where the tokens of its era begin.
+
+use serde::{Deserialize, Serialize};
+
+/// What `{root}/meta` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Of the written form.
+    pub format: u32,
+    /// Names the installation; a guard serves one only.
+    pub uuid: String,
+    pub era: u64,
+    /// Added to a node's czxid: tokens of a later era are larger than all before.
+    pub base: u64,
+    /// Nobody grants before the next era.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspect: Option<Suspicion>,
+}
+
+/// A gateway has seen more than this state of ZooKeeper has given out: it went back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspicion {
+    /// The largest epoch that is known.
+    pub highest: u64,
+    /// The latest era that is known.
+    pub era: u64,
+    /// The gateway that knew it.
+    pub by: String,
+}
+
+/// The newest written form that this build understands: with a mark, which a build that does not know it would ignore.
+pub const FORMAT: u32 = 2;
+
+/// Of a `meta` without a mark.
+pub const UNMARKED: u32 = 1;
+
+/// No base beyond it: czxids have to fit above.
+pub const HIGHEST_BASE: u64 = 1 << 62;
+
+impl Meta {
+    /// A number that nobody can have written is a mistake, and must not become the base of all tokens.
+    pub(crate) fn is_possible(&self) -> Result<(), String> {
+        if self.base > HIGHEST_BASE {
+            return Err(format!("its base {} leaves no room for tokens", self.base));
+        }
+        match &self.suspect {
+            Some(mark) if i64::try_from(mark.highest).is_err() => {
+                Err(format!("no token can have the epoch {} that it is marked with", mark.highest))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(base: u64, highest: Option<u64>) -> Meta {
+        let suspect = highest.map(|highest| Suspicion { highest, era: 1, by: "gw-1".into() });
+        Meta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
+    }
+
+    #[test]
+    fn numbers_that_no_token_can_have_are_not_believed() {
+        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).is_possible(), Ok(()));
+        assert!(meta(HIGHEST_BASE + 1, None).is_possible().is_err());
+        assert!(meta(0, Some(1 << 63)).is_possible().is_err());
+    }
+}

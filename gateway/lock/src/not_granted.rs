@@ -1,0 +1,23 @@
+//! Why there is no lock.
+
+use crate::reach::Way;
+
+/// Why there is no lock. Nothing was dispatched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotGranted {
+    #[error("another one holds it")]
+    Locked,
+    /// The session ended, or our node was taken away: ask again.
+    #[error("the place in the queue was lost")]
+    Lost,
+    /// Another gateway keeps it, and can be asked instead.
+    #[error("gateway {} keeps it", .0.gateway)]
+    Elsewhere(Way),
+    /// Another gateway has sent the request here, and the key is not kept here.
+    #[error("it is not kept here")]
+    NotHolder,
+    #[error("no more locks can be taken: {0}")]
+    KeyLimit(&'static str),
+    #[error("{0}")]
+    Service(String),
+}

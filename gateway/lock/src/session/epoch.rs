@@ -1,0 +1,26 @@
+//! E of a token, out of the transaction that made its lock node.
+
+use crate::not_granted::NotGranted;
+
+/// E of a token. A zxid beyond 2^63 reads as negative: no token rather than a wrong one.
+pub fn epoch(base: u64, czxid: i64) -> Result<u64, NotGranted> {
+    u64::try_from(czxid)
+        .ok()
+        .filter(|czxid| *czxid > 0)
+        .and_then(|czxid| base.checked_add(czxid))
+        .filter(|epoch| i64::try_from(*epoch).is_ok())
+        .ok_or_else(|| NotGranted::Service(format!("czxid {czxid} gives no token")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_czxid_that_gives_no_token_fails_closed() {
+        assert_eq!(epoch(5, 7), Ok(12));
+        for (base, czxid) in [(0, -1), (0, 0), (i64::MAX as u64, 1), (u64::MAX, 1)] {
+            assert!(epoch(base, czxid).is_err(), "{base} {czxid}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What a session does beside its heartbeats for as long as it lives: it tidies up, and looks at the other gateways.
+
+use std::{convert::Infallible, rc::Rc, sync::Arc};
+
+use crate::{
+    once::{census::Census, sweep},
+    recipe::janitor,
+    session::{compare, link::Link, live::Live, settings::Settings},
+};
+
+/// For [`crate::session::supervise::supervise`], which keeps a session and knows neither locks nor operations.
+pub fn of<L: Link>(settings: Rc<Settings>, census: Arc<Census>) -> impl AsyncFn(&Live<L>) -> Infallible {
+    async move |live: &Live<L>| {
+        let every = live.rhythm().timeout;
+        let strangers = |unlike| census.strangers(unlike > 0);
+        tokio::select! {
+            never = janitor::sweep_every(live, every) => never,
+            never = sweep::sweep_every(live, &census) => never,
+            never = compare::watch(live, &settings, every, strangers) => never,
+        }
+    }
+}

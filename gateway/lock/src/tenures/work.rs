@@ -1,0 +1,18 @@
+//! What a worker asks of a session.
+
+use std::sync::Arc;
+
+use super::{inquiry::question::Question, order::Order, slot::Slot};
+use crate::once::Admission;
+
+/// What a worker asks of a session.
+pub enum Work {
+    /// Locks for one request.
+    Order(Order),
+    /// A key that somebody waits for and nobody works for yet.
+    Attend(Arc<Slot>),
+    /// An operation that is to be written down before it is sent.
+    Once(Box<Admission>),
+    /// Something that an operator wants to know, or to have done.
+    Ask(Question),
+}

@@ -1,14 +1,14 @@
 //! The statements that the README gives to services that compare do what it says, in the databases that it names.
 
-pub(crate) mod postgres;
-
 use std::{fs, path::Path, time::Duration};
 
-use fencegate_tests::{prometheus::deploy, scratch};
+use fencegate_tests::{
+    postgres::{self, Database},
+    prometheus::deploy,
+    scratch,
+};
 use rusqlite::{Connection, named_params};
 use tempfile::TempDir;
-
-use postgres::Postgres;
 
 const KEY: &str = "account/7";
 /// As the README says what tokens look like; of one tenure, and then of a later one.
@@ -84,7 +84,7 @@ fn in_sqlite_the_older_of_two_for_a_new_key_never_comes_second() {
 #[test]
 fn postgresql_lets_in_what_is_newer_and_nothing_else() {
     let [table, _, statement] = blocks();
-    let postgres = Postgres::start();
+    let postgres = postgres::fresh_database();
     let mut session = postgres.session(KEY);
     session.run(&table);
     for (token, passes, which) in STORY {
@@ -96,7 +96,7 @@ fn postgresql_lets_in_what_is_newer_and_nothing_else() {
 }
 
 /// Two sessions want a key that is not there. The second waits for the first, whatever comes of it.
-fn race(postgres: &Postgres, statement: &str) {
+fn race(postgres: &Database, statement: &str) {
     const READ_COMMITTED: &str = "BEGIN;";
     const REPEATABLE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;";
     for (isolation, (first, end), (second, expected), which) in [

@@ -6,7 +6,7 @@
 //! and [`hop`] what may stand between, [`hosts`] the names that
 //! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
 //! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
-//! shows what happens, and [`browser`] who looks at it. [`lapse`] lets a proof end before its session. [`memory`] is a ZooKeeper for simulated time.
+//! shows what happens, and [`browser`] who looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session. [`memory`] is a ZooKeeper for simulated time.
 
 pub mod browser;
 pub mod case;
@@ -29,6 +29,7 @@ pub mod origin_h2;
 pub mod patience;
 pub mod peers;
 pub mod policy;
+pub mod postgres;
 pub mod process;
 pub mod prometheus;
 pub mod relay;

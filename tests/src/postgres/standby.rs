@@ -1,0 +1,114 @@
+//! Servers that follow another one, and take its place.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Server, USER,
+    programs::{run, state},
+};
+use crate::patience::PATIENCE;
+
+/// Whether the primary waits for its standby before it acknowledges a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follows {
+    Synchronously,
+    /// The last commits may be missing at the standby.
+    Later,
+}
+
+/// Its name towards the primary.
+const NAME: &str = "standby";
+
+impl Server {
+    /// A second server that has everything which this one has, and follows it.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn standby(&self, follows: Follows) -> Self {
+        let folder = state();
+        let source = format!(
+            "host={} port={} user={USER} application_name={NAME}",
+            self.folder().display(),
+            self.port
+        );
+        let arguments = [
+            "--pgdata=data",
+            "--wal-method=stream",
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+            "--no-sync",
+        ];
+        run(&folder, "pg_basebackup", &[&arguments[..], &["--dbname", &source]].concat())
+            .expect("the primary gives a copy");
+        let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
+        let standby = Self::on(folder, &settings);
+        if follows == Follows::Synchronously {
+            self.database("postgres").run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{NAME}'"));
+            self.database("postgres").run("SELECT pg_reload_conf()");
+        }
+        let wanted = match follows {
+            Follows::Synchronously => "sync",
+            Follows::Later => "async",
+        };
+        self.shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", wanted);
+        standby
+    }
+
+    /// From now on a standby takes writes. What it was told by its primary is all that it has.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn promote(&self) {
+        assert_eq!(self.database("postgres").run("SELECT pg_promote(true, 20)"), "t", "{}", self.log());
+        // Otherwise it would wait for a standby of its own.
+        self.database("postgres").run("ALTER SYSTEM RESET synchronous_standby_names");
+        self.database("postgres").run("SELECT pg_reload_conf()");
+    }
+
+    /// A standby hears of nothing more until [`Server::receives`] is asked; its primary goes on.
+    pub fn receives_nothing(&self) {
+        self.database("postgres").run("ALTER SYSTEM SET primary_conninfo = ''");
+        self.database("postgres").run("SELECT pg_reload_conf()");
+        self.shows("SELECT count(*) FROM pg_stat_wal_receiver", "0");
+    }
+
+    /// Polls: the server tells whoever asks, there is no event.
+    fn shows(&self, question: &str, wanted: &str) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.database("postgres").run(question);
+            if seen == wanted {
+                return;
+            }
+            assert!(Instant::now() < until, "{question}: `{seen}`, and not `{wanted}`");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A copy of its data while it is stopped, and back to it: as a machine that is restored from a snapshot.
+    ///
+    /// # Panics
+    /// If it runs.
+    pub fn snapshot(&self, to: &Path) {
+        assert!(self.process.is_none(), "its data would change under us");
+        copy(&self.folder().join("data"), to);
+    }
+
+    /// # Panics
+    /// If it runs.
+    pub fn restore(&self, from: &Path) {
+        assert!(self.process.is_none(), "its data would change under us");
+        std::fs::remove_dir_all(self.folder().join("data")).expect("our own");
+        copy(from, &self.folder().join("data"));
+    }
+}
+
+/// With owner and mode, which the server insists on.
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").args([from, to]).status().expect("cp");
+    assert!(done.success(), "{} to {}", from.display(), to.display());
+}

@@ -82,6 +82,7 @@ fn announce(guarded: &Guarded) {
     let announcement = Announcement {
         format: 1,
         store: "recorded".into(),
+        shared: None,
         instance: "recorder".into(),
         ensemble: guarded.ensemble.clone(),
         floor: 0,

@@ -7,21 +7,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     doubt::Running,
-    guard::{Guard, State},
+    guard::Guard,
+    look::{Looked, Turn, Way},
     patience::{Patience, Waiting},
     refused::Refused,
-    register::{Claim, Settled, Told},
+    register::{Claim, Told},
     reserve::Reserved,
-    store::{Change, Moment},
 };
-
-/// What one look at the register came to.
-struct Looked {
-    settled: Settled,
-    /// Nothing may be sent, and nothing be waited for, before everything up to here is durable.
-    written: Moment,
-    at: Boot,
-}
 
 impl Guard {
     /// Lets the dispatch in. It counts as in flight until the returned [`Running`] is told how it ended.
@@ -38,104 +30,30 @@ impl Guard {
         patience: &mut Patience<'_, impl Waiting>,
     ) -> Result<Running, Refused> {
         let asked = Instant::now();
-        let (mut looked, new_tenure) = self.announce(&claim, reserved.as_ref())?;
+        let mut running = Running::asking(self.clone(), claim, reserved);
+        let mut turn = Turn::First;
+        let mut new_tenure = false;
         loop {
-            let Looked { settled, written, at } = looked;
-            match settled {
-                Settled::Running(id) => {
-                    let running = Running::new(self.clone(), claim, id, reserved, at);
-                    if let Err(refused) = self.durable(written).await {
-                        running.never_sent();
-                        return Err(refused);
-                    }
+            let Looked { way, raised } = running.look(turn).await?;
+            new_tenure |= raised;
+            match way {
+                Way::Free { since } => {
+                    running.let_in(since);
                     failpoint::pass("guard_admitted");
                     self.metrics.admitted(new_tenure, asked.elapsed());
                     return Ok(running);
                 }
-                Settled::Wait { told, doubt } => {
-                    self.durable(written).await?;
-                    self.wait(told, doubt, patience).await?;
-                    looked = self.settle(&claim, reserved.as_ref())?;
-                }
+                Way::Taken { told, doubt } => self.wait(told, doubt, patience).await?,
             }
+            turn = Turn::Again;
         }
     }
 
     /// Raises and registers whatever the marks say: nothing is refused while one only looks on. Never lowers a mark.
     pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Running, Refused> {
-        let (id, written, now) = {
-            let mut state = self.lock();
-            let now = self.now();
-            let mut changes = state.register.raise(&claim, now);
-            let (id, at_work) = state.register.register(&claim, now);
-            changes.extend(at_work);
-            (id, self.hand_in(&mut state, &claim, changes, None), now)
-        };
-        let running = Running::new(self.clone(), claim, id, None, now);
-        if let Err(refused) = self.durable(written).await {
-            running.never_sent();
-            return Err(refused);
-        }
+        let mut running = Running::asking(self.clone(), claim, None);
+        running.pass().await?;
         Ok(running)
-    }
-
-    /// Compare and raise; and where nothing is in the way, register in the same step, so that mark, what is at work and
-    /// journal entry are one transaction. Whether the tenure is a new one.
-    fn announce(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<(Looked, bool), Refused> {
-        let mut state = self.lock();
-        let now = self.now();
-        let raised = state.register.announce(claim, now)?;
-        let new_tenure = !raised.is_empty();
-        let looked = self.look(&mut state, claim, reserved, raised, now)?;
-        Ok((looked, new_tenure))
-    }
-
-    /// Once more, after a wait.
-    fn settle(&self, claim: &Claim, reserved: Option<&Reserved>) -> Result<Looked, Refused> {
-        let (mut state, now) = (self.lock(), self.now());
-        self.look(&mut state, claim, reserved, Vec::new(), now)
-    }
-
-    /// Hands in what was raised also where the claim is refused: it was announced.
-    fn look(
-        &self,
-        state: &mut State,
-        claim: &Claim,
-        reserved: Option<&Reserved>,
-        mut changes: Vec<Change>,
-        at: Boot,
-    ) -> Result<Looked, Refused> {
-        let (settled, entry) = match state.register.settle(claim, at) {
-            Ok((settled, at_work)) => {
-                changes.extend(at_work);
-                let entry = reserved.filter(|_| matches!(settled, Settled::Running(_)));
-                (Ok(settled), entry.map(Reserved::admitted))
-            }
-            Err(refused) => (Err(refused), None),
-        };
-        let written = self.hand_in(state, claim, changes, entry);
-        Ok(Looked { settled: settled?, written, at })
-    }
-
-    /// One transaction: marks and what is at work, and the entry. Nothing may be sent under the claim before the returned
-    /// moment.
-    fn hand_in(&self, state: &mut State, claim: &Claim, marks: Vec<Change>, entry: Option<Change>) -> Moment {
-        let mut changes = marks.clone();
-        let entered = entry.is_some();
-        if let Some(Change::Operation { id, .. }) = &entry {
-            state.underway.runs(*id);
-        }
-        if let Some(entry) = entry {
-            // Whoever asks how long ago it was asks by this time, also after an unclean stop.
-            changes.extend([entry, Change::Time(self.time())]);
-        }
-        if changes.is_empty() {
-            return state.register.written(claim);
-        }
-        let moment = self.committer.submit(changes);
-        state.register.handed_in(&marks, moment);
-        // An entry is behind the marks, also where those were handed in before.
-        if entered { moment } else { state.register.written(claim) }
     }
 
     /// Until something may have changed.

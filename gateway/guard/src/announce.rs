@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::plan::Enforce;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::Guard;
+use crate::{guard::Guard, look::Reach, refused::Refused};
 
 /// Where a guard says it: a path that no service has.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -19,6 +19,9 @@ pub struct Announcement {
     pub format: u32,
     /// Guards of one upstream have one store.
     pub store: String,
+    /// Where several guards may have the store: which database it is in. Older guards are alone with theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
     /// Of the process: two processes with one store that only one may have are a copy.
     pub instance: String,
     /// The installation whose tokens are compared.
@@ -45,20 +48,23 @@ impl Announcement {
 }
 
 impl Guard {
-    pub fn announcement(&self) -> Announcement {
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn announcement(&self) -> Result<Announcement, Refused> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let state = self.lock();
-        Announcement {
+        let Reach { floor, highest, database } = self.keeper.reach().await?;
+        Ok(Announcement {
             format: FORMAT,
             store: self.identity.store.clone(),
+            shared: database,
             instance: self.instance.clone(),
             ensemble: self.identity.ensemble.clone(),
-            floor: state.register.floor(),
-            highest: state.register.highest(),
+            floor,
+            highest,
             settle: millis(self.rules.settle),
             max_execution: millis(self.rules.max_execution),
             observes: self.rules.enforce == Enforce::Observe,
             up: Some(millis(self.now().since(self.since))),
-        }
+        })
     }
 }

@@ -10,9 +10,10 @@ use fencegate_process::{
 
 use crate::{
     guard::Guard,
-    operation::Kept,
+    look::{Admitted, Looked, Turn},
+    operation::{Kept, Writing},
     refused::Refused,
-    register::{Claim, DispatchId, Ended, InDoubt, Seen},
+    register::{Claim, Ended, InDoubt, Seen},
     reserve::Reserved,
 };
 
@@ -20,9 +21,10 @@ use crate::{
 pub struct Running {
     guard: Arc<Guard>,
     claim: Claim,
-    id: DispatchId,
+    admitted: Admitted,
     reserved: Option<Reserved>,
-    since: Boot,
+    /// `None`: nobody was given a permission yet, so nothing was sent.
+    since: Option<Boot>,
     ended: bool,
 }
 
@@ -40,19 +42,35 @@ impl Permission for Until {
     }
 }
 
+/// On its way in.
 impl Running {
-    /// `since`: when it was registered.
-    pub(super) fn new(
-        guard: Arc<Guard>,
-        claim: Claim,
-        id: DispatchId,
-        reserved: Option<Reserved>,
-        since: Boot,
-    ) -> Self {
-        guard.metrics.in_flight(1);
-        Self { guard, claim, id, reserved, since, ended: false }
+    pub(crate) fn asking(guard: Arc<Guard>, claim: Claim, reserved: Option<Reserved>) -> Self {
+        Self { guard, claim, admitted: Admitted::Not, reserved, since: None, ended: false }
     }
 
+    /// One look at its keys. Refused, it is over.
+    pub(crate) async fn look(&mut self, turn: Turn) -> Result<Looked, Refused> {
+        let admitting = self.reserved.as_ref().and_then(Reserved::admitting);
+        self.guard.keeper.look(turn, &self.claim, admitting, &mut self.admitted).await
+    }
+
+    /// Whatever the marks say.
+    pub(crate) async fn pass(&mut self) -> Result<(), Refused> {
+        let since = self.guard.keeper.let_pass(&self.claim, &mut self.admitted).await?;
+        self.let_in(since);
+        Ok(())
+    }
+
+    pub(crate) fn let_in(&mut self, since: Boot) {
+        self.since = Some(since);
+        self.guard.metrics.in_flight(1);
+        if self.reserved.is_some() {
+            self.guard.metrics.operation("admitted");
+        }
+    }
+}
+
+impl Running {
     pub fn claim(&self) -> &Claim {
         &self.claim
     }
@@ -65,7 +83,8 @@ impl Running {
     /// Bytes may leave until so long after the registration began: a guard that was stopped meanwhile sends nothing of
     /// what others take for over.
     pub fn permission(&self) -> Until {
-        Until(self.since + self.guard.rules.send_within)
+        let never = Boot::from_nanos(0);
+        Until(self.since.map_or(never, |since| since + self.guard.rules.send_within))
     }
 
     /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.
@@ -73,13 +92,13 @@ impl Running {
     /// # Errors
     /// It could not be written down: the operation's outcome will be told as unknown.
     pub async fn answered(mut self, answer: Kept) -> Result<(), Refused> {
-        self.end(Ended::Known);
-        let Some(reserved) = self.reserved.take() else { return Ok(()) };
+        let Some(reserved) = self.reserved.take() else {
+            self.end(Ended::Known);
+            return Ok(());
+        };
         failpoint::pass("before_result_recorded");
-        match reserved.finished(answer, &self.guard.rules.journal) {
-            Some(change) => self.guard.durable(self.guard.committer.submit(vec![change])).await,
-            None => Ok(()),
-        }
+        let writing = reserved.finished(answer, &self.guard.rules.journal);
+        self.conclude(reserved, writing).await
     }
 
     /// Not one byte left for the upstream, and none will: the operation may run again.
@@ -87,9 +106,12 @@ impl Running {
     /// # Errors
     /// That could not be written down.
     pub async fn unsent(mut self) -> Result<(), Refused> {
-        self.end(Ended::Known);
-        let Some(reserved) = self.reserved.take() else { return Ok(()) };
-        self.guard.durable(self.guard.committer.submit(vec![reserved.reservation.forgotten()])).await
+        let Some(reserved) = self.reserved.take() else {
+            self.end(Ended::Known);
+            return Ok(());
+        };
+        let writing = reserved.reservation.forgotten();
+        self.conclude(reserved, writing).await
     }
 
     /// Bytes left, the last of them at `last`, and no complete answer came.
@@ -106,31 +128,43 @@ impl Running {
         }
     }
 
-    /// The store failed before anything was sent; nothing more will be written.
-    pub(super) fn never_sent(mut self) {
-        self.end(Ended::Known);
-    }
-
     fn in_doubt(&mut self, last: Boot) {
         self.end(Ended::InDoubt { until: last + self.guard.rules.max_execution });
     }
 
+    /// Ends it, and writes down what came of its operation.
+    async fn conclude(mut self, mut reserved: Reserved, writing: Writing) -> Result<(), Refused> {
+        let admitted = self.is_over();
+        let right = reserved.reservation.right();
+        self.guard.keeper.conclude(&self.claim, admitted, right, writing).await
+    }
+
     fn end(&mut self, ended: Ended) {
-        if !std::mem::replace(&mut self.ended, true) {
-            let now = self.guard.now();
-            self.guard.lock().register.end(&self.claim, self.id, ended, now);
+        let admitted = self.is_over();
+        self.guard.keeper.end(&self.claim, admitted, ended);
+    }
+
+    /// Somebody has said how it ended.
+    fn is_over(&mut self) -> Admitted {
+        self.ended = true;
+        if self.since.is_some() {
             self.guard.metrics.in_flight(-1);
         }
+        std::mem::replace(&mut self.admitted, Admitted::Not)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A panic, or a task that was dropped: what it has sent is not known, and the gate shuts with it.
-        if !self.ended {
-            let now = self.guard.now();
-            self.in_doubt(now);
-            self.left();
+        match (self.ended, self.since) {
+            (true, _) => {}
+            (false, None) => self.end(Ended::Known),
+            // A panic, or a task that was dropped: what it has sent is not known, and the gate shuts with it.
+            (false, Some(_)) => {
+                let now = self.guard.now();
+                self.in_doubt(now);
+                self.left();
+            }
         }
     }
 }
@@ -138,21 +172,30 @@ impl Drop for Running {
 impl Guard {
     /// Nothing goes on of what ran on these keys under this token: the upstream or an operator says so. Whether it was in
     /// doubt.
-    pub fn over(&self, keys: &[ResourceKey], token: Token, how: &'static str) -> bool {
-        let resolved = self.lock().register.resolve(keys, token, self.now());
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn over(&self, keys: &[ResourceKey], token: Token, how: &'static str) -> Result<bool, Refused> {
+        let resolved = self.keeper.resolve(keys, token).await?;
         if resolved {
             self.metrics.doubt_resolved(how);
         }
-        resolved
+        Ok(resolved)
     }
 
     /// What is known of a key.
-    pub fn seen(&self, key: &ResourceKey) -> Option<Seen> {
-        self.lock().register.seen(key, self.now())
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Refused> {
+        self.keeper.seen(key).await
     }
 
     /// Every execution in doubt.
-    pub fn doubts(&self) -> Vec<InDoubt> {
-        self.lock().register.open_doubts(self.now())
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn doubts(&self) -> Result<Vec<InDoubt>, Refused> {
+        self.keeper.doubts().await
     }
 }

@@ -1,21 +1,18 @@
 //! What decides over every dispatch to one upstream, and what it keeps.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::Mutex;
 
-use fencegate_policies::{key::ResourceKey, plan, token::Token};
+use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::clock::{Boot, SharedClock};
 use serde::Serialize;
 
 use crate::{
+    keeper::Keeper,
     metrics::GuardMetrics,
     refused::Refused,
-    register::{Quarantined, Register, Scope},
-    store::{Change, Committer, Identity, Moment, NotDurable, Remembered, Store},
-    time::Time,
-    underway::Underway,
+    register::{Quarantined, Scope},
+    rules::Rules,
+    store::{Identity, NotDurable},
 };
 
 /// What decides over every dispatch to one upstream. Shared by all workers.
@@ -26,33 +23,10 @@ pub struct Guard {
     pub instance: String,
     /// It has its store since then.
     pub(crate) since: Boot,
-    state: Mutex<State>,
+    pub(crate) keeper: Keeper,
     pub(crate) refusals: Mutex<Refusals>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) committer: Committer,
     clock: SharedClock,
-    time: Time,
     pub metrics: GuardMetrics,
-}
-
-/// The times of a guard, and what it keeps.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// How long a newer tenure waits for older executions.
-    pub settle: Duration,
-    /// So long after its last byte, an execution whose end was not seen counts as over.
-    pub max_execution: Duration,
-    /// Nothing is sent later than this after its admission.
-    pub send_within: Duration,
-    /// Marks of keys that nobody used for so long give way to the floor.
-    pub evict_after: Duration,
-    pub enforce: plan::Enforce,
-    pub journal: plan::Journal,
-}
-
-pub(crate) struct State {
-    pub(crate) register: Register,
-    pub(crate) underway: Underway,
 }
 
 /// Dispatches that came too late.
@@ -71,82 +45,26 @@ pub struct Stale {
     pub newest: Token,
 }
 
-/// As a file without them has them.
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            settle: Duration::from_secs(10),
-            max_execution: Duration::from_secs(30),
-            send_within: Duration::from_secs(5),
-            evict_after: Duration::from_secs(3600),
-            enforce: plan::Enforce::Refuse,
-            journal: plan::Journal {
-                keep: Duration::from_secs(86_400),
-                max_body: 64 << 10,
-                most: 1 << 30,
-                final_statuses: Vec::new(),
-                probe: None,
-            },
-        }
-    }
-}
-
-/// Keys that are remembered at most; beyond, the longest unused are forgotten early.
-pub(crate) const MOST_KEYS: usize = 1_000_000;
-
 impl Guard {
-    pub fn new(
+    pub(crate) fn new(
         rules: Rules,
-        remembered: &Remembered,
-        store: Arc<dyn Store>,
-        committer: Committer,
-        clock: SharedClock,
+        identity: Identity,
         instance: String,
+        keeper: Keeper,
+        clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
-        let register = Register::new(remembered, clock.now(), rules.max_execution);
-        Self {
-            identity: remembered.identity.clone(),
-            instance,
-            since: clock.now(),
-            state: Mutex::new(State { register, underway: Underway::default() }),
-            refusals: Mutex::default(),
-            store,
-            committer,
-            time: Time::new(remembered, clock.now(), rules.max_execution),
-            rules,
-            clock,
-            metrics,
-        }
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is one call that keeps its invariants; who panicked in between has changed nothing.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let since = clock.now();
+        Self { rules, identity, instance, since, keeper, refusals: Mutex::default(), clock, metrics }
     }
 
     pub fn now(&self) -> Boot {
         self.clock.now()
     }
 
-    /// Now, in seconds of the store's time.
-    pub(crate) fn time(&self) -> u64 {
-        self.time.at(self.now())
-    }
-
-    /// So long after its last byte, whatever may run now is over.
-    pub(crate) fn longest_execution(&self) -> Duration {
-        self.time.longest_execution(self.now())
-    }
-
-    /// Returns when everything up to this moment is durable.
-    pub(crate) async fn durable(&self, moment: Moment) -> Result<(), Refused> {
-        self.committer.durable(moment).await.map_err(|failed| Refused::Store(failed.to_string()))
-    }
-
     /// Nothing is admitted on these keys before then.
     pub fn quarantine(&self) -> Option<Quarantined> {
-        self.lock().register.quarantine(self.now())
+        self.keeper.quarantine()
     }
 
     /// Something could be admitted now: on some keys, that is.
@@ -154,27 +72,26 @@ impl Guard {
         !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
     }
 
-    /// What is to be written down of the time.
-    pub(crate) fn passed(&self) -> Vec<Change> {
-        self.time.passed(self.now())
+    /// Does by itself, in time, what nobody asks for, for as long as it is polled. One task of the process runs this.
+    pub async fn tend(&self) {
+        self.keeper.tend().await;
+    }
+
+    /// The gauges, as they are now.
+    pub fn count(&self) {
+        self.keeper.count();
     }
 
     /// Returns when nothing can be remembered any more.
     pub async fn store_failed(&self) -> NotDurable {
-        self.committer.failed().await
+        self.keeper.failed().await
     }
-}
 
-impl Rules {
-    /// As a file has them.
-    pub fn of(plan: &plan::Guard) -> Self {
-        Self {
-            settle: plan.settle,
-            max_execution: plan.max_execution,
-            send_within: plan.send_within,
-            evict_after: plan.evict_after,
-            enforce: plan.enforce,
-            journal: plan.journal.clone(),
-        }
+    /// After the last exchange, so that the next start needs no quarantine.
+    ///
+    /// # Errors
+    /// Then the next start takes this one for a crash.
+    pub async fn leave(&self) -> Result<(), Refused> {
+        self.keeper.leave().await
     }
 }

@@ -6,9 +6,9 @@
 
 mod unfinished;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use fencegate_policies::operation::{Operation, OperationId};
+use fencegate_policies::operation::Operation;
 
 use crate::{
     guard::Guard,
@@ -16,7 +16,6 @@ use crate::{
     patience::{Patience, Waiting},
     refused::Refused,
     reserve::{Reservation, Reserved, Wanted},
-    store::StoreError,
 };
 
 /// What is known of a wanted operation.
@@ -50,21 +49,17 @@ impl Guard {
         patience: &mut Patience<'_, impl Waiting>,
     ) -> Result<Found, Refused> {
         let Operation { id, former, .. } = wanted.operation;
-        let mut reservation = Reservation::wait(self, id, patience).await?;
-        let mut known = self.entry(&id)?;
+        let mut reservation = Reservation::of(self, id);
+        let mut known = reservation.take(patience).await?;
         if let (None, Some(former)) = (&known, former)
-            && self.entry(&former)?.is_some()
+            && self.keeper.entry(&former).await?.is_some()
         {
-            // It goes on as what it was, or nobody would know it by the name under which it was told of.
-            reservation.take(former, patience).await?;
-            // Whoever had it may have brought it to its end and have it forgotten.
-            known = self.entry(&former)?;
-            if known.is_some() {
-                reservation.goes_by(former);
-            }
+            // It goes on as what it was, or nobody would know it by the name under which it was told of. Whoever had it may
+            // have brought it to its end and have it forgotten.
+            known = reservation.take_former(former, patience).await?;
         }
         let Some(entry) = known else {
-            let journal = self.store.journal();
+            let journal = self.keeper.journal();
             let most = self.rules.journal.most;
             if journal.bytes >= most {
                 return Err(Refused::JournalFull { bytes: journal.bytes, most });
@@ -81,31 +76,11 @@ impl Guard {
         })
     }
 
-    fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
-        self.store.operation(id).map_err(|error| self.unreadable(&error))
-    }
-
-    fn unreadable(&self, error: &StoreError) -> Refused {
-        self.metrics.store_error("read");
-        Refused::Store(error.to_string())
-    }
-
     /// Could an execution of the operation still be at work, or begin? Then a "no" of the upstream means nothing yet.
-    pub fn may_still_run(&self, entry: &Entry) -> bool {
-        // An upstream may answer with an error and go on working: nothing is in doubt then, and its "no" comes too
-        // early all the same. So the time that this store has seen pass has to be long enough as well.
-        let longest = self.rules.send_within + self.longest_execution();
-        let began = entry.began.unwrap_or(entry.admitted);
-        let now = self.now();
-        self.time() <= began.saturating_add(whole_seconds(longest)) || {
-            let register = &self.lock().register;
-            register.quarantine_of(&entry.keys, now).is_some()
-                || register.may_run(&entry.keys, entry.token, now)
-        }
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
+        self.keeper.may_still_run(entry).await
     }
-}
-
-/// None less than the time is long.
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }

@@ -4,19 +4,22 @@
 //!
 //! - [`register`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
 //! - [`store`]: remembers, durably: marks, the keys at work, the journal
-//! - [`Guard`]: the two together, [opened][open] on a store
+//! - [`Guard`]: what decides, [opened][open] on a store. Its keeper is `alone`: the two together
 //! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`patience`]: who waits for that
 //! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
 //! - [`ticket`], [`vouch`]: how a gateway proves that it may say what it says
 //! - [`refused`]: why something is not let in; [`announce`]: what a guard says of itself
-//! - [`sweep`]: what it does by itself; [`metrics`]: what is counted
+//! - [`rules`]: its times and bounds; [`metrics`]: what is counted
 
 pub mod admit;
+mod alone;
 pub mod announce;
 pub mod doubt;
 mod guard;
 pub mod journal;
+mod keeper;
+mod look;
 pub mod metrics;
 pub mod open;
 pub mod operation;
@@ -24,13 +27,15 @@ pub mod patience;
 pub mod refused;
 pub mod register;
 pub mod reserve;
+pub mod rules;
 pub mod store;
-pub mod sweep;
 #[cfg(test)]
 mod tests;
 pub mod ticket;
 mod time;
-mod underway;
 pub mod vouch;
 
-pub use self::guard::{Guard, Refusals, Rules, Stale};
+pub use self::{
+    guard::{Guard, Refusals, Stale},
+    rules::Rules,
+};

@@ -5,8 +5,11 @@ use std::{io, sync::Arc, thread::JoinHandle};
 use fencegate_process::clock::SharedClock;
 
 use crate::{
-    guard::{Guard, Rules},
+    alone::Alone,
+    guard::Guard,
+    keeper::Keeper,
     metrics::GuardMetrics,
+    rules::Rules,
     store::{Committer, Remembered, Store, StoreError},
 };
 
@@ -43,7 +46,9 @@ impl Guard {
     ) -> Result<Opened, NotOpened> {
         let remembered = store.load(rules.max_execution)?;
         let (committer, committing) = Committer::start(store.clone(), metrics.clone())?;
-        let guard = Self::new(rules, &remembered, store, committer, clock, instance, metrics);
+        let alone = Alone::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
+        let identity = remembered.identity.clone();
+        let guard = Self::new(rules, identity, instance, Keeper::Alone(alone), clock, metrics);
         Ok(Opened { guard: Arc::new(guard), remembered, committing })
     }
 }

@@ -42,6 +42,15 @@ pub enum State {
     Resolved { at: u64, how: Resolution },
 }
 
+/// What becomes of the entry of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Writing {
+    /// It stays as it is.
+    Nothing,
+    Entry(Box<Entry>),
+    Forget,
+}
+
 /// Who said that it was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

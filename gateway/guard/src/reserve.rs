@@ -12,10 +12,11 @@ use tokio::time::sleep_until;
 
 use crate::{
     guard::Guard,
-    operation::{Entry, Kept, Resolution, State},
+    look::{Admitting, Reserving, Right},
+    operation::{Entry, Kept, Resolution, State, Writing},
     patience::{Patience, Waiting},
     refused::Refused,
-    store::{Change, FORMAT},
+    store::FORMAT,
     time::wall_clock,
 };
 
@@ -36,8 +37,10 @@ pub struct Wanted {
 pub struct Reservation {
     guard: Arc<Guard>,
     id: OperationId,
-    /// What has to be given back: more than one where it is known by the name that a former build gave it.
-    taken: Vec<OperationId>,
+    /// To be given back, as the next.
+    right: Option<Right>,
+    /// Where it is known by the name that a former build gave it: over the name that it goes by no longer.
+    other: Option<Right>,
 }
 
 /// A request that has reserved its operation, and may run once nothing is known of it.
@@ -47,72 +50,106 @@ pub struct Reserved {
 }
 
 impl Reservation {
-    /// Of an operation that nobody has in hand. `None` where somebody has.
-    pub(crate) fn at_once(guard: &Arc<Guard>, id: OperationId) -> Option<Self> {
-        guard.lock().underway.reserve(id).ok()?;
-        Some(Self { guard: guard.clone(), id, taken: vec![id] })
-    }
-
-    /// Waits for whoever has it now.
-    pub(crate) async fn wait(
+    /// Of an operation that nobody has in hand, with what is known of it. `None` where somebody has.
+    pub(crate) async fn at_once(
         guard: &Arc<Guard>,
         id: OperationId,
-        patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<Self, Refused> {
-        let mut reservation = Self { guard: guard.clone(), id, taken: Vec::new() };
-        reservation.take(id, patience).await?;
-        Ok(reservation)
+    ) -> Result<Option<(Self, Option<Entry>)>, Refused> {
+        let mut reservation = Self::of(guard, id);
+        Ok(match guard.keeper.reserve(id).await? {
+            Reserving::Taken(_) => None,
+            Reserving::Ours(right, entry) => {
+                reservation.right = Some(right);
+                Some((reservation, entry.map(|entry| *entry)))
+            }
+        })
     }
 
-    /// One more name of it, also waited for.
+    /// Nothing is taken yet.
+    pub(crate) fn of(guard: &Arc<Guard>, id: OperationId) -> Self {
+        Self { guard: guard.clone(), id, right: None, other: None }
+    }
+
+    /// Waits for whoever has it now, and says what is known of it.
     pub(crate) async fn take(
         &mut self,
+        patience: &mut Patience<'_, impl Waiting>,
+    ) -> Result<Option<Entry>, Refused> {
+        let (right, entry) = self.waited(self.id, patience).await?;
+        self.right = Some(right);
+        Ok(entry)
+    }
+
+    /// The same under the name that a former build gave it. Where something is known under that, it goes by it.
+    pub(crate) async fn take_former(
+        &mut self,
+        former: OperationId,
+        patience: &mut Patience<'_, impl Waiting>,
+    ) -> Result<Option<Entry>, Refused> {
+        let (right, entry) = self.waited(former, patience).await?;
+        self.other = Some(right);
+        if entry.is_some() {
+            self.id = former;
+            std::mem::swap(&mut self.right, &mut self.other);
+        }
+        Ok(entry)
+    }
+
+    async fn waited(
+        &self,
         id: OperationId,
         patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(Right, Option<Entry>), Refused> {
         loop {
-            let told = self.guard.lock().underway.reserve(id);
-            let Err(told) = told else { break };
+            let told = match self.guard.keeper.reserve(id).await? {
+                Reserving::Ours(right, entry) => return Ok((right, entry.map(|entry| *entry))),
+                Reserving::Taken(told) => told,
+            };
             tokio::select! {
                 () = told => {}
                 () = sleep_until(patience.deadline) => return Err(Refused::InProgress),
                 () = patience.client.gone() => return Err(Refused::InProgress),
             }
         }
-        self.taken.push(id);
-        Ok(())
     }
 
-    /// What is known of it stands under this name.
-    pub(crate) fn goes_by(&mut self, id: OperationId) {
-        self.id = id;
+    /// The right itself, for who ends the dispatch with it.
+    pub(crate) fn right(&mut self) -> &mut Option<Right> {
+        &mut self.right
     }
 
     /// It was done, by the word of somebody who knows: durable when this returns.
     pub async fn resolve_done(self, entry: &Entry, how: Resolution) -> Result<(), Refused> {
-        let state = State::Resolved { at: self.guard.time(), how };
+        let state = State::Resolved { at: self.guard.keeper.time(), how };
         let entry = Box::new(Entry { state, ..entry.clone() });
         self.guard.metrics.operation("resolved-done");
-        let change = Change::Operation { id: self.id, entry };
-        self.guard.durable(self.guard.committer.submit(vec![change])).await
+        self.record(Writing::Entry(entry)).await
     }
 
     /// It was not done, by the word of somebody who knows: it may run, once that is durable.
     pub async fn resolve_not_done(&self) -> Result<(), Refused> {
         self.guard.metrics.operation("resolved-not-done");
-        self.guard.durable(self.guard.committer.submit(vec![self.forgotten()])).await
+        self.record(self.forgotten()).await
     }
 
-    pub(crate) fn forgotten(&self) -> Change {
+    async fn record(&self, writing: Writing) -> Result<(), Refused> {
+        match &self.right {
+            Some(right) => self.guard.keeper.record(right, writing).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn forgotten(&self) -> Writing {
         self.guard.metrics.operation("forgotten");
-        Change::ForgetOperation { id: self.id }
+        Writing::Forget
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.guard.lock();
-        self.taken.iter().for_each(|id| state.underway.let_go(id));
+        for right in [self.right.take(), self.other.take()].into_iter().flatten() {
+            self.guard.keeper.take_back(right);
+        }
     }
 }
 
@@ -141,33 +178,34 @@ impl Reserved {
             name: wanted.name.clone(),
             askable: wanted.operation.askable,
             admitted: wall_clock(),
-            began: Some(self.reservation.guard.time()),
+            began: Some(self.reservation.guard.keeper.time()),
             keep: wanted.operation.keep,
             state,
         }
     }
 
-    pub(crate) fn admitted(&self) -> Change {
-        self.reservation.guard.metrics.operation("admitted");
-        Change::Operation { id: self.reservation.id, entry: Box::new(self.entry(State::Admitted)) }
+    /// To be written down in the step that lets it in.
+    pub(crate) fn admitting(&self) -> Option<Admitting<'_>> {
+        let right = self.reservation.right.as_ref()?;
+        Some(Admitting { right, entry: Box::new(self.entry(State::Admitted)) })
     }
 
-    /// `None` where the answer does not say for certain what happened: what was written at admission stays. The second
+    /// Nothing where the answer does not say for certain what happened: what was written at admission stays. The second
     /// half of the journal is for what keeps operations from happening twice, and bodies do not.
-    pub(crate) fn finished(&self, answer: Kept, journal: &plan::Journal) -> Option<Change> {
+    pub(crate) fn finished(&self, answer: Kept, journal: &plan::Journal) -> Writing {
         let guard = &self.reservation.guard;
         let finals = [&journal.final_statuses[..], &self.wanted.operation.finals].concat();
         match Ending::of(answer.status, &finals) {
             Ending::Over => guard.metrics.operation("done"),
-            Ending::NotTakenUp => return Some(self.reservation.forgotten()),
+            Ending::NotTakenUp => return self.reservation.forgotten(),
             Ending::Unknown => {
                 guard.metrics.operation("unknown");
-                return None;
+                return Writing::Nothing;
             }
         }
-        let roomy = guard.store.journal().bytes <= journal.most / 2;
+        let roomy = guard.keeper.journal().bytes <= journal.most / 2;
         let body = answer.body.filter(|body| roomy && body.len() <= journal.max_body);
-        let state = State::Done { at: guard.time(), answer: Some(Kept { body, ..answer }) };
-        Some(Change::Operation { id: self.reservation.id, entry: Box::new(self.entry(state)) })
+        let state = State::Done { at: guard.keeper.time(), answer: Some(Kept { body, ..answer }) };
+        Writing::Entry(Box::new(self.entry(state)))
     }
 }

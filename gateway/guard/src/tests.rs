@@ -22,6 +22,7 @@ use fencegate_process::{clock::ManualClock, families::Families};
 
 use super::{
     Guard, Rules,
+    alone::Alone,
     doubt::Running,
     journal::Found,
     metrics::GuardMetrics,
@@ -95,7 +96,7 @@ fn site(more: &str) -> Site {
     clock.go(DAY);
     let site = opened(folder, clock, more);
     site.clock.go(DAY);
-    site.guard.rest();
+    site.alone().rest();
     site
 }
 
@@ -116,10 +117,14 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Sit
 }
 
 impl Site {
+    fn alone(&self) -> &Alone {
+        self.guard.keeper.alone()
+    }
+
     /// Ends it without a word, and starts another one.
     fn restarted(self) -> Self {
         let Self { guard, store, clock, folder } = self;
-        guard.committer.close();
+        guard.keeper.alone().close();
         drop(guard);
         while Arc::strong_count(&store) > 1 {
             std::thread::yield_now();
@@ -201,7 +206,7 @@ async fn an_orderly_end_writes_its_marks_in_batches() {
     let site = site("");
     for number in 0..KEYS {
         let claim = Site::claim(&format!("k{number}"), 100 + number);
-        site.guard.lock().register.announce(&claim, site.guard.now()).expect("newer");
+        site.alone().lock().register.announce(&claim, site.guard.now()).expect("newer");
     }
     site.guard.leave().await.expect("left");
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
@@ -217,18 +222,18 @@ async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
     let mut client = Staying;
     let mut patience = Patience::new(&mut client, Duration::from_secs(1));
     let commits = |site: &Site| site.store.commits.swap(0, Ordering::SeqCst);
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     commits(&site);
     for dispatch in 1..=100 {
         let claim = Claim { token: Token::new(50, 1, dispatch).expect("small"), ..Site::claim("a", 50) };
         let running = site.guard.admit(claim, None, &mut patience).await.expect("the newest");
         running.answered(answer(200, None)).await.expect("known");
         site.clock.go(Duration::from_millis(200));
-        site.guard.rest();
+        site.alone().rest();
     }
     assert_eq!(commits(&site), 1, "the epoch, and that the key is at work");
     site.clock.go(Duration::from_secs(1));
-    site.guard.rest();
+    site.alone().rest();
     // The next tenure is written behind it, and one write is all that it costs.
     let running = site.guard.admit(Site::claim("a", 51), None, &mut patience).await.expect("the newest");
     drop(running);

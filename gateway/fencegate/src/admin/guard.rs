@@ -76,7 +76,7 @@ async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Va
 }
 
 async fn operations(State(seen): State<Seen>) -> Answer {
-    let open = seen.open().map_err(|refused| away(&refused))?;
+    let open = seen.open().await.map_err(|refused| away(&refused))?;
     Ok(Json(json!({ "operations": open })))
 }
 
@@ -99,9 +99,10 @@ async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Done
 }
 
 async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
-    let parsed = ResourceKey::parse(&key).ok();
-    let known = parsed.and_then(|key| Some((seen.names.of(&key), seen.guard.seen(&key)?)));
-    let Some((key, known)) = known else { return Err(unknown(&key)) };
+    let parsed = ResourceKey::parse(&key).map_err(|_| unknown(&key))?;
+    let known = seen.guard.seen(&parsed).await.map_err(|refused| away(&refused))?;
+    let known = known.ok_or_else(|| unknown(&key))?;
+    let key = seen.names.of(&parsed);
     let running: Vec<_> = known.running.iter().map(|running| running.token).collect();
     let doubts: Vec<_> = known.doubts.iter().map(|doubt| doubt.token).collect();
     Ok(Json(json!({

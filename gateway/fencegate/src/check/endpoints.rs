@@ -1,6 +1,6 @@
 //! Looks whether the endpoints of an upstream can be reached as a request would reach them, and whether a guard is a guard.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::HashSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
@@ -230,7 +230,8 @@ pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[Met], insta
         findings.saw(
             format!("upstream {}", upstream.name),
             format!(
-                "the guard at {address} settles and executes within {longest:?}, store {}",
+                "the guard at {address} settles and executes within {longest:?}, {} {}",
+                if announcement.shared.is_some() { "shared store" } else { "store" },
                 announcement.store
             ),
         );
@@ -259,12 +260,42 @@ pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[Met], insta
             findings.wrong(&way, Code::Observed, message, "write `enforce: refuse` in its file");
         }
     }
-    if met.windows(2).any(|pair| pair[0].announcement.store != pair[1].announcement.store) {
-        let message = format!(
-            "the guards of `{}` have different stores: what one lets in, the others do not know",
-            upstream.name
-        );
-        let remedy = "put one guard before all instances of the service";
-        findings.wrong(&["upstreams", &*upstream.name, "endpoints"], Code::NoGuard, message, remedy);
-    }
+    apart(findings, upstream, met);
+}
+
+/// Whether they know of each other what they let in.
+fn apart(findings: &Findings, upstream: &Upstream, met: &[Met]) {
+    let different = |differ: fn(&Announcement, &Announcement) -> bool| {
+        met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))
+    };
+    let name = &upstream.name;
+    let (message, remedy) = if different(|one, other| one.store != other.store) {
+        (
+            format!("the guards of `{name}` have different stores: what one lets in, the others do not know"),
+            "put one guard before all instances of the service, or give all of them one `store: {postgres: ...}`",
+        )
+    } else if different(|one, other| one.shared != other.shared) {
+        (
+            format!("the guards of `{name}` have one store in two databases: one is a copy of the other"),
+            "end the guards of all but one database, and give those guards the database that is left",
+        )
+    } else if different(|one, other| one.shared.is_none() && one.instance != other.instance) {
+        (
+            format!(
+                "the guards of `{name}` have copies of one file: what one lets in, the others do not know"
+            ),
+            "end all but one of them, or give all of them one `store: {postgres: ...}`",
+        )
+    } else {
+        if different(|one, other| one.instance != other.instance) {
+            findings.saw(format!("upstream {name}"), format!("{} guards share one store", guards(met)));
+        }
+        return;
+    };
+    findings.wrong(&["upstreams", &**name, "endpoints"], Code::NoGuard, message, remedy);
+}
+
+fn guards(met: &[Met]) -> usize {
+    let processes: HashSet<&str> = met.iter().map(|met| &*met.announcement.instance).collect();
+    processes.len()
 }

@@ -170,10 +170,10 @@ impl<N: Network> Checking<N> {
         let unknown = Refused::OutcomeUnknown { reference: reserved.reference() };
         let Some(question) = &self.guard.rules.journal.probe else { return Err(unknown) };
         // Looked at before the question: an execution that ends in between could still have begun after the answer.
-        let may_still_run = self.guard.may_still_run(entry);
+        let may_still_run = self.guard.may_still_run(entry).await?;
         match probe::ask(&self.pool, &self.fleet, question, entry).await {
             Verdict::Done => {
-                self.guard.over(&entry.keys, entry.token, "probe");
+                self.guard.over(&entry.keys, entry.token, "probe").await?;
                 reserved.reservation.resolve_done(entry, Resolution::Probe).await?;
                 Ok(None)
             }
@@ -193,17 +193,21 @@ impl<N: Network> Checking<N> {
         let Some(question) = self.guard.rules.journal.probe.clone() else { return };
         for pause in probe::pauses(self.guard.rules.max_execution) {
             tokio::time::sleep(pause).await;
-            let (reservation, entry) = match self.guard.take_unfinished(id) {
+            let (reservation, entry) = match self.guard.take_unfinished(id).await {
                 Ok(Taken::Yours(reservation, entry)) => (reservation, entry),
-                // A repeat asks the same at this moment; its client may go before it has an answer.
-                Ok(Taken::InHand) => continue,
-                Ok(Taken::Settled) | Err(_) => return,
+                // A repeat asks the same at this moment; its client may go before it has an answer. And a store that is
+                // away may come back.
+                Ok(Taken::InHand) | Err(_) => continue,
+                Ok(Taken::Settled) => return,
             };
             if probe::ask(&self.pool, &self.fleet, &question, &entry).await != Verdict::Done {
                 continue;
             }
-            self.guard.over(&entry.keys, entry.token, "probe");
-            if let Err(refused) = reservation.resolve_done(&entry, Resolution::Probe).await {
+            let recorded = async {
+                self.guard.over(&entry.keys, entry.token, "probe").await?;
+                reservation.resolve_done(&entry, Resolution::Probe).await
+            };
+            if let Err(refused) = recorded.await {
                 let reference = id.reference();
                 error!(reference, why = %refused, "the answer of a probe was not recorded");
             }

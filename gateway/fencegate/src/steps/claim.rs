@@ -90,7 +90,7 @@ pub async fn announce<S: Serve<Clean>>(
 ) -> Result<Reply, Refusal> {
     let Admitted { http, path, .. } = &request.request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
-        return Ok(json(&claiming.guard.announcement()));
+        return Ok(json(&claiming.guard.announcement().await?));
     }
     next.serve(request).await
 }

@@ -88,6 +88,10 @@ async fn announcement(link: &mut Link) -> Result<Announcement, Unmet> {
         true => none(failed.why.to_string()),
         false => Unmet::Io(io::Error::other(failed.why)),
     })?;
+    if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+        // A guard that cannot ask its store says nothing of it, and nothing is sent to it meanwhile.
+        return Err(Unmet::Io(io::Error::other("it cannot say who it is: 503")));
+    }
     if answer.status() != StatusCode::OK {
         return Err(none(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16())));
     }

@@ -178,8 +178,7 @@ impl Guards {
         asking: Asking,
         at: Boot,
     ) -> Result<Arc<str>, Distrust> {
-        let met =
-            Met { store: announced.store.as_str().into(), instance: announced.instance.as_str().into() };
+        let met = Met::of(announced);
         let instance = met.instance.clone();
         let trusted = self.told(upstream, address, announced, met, asking, at);
         // Of two that differ one may have been asked too long ago: that is told when both were asked again.
@@ -244,8 +243,8 @@ impl Guards {
         state.processes.is_there(address, instance) && alone()
     }
 
-    /// All guards of the upstream have one store, and where two processes have it, it is one process, going by what each
-    /// address said the last time. Where none answers any more, none contradicts.
+    /// All guards of the upstream have one store, and where two processes have it, it is one process or one that can be
+    /// shared, going by what each address said the last time. Where none answers any more, none contradicts.
     pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
         if self.lock().agree(upstream) { Ok(()) } else { Err(Distrust::Split) }
     }
@@ -254,7 +253,11 @@ impl Guards {
     pub fn announced(&self, upstream: &Upstream) -> String {
         let state = self.lock();
         let one = |(at, guard): (&Address, &Met)| {
-            format!("{} at {}: store {}, process {}", at.name, at.socket, guard.store, guard.instance)
+            let Met { store, instance, database } = guard;
+            let who = database
+                .as_ref()
+                .map_or_else(|| format!("process {instance}"), |database| format!("in database {database}"));
+            format!("{} at {}: store {store}, {who}", at.name, at.socket)
         };
         said::all(state.announced(upstream).map(one))
     }

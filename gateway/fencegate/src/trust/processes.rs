@@ -11,15 +11,31 @@ use std::{
     time::Duration,
 };
 
+use fencegate_guard::announce::Announcement;
 use fencegate_process::clock::Boot;
 
 use fencegate_http::upstream::address::Address;
 
-/// A process, and the store that it has.
+/// A process, and the store that it has. All processes that share a store are taken for one: whichever of them is asked
+/// knows what the others have let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Met {
     pub store: Arc<str>,
     pub instance: Arc<str>,
+    /// Where the store can be shared: which database it is. One store in two databases is a copy of itself.
+    pub database: Option<Arc<str>>,
+}
+
+impl Met {
+    pub(super) fn of(announced: &Announcement) -> Self {
+        let Announcement { store, instance, shared, .. } = announced;
+        let instance = match shared {
+            None => instance.as_str().into(),
+            Some(_) => format!("those of {store}").into(),
+        };
+        let database = shared.as_deref().map(Arc::from);
+        Self { store: store.as_str().into(), instance, database }
+    }
 }
 
 /// By endpoint and address, whichever upstreams lead there.
@@ -178,7 +194,7 @@ mod tests {
         }
 
         fn met(store: &str, instance: &str) -> Met {
-            Met { store: store.into(), instance: instance.into() }
+            Met { store: store.into(), instance: instance.into(), database: None }
         }
 
         /// A second later. `up`: seconds.

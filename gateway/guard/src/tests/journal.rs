@@ -7,18 +7,18 @@ async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when
     let site = site("");
     site.done(1, 3600).await.expect("done");
     time::AHEAD.set(10 * DAY);
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1), "forgotten by a wall clock that was set ahead");
     site.clock.go(Duration::from_secs(3599));
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
     // What has passed outlives the process, the time between two of them is nobody's.
     let site = site.restarted();
     time::AHEAD.set(Duration::ZERO);
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
     site.clock.go(Duration::from_secs(3));
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     assert!(!site.is_known(1), "its time has passed, whatever the wall clock says");
 }
 
@@ -36,9 +36,9 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
     running.answered(answer(502, None)).await.expect("nothing to write");
     let entry = site.store.operation(&id(1)).expect("readable").expect("unknown");
     time::AHEAD.set(DAY);
-    assert!(site.guard.may_still_run(&entry), "by a wall clock that was set ahead");
+    assert!(site.guard.may_still_run(&entry).await.expect("readable"), "by a wall clock that was set ahead");
     site.clock.go(site.guard.rules.max_execution + site.guard.rules.send_within + Duration::from_secs(1));
-    assert!(!site.guard.may_still_run(&entry));
+    assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
     time::AHEAD.set(Duration::ZERO);
 }
 
@@ -48,23 +48,23 @@ async fn a_no_of_the_upstream_counts_no_part_of_a_second_too_early() {
     let longest = site.guard.rules.max_execution + site.guard.rules.send_within;
     // Late in a second of the store's time, so that the next whole one is a tenth of a second away.
     site.clock.go(Duration::from_millis(900));
-    let entry = Entry { state: operation::State::Admitted, ..finished(site.guard.time()) };
+    let entry = Entry { state: operation::State::Admitted, ..finished(site.alone().time()) };
     site.clock.go(longest - Duration::from_millis(1));
-    assert!(site.guard.may_still_run(&entry), "a millisecond is left of it");
+    assert!(site.guard.may_still_run(&entry).await.expect("readable"), "a millisecond is left of it");
     site.clock.go(Duration::from_secs(1));
-    assert!(!site.guard.may_still_run(&entry));
+    assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
 }
 
 #[tokio::test]
 async fn everything_that_is_outlived_is_forgotten_in_one_sweep_and_in_batches() {
     const MANY: u64 = 2500;
     let site = site("");
-    let entry = finished(site.guard.time());
+    let entry = finished(site.alone().time());
     let change = |number| Change::Operation { id: id(number), entry: entry.clone().into() };
     site.store.store.commit(&(0..MANY).map(change).collect::<Vec<_>>()).expect("written");
     assert_eq!(site.store.journal().entries, MANY);
     site.clock.go(Duration::from_secs(100));
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     assert_eq!(site.store.journal(), Taken::default());
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
 }
@@ -100,7 +100,7 @@ async fn a_full_journal_takes_no_new_operation_until_old_ones_have_left_it() {
     assert_eq!((refused.word().as_str(), refused.decision()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
     site.clock.go(Duration::from_secs(62));
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     site.done(taken, 60).await.expect("there is room");
 }
 
@@ -121,7 +121,7 @@ async fn bodies_of_answers_take_half_of_the_journal_and_leave_the_rest_to_operat
     let refused = site.done_with(taken, 60, Some(&body)).await;
     assert!(matches!(refused, Err(refused::Refused::JournalFull { .. })), "{refused:?}");
     site.clock.go(Duration::from_secs(62));
-    site.guard.sweep().await.expect("a sound store");
+    site.alone().sweep().await.expect("a sound store");
     site.done_with(taken, 60, Some(&body)).await.expect("there is room");
     assert_eq!(site.replayed(taken, 60).await.body, Some(body), "there is room for bodies, too");
 }

@@ -76,10 +76,10 @@ const MOST: usize = 1000;
 
 impl Seen {
     /// Everything that nobody knows the outcome of.
-    pub(in crate::admin) fn open(&self) -> Result<Vec<Open>, Refused> {
+    pub(in crate::admin) async fn open(&self) -> Result<Vec<Open>, Refused> {
         let guard = &self.guard;
-        let unfinished = guard.unfinished(MOST)?;
-        let doubts = guard.doubts();
+        let unfinished = guard.unfinished(MOST).await?;
+        let doubts = guard.doubts().await?;
         let until: HashMap<Token, Boot> = doubts.iter().map(|doubt| (doubt.token, doubt.until)).collect();
         let closes = |token: Token| u64::try_from(until.get(&token)?.since(guard.now()).as_millis()).ok();
         let names = self.names;
@@ -118,15 +118,21 @@ impl Seen {
         let done = outcome == Outcome::Done;
         let did = |what: &str| Did(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
         if let Ok(token) = Token::parse(reference) {
-            let doubt = guard.doubts().into_iter().find(|doubt| doubt.token == token);
-            let over = doubt.is_some_and(|doubt| guard.over(&doubt.keys, token, "operator"));
-            return if over { Ok(did(&format!("execution {token}"))) } else { Err(unknown(reference)) };
+            let doubts = guard.doubts().await.map_err(|refused| away(&refused))?;
+            let doubt = doubts.into_iter().find(|doubt| doubt.token == token);
+            let doubt = doubt.ok_or_else(|| unknown(reference))?;
+            let over = guard.over(&doubt.keys, token, "operator").await;
+            return match over.map_err(|refused| away(&refused))? {
+                true => Ok(did(&format!("execution {token}"))),
+                false => Err(unknown(reference)),
+            };
         }
-        let found = guard.by_reference(reference).map_err(|refused| away(&refused))?;
+        let found = guard.by_reference(reference).await.map_err(|refused| away(&refused))?;
         let (id, _) = found.ok_or_else(|| unknown(reference))?;
-        let taken = guard.take_unfinished(id).map_err(|refused| away(&refused))?;
+        let taken = guard.take_unfinished(id).await.map_err(|refused| away(&refused))?;
         let Taken::Yours(reservation, entry) = taken else { return Err(unknown(reference)) };
-        guard.over(&entry.keys, entry.token, "operator");
+        let over = guard.over(&entry.keys, entry.token, "operator").await;
+        over.map_err(|refused| away(&refused))?;
         let written = if done {
             reservation.resolve_done(&entry, Resolution::Operator).await
         } else {

@@ -44,7 +44,7 @@ pub(crate) fn routes() -> Router<Seen> {
 
 async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Response {
     seen.guard.count();
-    let operations = open(&seen);
+    let operations = open(&seen).await;
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
     let refusals = seen.guard.refusals();
     let counted = seen.metrics.gathered();
@@ -91,8 +91,8 @@ fn decisions(counted: &Gathered) -> Vec<Fact> {
     counted.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(fact).collect()
 }
 
-fn open(seen: &Seen) -> Result<Vec<InDoubt>, String> {
-    let open = seen.open().map_err(|refused| refused.to_string())?;
+async fn open(seen: &Seen) -> Result<Vec<InDoubt>, String> {
+    let open = seen.open().await.map_err(|refused| refused.to_string())?;
     Ok(open.into_iter().map(in_doubt).collect())
 }
 
@@ -115,7 +115,7 @@ fn in_doubt(open: Open) -> InDoubt {
 }
 
 async fn operation(State(seen): State<Seen>, Path(reference): Path<String>) -> Result<Response, Told> {
-    let open = seen.open().map_err(|refused| away(&refused))?;
+    let open = seen.open().await.map_err(|refused| away(&refused))?;
     let one = open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
     let page = Operation { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
     Ok(Page(page).into_response())

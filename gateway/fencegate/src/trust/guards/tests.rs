@@ -40,18 +40,20 @@ impl Met {
         (store, instance): (&str, &str),
         highest: u64,
     ) -> Result<Arc<str>, Distrust> {
-        let announced = Announcement {
-            format: 1,
-            store: store.into(),
-            instance: instance.into(),
-            ensemble: "e".into(),
-            floor: 0,
-            highest,
-            settle: 1,
-            max_execution: 1,
-            observes: false,
-            up: None,
-        };
+        let announced = announced((store, instance), highest);
+        self.guards.meet(&self.upstream, address, &announced, asking, Boot::from_nanos(0))
+    }
+
+    /// One of several guards with one store.
+    fn shares(
+        &self,
+        address: &Arc<Address>,
+        (instance, database): (&str, &str),
+        highest: u64,
+    ) -> Result<Arc<str>, Distrust> {
+        let alone = announced(("s", instance), highest);
+        let announced = Announcement { shared: Some(database.into()), ..alone };
+        let asking = self.guards.ask(&self.upstream);
         self.guards.meet(&self.upstream, address, &announced, asking, Boot::from_nanos(0))
     }
 
@@ -72,6 +74,57 @@ impl Met {
         let guard = (&*self.address, &instance.into());
         self.guards.let_in(&self.upstream, guard, epoch, Boot::from_nanos(0));
     }
+}
+
+fn announced((store, instance): (&str, &str), highest: u64) -> Announcement {
+    Announcement {
+        format: 1,
+        store: store.into(),
+        shared: None,
+        instance: instance.into(),
+        ensemble: "e".into(),
+        floor: 0,
+        highest,
+        settle: 1,
+        max_execution: 1,
+        observes: false,
+        up: None,
+    }
+}
+
+#[test]
+fn guards_that_share_a_store_are_believed_beside_each_other_wherever_they_answer() {
+    let met = Met::new();
+    let beside = met.beside();
+    let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
+    for (address, instance) in
+        [(&beside, "two"), (&met.address, "one"), (&met.address, "two"), (&met.address, "one")]
+    {
+        assert_eq!(met.shares(address, (instance, "d"), 20), Ok(both.clone()), "{instance}");
+    }
+    assert!(met.is_believed(&met.address, &both) && met.is_believed(&beside, &both));
+    assert_eq!(met.guards.agree(&met.upstream), Ok(()));
+}
+
+#[test]
+fn what_one_of_several_guards_has_let_in_the_others_have_to_know() {
+    let met = Met::new();
+    let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
+    met.let_in(&both, 30);
+    let behind = Distrust::RolledBack { announced: 20, known: 30 };
+    assert_eq!(met.shares(&met.beside(), ("two", "d"), 20), Err(behind));
+    assert_eq!(met.shares(&met.beside(), ("two", "d"), 30), Ok(both));
+}
+
+#[test]
+fn one_store_in_two_databases_is_a_copy_and_neither_is_sent_anything() {
+    let met = Met::new();
+    met.shares(&met.address, ("one", "d"), 20).expect("the first");
+    assert_eq!(met.shares(&met.beside(), ("two", "e"), 20), Err(Distrust::Split));
+    // The first one comes back from a change of databases.
+    assert!(met.shares(&met.address, ("one", "e"), 20).is_ok());
+    // A guard that is alone with a store of that name is none of them.
+    assert_eq!(met.at(&met.beside(), ("s", "three")), Err(Distrust::Split));
 }
 
 #[test]

@@ -1,20 +1,21 @@
-//! What a guard does by itself: forgets what nobody needs, counts, and leaves in order.
+//! What a guard that is alone does by itself: forgets what nobody needs, counts, and leaves in order.
 
 use std::time::Duration;
 
 use fencegate_process::{clock::Boot, failpoint};
 use tokio::time::sleep;
 
+use super::{Alone, State};
 use crate::{
-    guard::{Guard, MOST_KEYS, State},
     refused::Refused,
     register::{Forgotten, Register, Round, Scope},
+    rules::MOST_KEYS,
     store::{Change, CleanStop, OpenDoubt},
 };
 
-impl Guard {
-    /// Does all of it in time, for as long as it is polled. One task of the process runs this.
-    pub async fn tend(&self) {
+impl Alone {
+    /// Does all of it in time, for as long as it is polled.
+    pub(crate) async fn tend(&self) {
         let resting = async {
             loop {
                 sleep(REST).await;
@@ -37,7 +38,7 @@ impl Guard {
     }
 
     /// Tells the store of keys that have come to rest. To be asked every so often; nobody waits for it.
-    pub fn rest(&self) {
+    pub(crate) fn rest(&self) {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
         let changes = state.register.rest(LINGER, MOST_AT_ONCE, self.now());
@@ -49,7 +50,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store has failed.
-    pub async fn sweep(&self) -> Result<(), Refused> {
+    pub(crate) async fn sweep(&self) -> Result<(), Refused> {
         self.durable(self.committer.submit(self.passed())).await?;
         let mut round = {
             let idle_since = self.now() - self.rules.evict_after;
@@ -96,7 +97,7 @@ impl Guard {
     }
 
     /// The gauges, as they are now.
-    pub fn count(&self) {
+    pub(crate) fn count(&self) {
         let (doubts, keys, at_work, quarantine) = {
             let State { register, .. } = &*self.lock();
             (register.doubts(), register.len(), register.at_work(), register.quarantine(self.now()))
@@ -121,7 +122,7 @@ impl Guard {
     ///
     /// # Errors
     /// Then the next start takes this one for a crash.
-    pub async fn leave(&self) -> Result<(), Refused> {
+    pub(crate) async fn leave(&self) -> Result<(), Refused> {
         loop {
             let changes = self.lock().register.rest(Duration::ZERO, MOST_AT_ONCE, self.now());
             let more = changes.len() >= MOST_AT_ONCE;
@@ -140,7 +141,7 @@ impl Guard {
                 break;
             }
         }
-        let stop = clean_stop(&self.lock().register, self.now(), self.longest_execution());
+        let stop = clean_stop(&self.lock().register, self.now(), self.time.longest_execution(self.now()));
         let mut last = self.passed();
         last.push(Change::CleanStop(stop));
         self.durable(self.committer.submit(last)).await?;

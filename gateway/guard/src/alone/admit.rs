@@ -1,0 +1,130 @@
+//! Looks at the register, hands in what it wants remembered, and waits until that is durable.
+
+use fencegate_process::clock::Boot;
+
+use super::{Alone, State};
+use crate::{
+    look::{Admitted, Admitting, Looked, Right, Turn, Way},
+    refused::Refused,
+    register::{Claim, Ended, Settled},
+    store::{Change, Moment},
+};
+
+/// What one look at the register came to.
+struct Settling {
+    settled: Settled,
+    /// Nothing may be sent, and nothing be waited for, before everything up to here is durable.
+    written: Moment,
+    at: Boot,
+    raised: bool,
+}
+
+impl Alone {
+    /// See [`Keeper::look`](crate::keeper::Keeper::look).
+    pub(crate) async fn look(
+        &self,
+        turn: Turn,
+        claim: &Claim,
+        admitting: Option<Admitting<'_>>,
+        admitted: &mut Admitted,
+    ) -> Result<Looked, Refused> {
+        let Settling { settled, written, at, raised } = match turn {
+            Turn::First => self.announce(claim, admitting)?,
+            Turn::Again => self.settle(claim, admitting)?,
+        };
+        let way = match settled {
+            Settled::Running(id) => {
+                *admitted = Admitted::Alone(id);
+                Way::Free { since: at }
+            }
+            Settled::Wait { told, doubt } => Way::Taken { told, doubt },
+        };
+        self.durable(written).await?;
+        Ok(Looked { way, raised })
+    }
+
+    /// Raises and registers whatever the marks say. Never lowers a mark.
+    pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
+        let (written, now) = {
+            let mut state = self.lock();
+            let now = self.now();
+            let mut changes = state.register.raise(claim, now);
+            let (id, at_work) = state.register.register(claim, now);
+            *admitted = Admitted::Alone(id);
+            changes.extend(at_work);
+            (self.hand_in(&mut state, claim, changes, None), now)
+        };
+        self.durable(written).await?;
+        Ok(now)
+    }
+
+    pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended) {
+        if let Admitted::Alone(id) = admitted {
+            let now = self.now();
+            self.lock().register.end(claim, id, ended, now);
+        }
+    }
+
+    /// Compare and raise; and where nothing is in the way, register in the same step, so that mark, what is at work and
+    /// journal entry are one transaction.
+    fn announce(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
+        let mut state = self.lock();
+        let now = self.now();
+        let raised = state.register.announce(claim, now)?;
+        self.settling(&mut state, claim, admitting, raised, now)
+    }
+
+    /// Once more, after a wait.
+    fn settle(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
+        let (mut state, now) = (self.lock(), self.now());
+        self.settling(&mut state, claim, admitting, Vec::new(), now)
+    }
+
+    /// Hands in what was raised also where the claim is refused: it was announced.
+    fn settling(
+        &self,
+        state: &mut State,
+        claim: &Claim,
+        admitting: Option<Admitting<'_>>,
+        mut changes: Vec<Change>,
+        at: Boot,
+    ) -> Result<Settling, Refused> {
+        let raised = !changes.is_empty();
+        let (settled, entry) = match state.register.settle(claim, at) {
+            Ok((settled, at_work)) => {
+                changes.extend(at_work);
+                let entry = admitting.filter(|_| matches!(settled, Settled::Running(_)));
+                (Ok(settled), entry)
+            }
+            Err(refused) => (Err(refused), None),
+        };
+        let written = self.hand_in(state, claim, changes, entry);
+        Ok(Settling { settled: settled?, written, at, raised })
+    }
+
+    /// One transaction: marks and what is at work, and the entry. Nothing may be sent under the claim before the returned
+    /// moment.
+    fn hand_in(
+        &self,
+        state: &mut State,
+        claim: &Claim,
+        marks: Vec<Change>,
+        entry: Option<Admitting<'_>>,
+    ) -> Moment {
+        let mut changes = marks.clone();
+        let entered = entry.is_some();
+        if let Some(Admitting { right: Right::Alone(id), entry }) = entry {
+            let id = *id;
+            state.underway.runs(id);
+            // Whoever asks how long ago it was asks by this time, also after an unclean stop.
+            changes.extend([Change::Operation { id, entry }, Change::Time(self.time())]);
+        }
+        if changes.is_empty() {
+            return state.register.written(claim);
+        }
+        let moment = self.committer.submit(changes);
+        state.register.handed_in(&marks, moment);
+        // An entry is behind the marks, also where those were handed in before.
+        if entered { moment } else { state.register.written(claim) }
+    }
+}

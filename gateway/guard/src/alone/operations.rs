@@ -1,0 +1,102 @@
+//! Which operations somebody has in hand stands in memory; what is known of each, in the store.
+
+use std::time::Duration;
+
+use fencegate_policies::operation::OperationId;
+
+use super::Alone;
+use crate::{
+    look::{Reserving, Right},
+    operation::{Entry, State, Writing},
+    refused::Refused,
+    store::{Change, Taken},
+};
+
+/// Operations with an unknown outcome are counted up to here: each scrape reads so many ids.
+const MOST_COUNTED: usize = 10_000;
+
+impl Alone {
+    pub(crate) fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
+        if let Err(told) = self.lock().underway.reserve(id) {
+            return Ok(Reserving::Taken(Box::pin(told)));
+        }
+        // Behind the reservation, so that nobody changes it any more.
+        let known = self.entry(&id).inspect_err(|_| self.let_go(&id))?;
+        Ok(Reserving::Ours(Right::Alone(id), known.map(Box::new)))
+    }
+
+    pub(crate) fn let_go(&self, id: &OperationId) {
+        self.lock().underway.let_go(id);
+    }
+
+    pub(crate) async fn record(&self, right: Option<&Right>, writing: Writing) -> Result<(), Refused> {
+        let Some(Right::Alone(id)) = right.copied() else { return Ok(()) };
+        let change = match writing {
+            Writing::Nothing => return Ok(()),
+            Writing::Entry(entry) => Change::Operation { id, entry },
+            Writing::Forget => Change::ForgetOperation { id },
+        };
+        self.durable(self.committer.submit(vec![change])).await
+    }
+
+    pub(crate) fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
+        self.store.operation(id).map_err(|error| self.unreadable(&error))
+    }
+
+    pub(crate) fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, Refused> {
+        self.store.by_reference(reference).map_err(|error| self.unreadable(&error))
+    }
+
+    pub(crate) fn may_still_run(&self, entry: &Entry) -> bool {
+        // An upstream may answer with an error and go on working: nothing is in doubt then, and its "no" comes too
+        // early all the same. So the time that this store has seen pass has to be long enough as well.
+        let now = self.now();
+        let longest = self.rules.send_within + self.time.longest_execution(now);
+        let began = entry.began.unwrap_or(entry.admitted);
+        self.time() <= began.saturating_add(whole_seconds(longest)) || {
+            let register = &self.lock().register;
+            register.quarantine_of(&entry.keys, now).is_some()
+                || register.may_run(&entry.keys, entry.token, now)
+        }
+    }
+
+    pub(crate) fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
+        let mut found = self.store.unfinished(most).map_err(|error| self.unreadable(&error))?;
+        let state = self.lock();
+        found.retain(|(id, _)| !state.underway.is_reserved(id));
+        Ok(found)
+    }
+
+    /// How many operations wait for somebody's word on what came of them, [`MOST_COUNTED`] at most.
+    pub(super) fn unknown(&self) -> Result<usize, Refused> {
+        let running = || self.lock().underway.running();
+        // What began after the first look may have been written down, and what ended before the second not yet.
+        let before = running();
+        let open = self.store.unfinished_ids(MOST_COUNTED).map_err(|error| self.unreadable(&error))?;
+        let after = running();
+        Ok(open.iter().filter(|id| !before.contains(id) && !after.contains(id)).count())
+    }
+
+    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, Refused> {
+        if !self.entry(&id)?.is_some_and(|entry| entry.state != State::Admitted) {
+            return Ok(false);
+        }
+        let moment = {
+            let state = self.lock();
+            if state.underway.is_reserved(&id) {
+                return Ok(false);
+            }
+            self.committer.submit(vec![Change::ForgetFinished { id, before: u64::MAX }])
+        };
+        self.durable(moment).await.map(|()| true)
+    }
+
+    pub(crate) fn journal(&self) -> Taken {
+        self.store.journal()
+    }
+}
+
+/// None less than the time is long.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}

@@ -1,0 +1,210 @@
+//! Who keeps what a guard knows. Everything that a guard asks or tells a keeper is in here.
+
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_process::clock::Boot;
+
+use crate::{
+    alone::Alone,
+    look::{Admitted, Admitting, Looked, Reach, Reserving, Right, Turn},
+    operation::{Entry, Writing},
+    refused::Refused,
+    register::{Claim, Ended, InDoubt, Quarantined, Seen},
+    store::{NotDurable, Taken},
+};
+
+/// Who keeps what a guard knows.
+pub(crate) enum Keeper {
+    /// The guard itself, in memory and a file.
+    Alone(Alone),
+}
+
+impl Keeper {
+    /// Compares the claim with the marks and announces it, and lets it in where nothing is in the way. What was written
+    /// for that is durable when this returns.
+    ///
+    /// `admitted` says what is in flight from the moment on at which it may be, so whoever drops this future can end it.
+    pub(crate) async fn look(
+        &self,
+        turn: Turn,
+        claim: &Claim,
+        admitting: Option<Admitting<'_>>,
+        admitted: &mut Admitted,
+    ) -> Result<Looked, Refused> {
+        match self {
+            Self::Alone(alone) => alone.look(turn, claim, admitting, admitted).await,
+        }
+    }
+
+    /// Raises what it can and lets the claim in whatever the marks say.
+    pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
+        match self {
+            Self::Alone(alone) => alone.let_pass(claim, admitted).await,
+        }
+    }
+
+    /// The dispatch is over, or in doubt from now on. Nobody waits for it.
+    pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended) {
+        match self {
+            Self::Alone(alone) => alone.end(claim, admitted, ended),
+        }
+    }
+
+    /// The dispatch is over, and that is what came of its operation: durable when this returns.
+    pub(crate) async fn conclude(
+        &self,
+        claim: &Claim,
+        admitted: Admitted,
+        right: &mut Option<Right>,
+        writing: Writing,
+    ) -> Result<(), Refused> {
+        match self {
+            Self::Alone(alone) => {
+                alone.end(claim, admitted, Ended::Known);
+                alone.record(right.as_ref(), writing).await
+            }
+        }
+    }
+
+    /// Nothing goes on of what was in doubt on these keys under this token. Whether there was such a doubt.
+    pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Refused> {
+        match self {
+            Self::Alone(alone) => Ok(alone.resolve(keys, token)),
+        }
+    }
+
+    pub(crate) async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Refused> {
+        match self {
+            Self::Alone(alone) => Ok(alone.seen(key)),
+        }
+    }
+
+    /// Every execution in doubt.
+    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubt>, Refused> {
+        match self {
+            Self::Alone(alone) => Ok(alone.doubts()),
+        }
+    }
+
+    pub(crate) async fn reach(&self) -> Result<Reach, Refused> {
+        match self {
+            Self::Alone(alone) => Ok(alone.reach()),
+        }
+    }
+}
+
+/// Operations.
+impl Keeper {
+    /// Asks for the right to decide over an operation.
+    pub(crate) async fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
+        match self {
+            Self::Alone(alone) => alone.reserve(id),
+        }
+    }
+
+    /// Takes it back.
+    pub(crate) fn take_back(&self, right: Right) {
+        match (self, right) {
+            (Self::Alone(alone), Right::Alone(id)) => alone.let_go(&id),
+        }
+    }
+
+    /// What somebody who has the right says of an operation: durable when this returns.
+    pub(crate) async fn record(&self, right: &Right, writing: Writing) -> Result<(), Refused> {
+        match self {
+            Self::Alone(alone) => alone.record(Some(right), writing).await,
+        }
+    }
+
+    pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
+        match self {
+            Self::Alone(alone) => alone.entry(id),
+        }
+    }
+
+    pub(crate) async fn by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, Entry)>, Refused> {
+        match self {
+            Self::Alone(alone) => alone.by_reference(reference),
+        }
+    }
+
+    /// Could an execution of the operation still be at work, or begin?
+    pub(crate) async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
+        match self {
+            Self::Alone(alone) => Ok(alone.may_still_run(entry)),
+        }
+    }
+
+    /// Operations without a known outcome that nobody has in hand.
+    pub(crate) async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
+        match self {
+            Self::Alone(alone) => alone.unfinished(most),
+        }
+    }
+
+    /// Forgets a finished operation that nobody has in hand. Whether there was one.
+    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, Refused> {
+        match self {
+            Self::Alone(alone) => alone.forget(id).await,
+        }
+    }
+
+    /// What all of them take up.
+    pub(crate) fn journal(&self) -> Taken {
+        match self {
+            Self::Alone(alone) => alone.journal(),
+        }
+    }
+
+    /// Now, in seconds of the store's time.
+    pub(crate) fn time(&self) -> u64 {
+        match self {
+            Self::Alone(alone) => alone.time(),
+        }
+    }
+}
+
+/// What it does by itself.
+impl Keeper {
+    /// For as long as it is polled.
+    pub(crate) async fn tend(&self) {
+        match self {
+            Self::Alone(alone) => alone.tend().await,
+        }
+    }
+
+    /// Brings the gauges up to date.
+    pub(crate) fn count(&self) {
+        match self {
+            Self::Alone(alone) => alone.count(),
+        }
+    }
+
+    pub(crate) fn quarantine(&self) -> Option<Quarantined> {
+        match self {
+            Self::Alone(alone) => alone.quarantine(),
+        }
+    }
+
+    /// Returns when nothing can be kept any more.
+    pub(crate) async fn failed(&self) -> NotDurable {
+        match self {
+            Self::Alone(alone) => alone.failed().await,
+        }
+    }
+
+    /// After the last exchange.
+    pub(crate) async fn leave(&self) -> Result<(), Refused> {
+        match self {
+            Self::Alone(alone) => alone.leave().await,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn alone(&self) -> &Alone {
+        let Self::Alone(alone) = self;
+        alone
+    }
+}

@@ -1,0 +1,71 @@
+//! What a keeper is asked for a dispatch, and what it says.
+
+use fencegate_policies::operation::OperationId;
+use fencegate_process::clock::Boot;
+
+use crate::{
+    operation::Entry,
+    register::{DispatchId, Told},
+};
+
+/// Which look at the keys of a dispatch it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Its token is compared with the marks, and announced.
+    First,
+    /// It was announced, and has waited since.
+    Again,
+}
+
+/// The operation that the dispatch is: written down in the step that lets it in.
+pub(crate) struct Admitting<'r> {
+    pub(crate) right: &'r Right,
+    pub(crate) entry: Box<Entry>,
+}
+
+/// The right to decide over an operation. The keeper that gave it takes it back.
+#[derive(Clone, Copy)]
+pub(crate) enum Right {
+    Alone(OperationId),
+}
+
+/// What one look at the keys came to. It is durable.
+pub(crate) struct Looked {
+    pub(crate) way: Way,
+    /// The token is the first of its tenure on one of the keys.
+    pub(crate) raised: bool,
+}
+
+/// Whether a dispatch can go its way.
+pub(crate) enum Way {
+    /// It counts as in flight. What lets it send began then.
+    Free { since: Boot },
+    /// Somebody else is at work. Look again when told, or when a doubt may be over.
+    Taken { told: Told, doubt: Option<Boot> },
+}
+
+/// What the keeper calls a dispatch that it has let in.
+#[derive(Debug)]
+pub(crate) enum Admitted {
+    Not,
+    Alone(DispatchId),
+}
+
+/// What came of asking for the right to decide over an operation.
+pub(crate) enum Reserving {
+    /// Nobody else has it now. With what is known of it.
+    Ours(Right, Option<Box<Entry>>),
+    /// Somebody has it. Ask again when told.
+    Taken(Told),
+}
+
+/// What is kept, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// A token up to here is refused where nothing is known of its key.
+    pub(crate) floor: u64,
+    /// The largest epoch that was ever announced.
+    pub(crate) highest: u64,
+    /// Where others may keep it as well: which database it is in.
+    pub(crate) database: Option<String>,
+}

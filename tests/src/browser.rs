@@ -1,9 +1,10 @@
-//! A headless browser, driven over WebDriver: chromedriver as a child, gone with its test.
+//! A headless browser, driven over WebDriver: chromedriver as a child, and the browser as the child of that, both gone with
+//! their test.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fencegate::demo::child::Child;
+use fencegate::demo::child::{Child, Signal};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -14,11 +15,15 @@ use crate::{client::Ask, patience::PATIENCE, scratch};
 pub struct Browser {
     driver: SocketAddr,
     session: String,
-    _child: Arc<Child>,
-    _home: TempDir,
+    child: Arc<Child>,
+    /// Where Chromium keeps its profile.
+    home: TempDir,
 }
 
 const LISTENS: &str = "started successfully on port ";
+
+/// What chromedriver starts in the place of Chromium.
+const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/browser/chromium.sh");
 
 impl Browser {
     /// # Panics
@@ -45,12 +50,12 @@ impl Browser {
         ];
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
-            "goog:chromeOptions": {"args": arguments},
+            "goog:chromeOptions": {"binary": CHROMIUM, "args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let made = post(driver, "/session", &wanted).await;
         let session = made["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {made}")).to_owned();
-        Self { driver, session, _child: child, _home: home }
+        Self { driver, session, child, home }
     }
 
     /// Returns when the page is loaded.
@@ -117,6 +122,19 @@ impl Browser {
         post(self.driver, &format!("/session/{}/{what}", self.session), body).await
     }
 
+    /// Kills chromedriver, which has no time to end the browser.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn kill_driver(&self) {
+        self.child.signal(Signal::KILL).expect("our own child");
+    }
+
+    /// The folder of its profile, which stands in the command line of each of its processes.
+    pub fn profile(&self) -> &Path {
+        self.home.path()
+    }
+
     /// Lets the browser go.
     pub async fn close(self) {
         let path = format!("/session/{}", self.session);
@@ -130,4 +148,35 @@ async fn post(driver: SocketAddr, path: &str, body: &Value) -> Value {
     let mut told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     assert_eq!(answer.status, 200, "{path}: {told:#}");
     told["value"].take()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::patience::patiently;
+
+    /// The processes whose command lines name a folder.
+    fn naming(folder: &Path) -> Vec<String> {
+        let folder = folder.display().to_string();
+        let entries = fs::read_dir("/proc").expect("procfs").flatten();
+        // A process may end while we look; one that has ended has an empty line.
+        let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+        lines.filter(|line| line.contains(&folder)).map(|line| line.replace('\0', " ")).collect()
+    }
+
+    #[tokio::test]
+    async fn a_browser_does_not_outlive_a_chromedriver_that_is_killed() {
+        let browser = Browser::start().await;
+        let profile = browser.profile();
+        assert!(!naming(profile).is_empty(), "not exercised: no process names {}", profile.display());
+        browser.kill_driver();
+        let gone = async {
+            while !naming(profile).is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        patiently("the browser to be gone", gone, || naming(profile)).await;
+    }
 }

@@ -91,7 +91,7 @@ mod tests {
     use crate::{modules::Modules, sources::Sources};
 
     fn told(files: &[(&str, &str)]) -> Vec<String> {
-        let modules = Modules::of(&Sources::made_up(files));
+        let modules = Modules::of(&Sources::made_up(files), "lib.rs");
         shortest(&modules.edges()).iter().map(ToString::to_string).collect()
     }
 

@@ -30,9 +30,10 @@ enum Found {
 }
 
 impl Modules {
-    pub(crate) fn of(sources: &Sources) -> Self {
+    /// `root`: the file that the compiler begins with.
+    pub(crate) fn of(sources: &Sources, root: &str) -> Self {
         let mut all = Self(BTreeMap::new());
-        all.add_file(sources, Names::new(), "lib.rs", "");
+        all.add_file(sources, Names::new(), root, "");
         all
     }
 
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
-        let edges = Modules::of(&Sources::made_up(files)).edges();
+        let edges = Modules::of(&Sources::made_up(files), "lib.rs").edges();
         let of = |user: &String, used: &BTreeMap<String, BTreeSet<String>>| {
             let line = |(of, items): (&String, &BTreeSet<String>)| {
                 format!("{user} uses {} of {of}", Vec::from_iter(items.iter().cloned()).join(", "))

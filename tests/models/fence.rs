@@ -2,56 +2,17 @@
 //!
 //! Written apart from `spin/fence.pml`, so that a mistake in one of the two shows. The lock service ends sessions when
 //! it likes, the network delays and copies, the guard is killed, the upstream's connection breaks. A bound of time
-//! (`max_execution`) is the assumption that what it bounds is over. Reading order: [`state`], then [`steps`].
+//! (`max_execution`) is the assumption that what it bounds is over. Reading order: [`rules`], [`state`], then [`steps`].
 
+mod rules;
 mod state;
 mod steps;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
+use rules::{Bounds, Fence, Rule};
 use state::{Broken, Event, State};
 use steps::Step;
-
-/// A rule of the protocol that a variant goes without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
-    /// Compare a token with the mark at all, and register it.
-    Guard,
-    /// Wait until no other tenure's dispatch is in flight.
-    Settle,
-    /// Look at the mark again in the step that registers.
-    SecondCheck,
-    /// An exchange goes on when its gateway goes away.
-    Detach,
-    /// After an unclean stop admit nothing until everything that was sent before is over.
-    Quarantine,
-    /// Send nothing before it is on the disk that something may be at work.
-    WriteFirst,
-    /// Write that nothing is at work only when nothing is in flight.
-    RestAfterEnd,
-    /// And only when nothing is in doubt.
-    RestAfterDoubt,
-    /// And not while what was sent before a restart may go on.
-    RestAfterQuarantine,
-    /// Marks that were recovered refuse also their own tenure.
-    StrictRecovery,
-    /// A dispatch whose end was not seen closes the key.
-    KeepDoubt,
-    /// No dispatch under a tenure that has an unknown outcome.
-    Retire,
-    /// Behind a hop that may copy requests, take a refusal for unknown.
-    DisbelieveHop,
-}
-
-/// How much may happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Bounds {
-    tenures: u8,
-    dispatches: u8,
-    copies: u8,
-    restarts: u8,
-    losses: u8,
-}
 
 /// Three tenures of one dispatch: what has to do with order.
 const TENURES: Bounds = Bounds { tenures: 3, dispatches: 1, copies: 0, restarts: 1, losses: 1 };
@@ -63,17 +24,6 @@ const RESTARTS: Bounds = Bounds { tenures: 2, dispatches: 1, copies: 0, restarts
 
 /// All of it at once.
 const TOGETHER: Bounds = Bounds { tenures: 3, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
-
-struct Fence {
-    bounds: Bounds,
-    without: Option<Rule>,
-}
-
-impl Fence {
-    fn follows(&self, rule: Rule) -> bool {
-        self.without != Some(rule)
-    }
-}
 
 impl Model for Fence {
     type State = State;

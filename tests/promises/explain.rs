@@ -28,7 +28,7 @@ use tempfile::TempDir;
 
 use self::{
     compare::{compare, compare_line},
-    spelled::{Dice, Spelled},
+    spelled::{Dice, HOST, Spelled},
 };
 
 const MINIMAL: &str = include_str!("../../policies/examples/minimal.yaml");
@@ -123,7 +123,6 @@ struct Agreed {
 }
 
 const ROLLS: usize = 200;
-const HOST: &str = "b.shops.example";
 
 async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> Agreed {
     let guarded = Guarded::fresh().await;

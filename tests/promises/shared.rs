@@ -7,8 +7,9 @@ use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
-    history::{Access, Execution, History},
+    history::{Execution, History},
     load::{Load, Plan},
+    origin::Access,
     patience::QUIET,
     policy::Policy,
     site::Site,

@@ -10,9 +10,13 @@ mod rhythm;
 mod storm;
 mod world;
 
+use std::{rc::Rc, time::Duration};
+
 use gateway::Clocks;
-use storm::Storm;
+use judge::Storm;
+use tokio::time::Instant;
 use tracing::{Level, subscriber::set_default};
+use world::World;
 
 use crate::{chronicle::Chronicle, run, simulated};
 
@@ -64,12 +68,23 @@ fn sail_through(storm: Storm, name: &str, cases: u32) {
     assert!(counts.iter().all(|(_, count)| *count * 10 >= cases as usize), "not exercised: {counts:?}");
 }
 
+/// How long accidents happen.
+const ACCIDENTS: Duration = Duration::from_secs(15);
+
+/// Plays the simulation of one seed; what was wrong with it.
+async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
+    let world = Rc::new(World::new(storm, clocks, seed));
+    let end = Instant::now() + ACCIDENTS;
+    world.clone().run(end, storm::rage(world.clone(), end)).await;
+    Rc::into_inner(world).expect("every task has ended").verdict()
+}
+
 /// What was wrong in the schedule of one seed, and all that happened.
 fn judged(storm: Storm, clocks: Clocks, seed: u64, level: Level) -> (Vec<String>, String) {
     let chronicle = Chronicle::default();
     let mut wrong = simulated::run(async {
         let _collecting = set_default(chronicle.subscriber(level));
-        world::play(storm, clocks, seed).await
+        play(storm, clocks, seed).await
     });
     let text = chronicle.text();
     // The janitor is the net below the net: nothing must ever fall into it.

@@ -7,7 +7,7 @@ use fencegate_policies::token::Token;
 
 use crate::{
     client::{Answer, Outcome},
-    origin::{Log, Record},
+    origin::{Access, Log, Record},
 };
 
 /// The request field that ties an execution to the attempt that caused it.
@@ -30,12 +30,6 @@ pub struct Execution {
     pub began: Instant,
     /// None: still running, for all one knows.
     pub ended: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    Exclusive,
-    Shared,
 }
 
 /// One request as its client saw it end.

@@ -3,13 +3,14 @@
 mod act;
 mod log;
 mod serve;
+mod shared;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -22,11 +23,12 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
+use self::shared::Shared;
 pub use self::{
     act::{Act, Latch, Reply},
-    log::{Log, Piece, Record},
+    log::{Access, Log, Piece, Record},
 };
-use crate::{history::Access, patience::patiently};
+use crate::patience::patiently;
 
 /// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
 pub struct Origin {
@@ -35,19 +37,6 @@ pub struct Origin {
     connections: Arc<AtomicUsize>,
     /// Dropped with the origin: the thread ends.
     _running: oneshot::Sender<()>,
-}
-
-struct Shared {
-    log: watch::Sender<Log>,
-    script: Mutex<Script>,
-    /// Some: a token that is not newer than its key's mark is refused.
-    marks: Option<Mutex<HashMap<String, Marks>>>,
-}
-
-struct Script {
-    /// Consumed one by one, per path.
-    by_path: HashMap<String, VecDeque<Act>>,
-    otherwise: Act,
 }
 
 impl Origin {
@@ -62,14 +51,12 @@ impl Origin {
     }
 
     fn launch(marks: Option<Mutex<HashMap<String, Marks>>>) -> Self {
-        let script = Script { by_path: HashMap::new(), otherwise: Act::now(Reply::ok()) };
-        let shared = Shared { log: watch::Sender::default(), script: Mutex::new(script), marks };
         let runtime = Builder::new_current_thread().enable_all().build().expect("runtime of the origin");
         let handle = runtime.handle().clone();
         let (running, stopped) = oneshot::channel::<()>();
         thread::spawn(move || runtime.block_on(stopped).ok());
         let connections = Arc::new(AtomicUsize::new(0));
-        Self { shared: Arc::new(shared), runtime: handle, connections, _running: running }
+        Self { shared: Arc::new(Shared::new(marks)), runtime: handle, connections, _running: running }
     }
 
     /// Opens a listener whose requests are recorded under the name of the gateway that is told to use it.
@@ -151,61 +138,6 @@ impl Origin {
     /// Requests for this path so far.
     pub fn count(&self, path: &str) -> usize {
         self.log().on(path).count()
-    }
-}
-
-impl Shared {
-    fn open(&self, record: Record) -> usize {
-        let mut number = 0;
-        self.log.send_modify(|log| {
-            number = log.records.len();
-            log.records.push(record);
-        });
-        number
-    }
-
-    /// Compares and raises the mark of the record's key, where this origin compares.
-    fn admit(&self, number: usize) -> bool {
-        let Some(marks) = &self.marks else { return true };
-        let (key, token, access) = {
-            let log = self.log.borrow();
-            let record = &log.records[number];
-            (record.key().map(str::to_owned), record.token(), record.access())
-        };
-        let (Some(key), Some(token)) = (key, token) else { return true };
-        let mut marks = marks.lock().expect("no thread panics here");
-        let marks = marks.entry(key).or_default();
-        let newer = match access {
-            Access::Exclusive => marks.write(token).is_ok(),
-            Access::Shared => marks.read(token).is_ok(),
-        };
-        self.log.send_modify(|log| log.records[number].stale = !newer);
-        newer
-    }
-
-    /// The path's next act, if it concerns the reading of the body.
-    fn early_act(&self, path: &str) -> Option<Act> {
-        let mut script = self.script();
-        script.by_path.get_mut(path)?.pop_front_if(|act| {
-            matches!(
-                act,
-                Act::ReadLater(_)
-                    | Act::ReadSlowly(_)
-                    | Act::AnswerUnread(..)
-                    | Act::BreakUnread(_)
-                    | Act::BeginUnread(..)
-            )
-        })
-    }
-
-    fn next_act(&self, path: &str) -> Act {
-        let mut script = self.script();
-        let scripted = script.by_path.get_mut(path).and_then(VecDeque::pop_front);
-        scripted.unwrap_or_else(|| script.otherwise.clone())
-    }
-
-    fn script(&self) -> MutexGuard<'_, Script> {
-        self.script.lock().expect("no thread panics here")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Bounds;
+use super::rules::Bounds;
 
 /// (E, G): the tenure, from 1, and its dispatch, from 1. The order is that of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,9 @@
 //! What can happen next, and what it changes.
 
-use super::state::{Broken, Event, State, Token};
-use super::{Fence, Rule};
+use super::{
+    rules::{Fence, Rule},
+    state::{Broken, Event, State, Token},
+};
 
 /// One step, which nothing else can come between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

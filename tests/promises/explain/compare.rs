@@ -6,7 +6,7 @@ use fencegate::explain::Explained;
 use fencegate_tests::{origin::Record, wire::Message};
 use serde_json::Value;
 
-use super::{HOST, spelled::Spelled};
+use super::spelled::{HOST, Spelled};
 
 /// What was said and what came, in the same words.
 pub(super) fn compare(said: &Explained, spelled: &Spelled, came: &Message, record: Option<&Record>) {

@@ -20,6 +20,9 @@ impl Dice {
     }
 }
 
+/// Whom they all ask for.
+pub(super) const HOST: &str = "b.shops.example";
+
 /// A request as it is spelled on the wire.
 #[derive(Debug)]
 pub(super) struct Spelled {

@@ -11,7 +11,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ATTEMPTS, CLIENTS, OPERATIONS, Operation, Storm};
+use super::{
+    operation::{ATTEMPTS, OPERATIONS, Operation},
+    weather::Storm,
+};
+
+const CLIENTS: usize = 40;
 
 /// How one attempt ended, as its client saw it.
 pub(super) struct Told {

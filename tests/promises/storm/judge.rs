@@ -9,8 +9,8 @@ use fencegate_tests::{
 };
 
 use super::{
-    OPERATIONS, Operation,
     clients::{End, Told},
+    operation::{OPERATIONS, Operation},
     weather::Weather,
 };
 

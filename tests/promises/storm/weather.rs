@@ -1,11 +1,31 @@
 //! Kills gateways and the guard, one after the other, and brings them back.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Mutex, time::Duration};
 
 use fencegate::demo::child::Signal;
-use fencegate_tests::{gateway::Gateway, guard::Guard, guarded::Guarded, memory::Dice, policy::Policy};
+use fencegate_tests::{
+    gateway::Gateway,
+    guard::{Guard, Launch},
+    guarded::Guarded,
+    memory::Dice,
+    policy::Policy,
+};
+use serde_json::json;
+use tokio::sync::watch;
 
-use super::{OPERATIONS, Storm};
+use super::operation::OPERATIONS;
+
+/// What the guard takes an execution for over after.
+const MAX_EXECUTION: Duration = Duration::from_millis(1200);
+
+/// What clients and weather share.
+pub(super) struct Storm {
+    pub(super) dice: Dice,
+    /// Where the gateways are now.
+    pub(super) doors: [Mutex<SocketAddr>; 2],
+    /// Operations that their clients are through with.
+    pub(super) over: watch::Sender<usize>,
+}
 
 pub(super) struct Weather {
     dice: Dice,
@@ -21,8 +41,8 @@ const ACCIDENTS: usize = 8;
 
 impl Weather {
     pub(super) async fn begin(guarded: &Guarded, seed: u64) -> Self {
-        let guard = super::guard(guarded.launch().await).start().await;
-        let policies = ["gw-1", "gw-2"].map(|name| super::gateway(guarded, name, guard.public));
+        let guard = guard(guarded.launch().await).start().await;
+        let policies = ["gw-1", "gw-2"].map(|name| gateway(guarded, name, guard.public));
         let (one, two) = tokio::join!(Gateway::start(&policies[0]), Gateway::start(&policies[1]));
         Self {
             dice: Dice::seeded(seed),
@@ -74,4 +94,21 @@ impl Weather {
         guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
         guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
     }
+}
+
+fn guard(launch: Launch) -> Launch {
+    launch
+        .with("/settle", "1s")
+        .with("/max_execution", format!("{}ms", MAX_EXECUTION.as_millis()))
+        .with("/upstream/response_timeout", "500ms")
+        .with("/send_within", "600ms")
+}
+
+fn gateway(guarded: &Guarded, name: &str, guard: SocketAddr) -> Policy {
+    guarded
+        .policy(name, &[guard])
+        .with("/upstreams/ledger/response_timeout", "4s")
+        .with("/routes/0/fence/wait", "2s")
+        .with("/routes/0/fence/once", json!({"store": "guard"}))
+        .cached()
 }

@@ -8,10 +8,17 @@ use std::{
 use fencegate_policies::{key::ResourceKey, token::Marks};
 use tracing::{error, info};
 
-use super::{
-    gateway::{Mode, Permission, Token, Want},
-    storm::Storm,
-};
+use super::gateway::{Mode, Permission, Token, Want};
+
+/// Whose fault accidents may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storm {
+    /// The ensemble keeps its word: no session ends before its timeout.
+    Honest,
+    /// An operator closes sessions that are alive and deletes lock nodes, and locks pass to others under the holder's
+    /// hands. No client can help that; what is left is that everything ends and nothing is left behind.
+    Wild,
+}
 
 /// One simulation's judge.
 pub(super) struct Judge {

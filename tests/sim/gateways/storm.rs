@@ -8,18 +8,9 @@ use tracing::info;
 
 use super::{
     gateway::{T, is_lock},
+    judge::Storm,
     world::World,
 };
-
-/// Whose fault accidents may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Storm {
-    /// The ensemble keeps its word: no session ends before its timeout.
-    Honest,
-    /// An operator closes sessions that are alive and deletes lock nodes, and locks pass to others under the holder's
-    /// hands. No client can help that; what is left is that everything ends and nothing is left behind.
-    Wild,
-}
 
 /// What can happen, beside callers that go away and gateways that are restarted.
 #[derive(Debug, Clone, Copy)]

@@ -19,8 +19,7 @@ use super::{
         Clocks, Door, Gateway, Keeping, LEAST_WAIT, Mode, Refused, Scale, T, Tenure, Waits, Want, is_lock,
         key,
     },
-    judge::Judge,
-    storm::{self, Storm},
+    judge::{Judge, Storm},
 };
 
 pub(super) struct World {
@@ -41,43 +40,38 @@ pub(super) struct Place {
     hangs: Cell<Instant>,
 }
 
-/// How long accidents happen.
-const STORM: Duration = Duration::from_secs(15);
 const CALLERS: usize = 4;
 /// How often a request may be sent on.
 const TRIES: u32 = 3;
 /// Between two looks of the judge, who looks at every event besides.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// Plays the simulation of one seed; what was wrong with it.
-pub(super) async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
-    let dice = Dice::seeded(seed);
-    let ensemble = Ensemble::start(Settings {
-        latency: Duration::ZERO..Duration::from_millis(2),
-        containers: Duration::from_secs(1),
-        seed: dice.next(),
-        ..Settings::default()
-    });
-    let scale = Scale { clocks, sessions: 1 + dice.index(2) };
-    let place = |_| {
-        let wire = ensemble.wire();
-        let process = Rc::new(Gateway::start(&ensemble, &wire, scale, &dice));
-        Place { wire, process: RefCell::new(process), hangs: Cell::new(Instant::now()) }
-    };
-    let gateways = (0..2 + dice.below(2)).map(place).collect();
-    let (keys, judge) = (["a", "b", "c"].map(key).into(), Judge::new(storm));
-    let world = Rc::new(World { storm, ensemble, gateways, dice, keys, scale, judge });
-    world.clone().run().await;
-    Rc::into_inner(world).expect("every task has ended").judge.verdict()
-}
-
 impl World {
-    async fn run(self: Rc<Self>) {
-        let end = Instant::now() + STORM;
+    pub(super) fn new(storm: Storm, clocks: Clocks, seed: u64) -> Self {
+        let dice = Dice::seeded(seed);
+        let ensemble = Ensemble::start(Settings {
+            latency: Duration::ZERO..Duration::from_millis(2),
+            containers: Duration::from_secs(1),
+            seed: dice.next(),
+            ..Settings::default()
+        });
+        let scale = Scale { clocks, sessions: 1 + dice.index(2) };
+        let place = |_| {
+            let wire = ensemble.wire();
+            let process = Rc::new(Gateway::start(&ensemble, &wire, scale, &dice));
+            Place { wire, process: RefCell::new(process), hangs: Cell::new(Instant::now()) }
+        };
+        let gateways = (0..2 + dice.below(2)).map(place).collect();
+        let (keys, judge) = (["a", "b", "c"].map(key).into(), Judge::new(storm));
+        Self { storm, ensemble, gateways, dice, keys, scale, judge }
+    }
+
+    /// Requests and restarts until then, beside the accidents; and when those are over, the calm.
+    pub(super) async fn run(self: Rc<Self>, end: Instant, accidents: impl Future<Output = ()> + 'static) {
         let calling: Vec<_> = (0..self.gateways.len() * CALLERS)
             .map(|number| spawn_local(self.clone().call(number, end)))
             .collect();
-        let storm = spawn_local(storm::rage(self.clone(), end));
+        let storm = spawn_local(accidents);
         let restarting = spawn_local(self.clone().restart(end));
         while !storm.is_finished() || !restarting.is_finished() {
             sleep(LOOK).await;
@@ -89,6 +83,11 @@ impl World {
             }
         }
         self.calm().await;
+    }
+
+    /// What was wrong.
+    pub(super) fn verdict(self) -> Vec<String> {
+        self.judge.verdict()
     }
 
     /// One client: a request after the other, always to the same gateway.

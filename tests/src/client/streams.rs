@@ -11,7 +11,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Answer, Ask, connected};
+use super::{Answer, Ask, connect::connected};
 
 /// Dropping it hangs up.
 pub struct Streams {

@@ -1,6 +1,19 @@
 //! What a message does to lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
-use super::Operation;
+/// What is done to a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Alone, or with the parent that it is the first node of.
+    Create,
+    /// Alone, or with the parent that it was the last node of.
+    Delete,
+    /// A transaction that makes one: the first node of a key, a set's nodes, or a yield.
+    Multi,
+    /// A transaction that asks whether it is there.
+    Admission,
+    /// What writes to `meta`.
+    Era,
+}
 
 impl Operation {
     /// Everything that this message is called; nothing where it names no lock node.

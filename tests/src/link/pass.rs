@@ -18,7 +18,12 @@ use tokio::{
     time::sleep_until,
 };
 
-use super::{Fate, Shared, State, Trap, operation::word};
+use super::{
+    Fate,
+    line::{Line, State},
+    operation::word,
+    trap::Trap,
+};
 
 /// Messages with their length in front.
 struct Messages {
@@ -52,12 +57,12 @@ impl Messages {
 /// Traps that were sprung by requests whose answers are still to come, by the requests' numbers.
 type Expected = Mutex<HashMap<i32, Trap>>;
 
-pub(super) async fn pass(shared: Arc<Shared>, client: TcpStream) -> io::Result<()> {
-    let mut breaks = shared.breaks.subscribe();
-    if *shared.state.borrow() == State::Cut {
+pub(super) async fn pass(line: Arc<Line>, client: TcpStream) -> io::Result<()> {
+    let mut breaks = line.breaks.subscribe();
+    if *line.state.borrow() == State::Cut {
         return Ok(());
     }
-    let server = TcpStream::connect(shared.server).await?;
+    let server = TcpStream::connect(line.server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (client_says, mut to_client) = client.into_split();
@@ -65,17 +70,17 @@ pub(super) async fn pass(shared: Arc<Shared>, client: TcpStream) -> io::Result<(
     let expected = Expected::default();
     let (due, delayed) = mpsc::unbounded_channel();
     tokio::select! {
-        ended = upward(&shared, Messages::of(client_says), &mut to_server, &expected) => ended,
+        ended = upward(&line, Messages::of(client_says), &mut to_server, &expected) => ended,
         // What the server said last is passed on before the connection ends.
         ended = async {
             tokio::try_join!(
-                downward(&shared, Messages::of(server_says), due, &expected),
+                downward(&line, Messages::of(server_says), due, &expected),
                 write(&mut to_client, delayed),
             )
         } => ended.map(drop),
         _broken = breaks.changed() => Ok(()),
     }?;
-    if shared.abrupt.load(Ordering::Relaxed) {
+    if line.abrupt.load(Ordering::Relaxed) {
         to_client.as_ref().set_zero_linger()?;
         to_server.as_ref().set_zero_linger()?;
     }
@@ -83,12 +88,12 @@ pub(super) async fn pass(shared: Arc<Shared>, client: TcpStream) -> io::Result<(
 }
 
 async fn upward(
-    shared: &Shared,
+    line: &Line,
     mut client: Messages,
     server: &mut OwnedWriteHalf,
     expected: &Expected,
 ) -> io::Result<()> {
-    let mut endings = shared.endings.subscribe();
+    let mut endings = line.endings.subscribe();
     let mut vanished = false;
     loop {
         let message = tokio::select! {
@@ -99,7 +104,7 @@ async fn upward(
             }
         };
         let Some(message) = message else { return Ok(()) };
-        match shared.sprung_by(&message) {
+        match line.sprung_by(&message) {
             Some(Trap { fate: Fate::Vanishes, sprung, .. }) => {
                 vanished = true;
                 sprung.send(()).ok();
@@ -110,7 +115,7 @@ async fn upward(
             }
             None => {}
         }
-        if !vanished && shared.passes(State::Mute) {
+        if !vanished && line.passes(State::Mute) {
             server.write_all(&message).await?;
         }
     }
@@ -120,7 +125,7 @@ async fn upward(
 const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf5];
 
 async fn downward(
-    shared: &Shared,
+    line: &Line,
     mut server: Messages,
     due: mpsc::UnboundedSender<(Instant, Bytes)>,
     expected: &Expected,
@@ -141,8 +146,8 @@ async fn downward(
             None if number == i32::MAX => return Ok(()),
             None => {}
         }
-        if shared.passes(State::Deaf) {
-            due.send((Instant::now() + *shared.delay.borrow(), message)).ok();
+        if line.passes(State::Deaf) {
+            due.send((Instant::now() + *line.delay.borrow(), message)).ok();
         }
     }
     Ok(())

@@ -5,7 +5,11 @@ use std::time::Instant;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::*;
-use crate::{patience::QUIET, zookeeper};
+use crate::{
+    origin::Latch,
+    patience::{QUIET, patiently},
+    zookeeper,
+};
 
 struct Connected {
     link: FaultyLink,

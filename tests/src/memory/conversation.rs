@@ -4,30 +4,29 @@
 //! own silence, gives a connection up after 2/5 T of the server's, and the session after 7/5 T.
 
 mod phases;
+mod talk;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
     rc::{Rc, Weak},
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Failed, Fault, State};
+use fencegate_lock::session::link::{Fault, State};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},
 };
 use tracing::trace;
 
+use self::talk::{Asked, Call, Heard, Message, Parting, Phase, Talk, refuse};
 use super::{
-    ensemble::Ensemble,
+    ensemble::{Attached, Ensemble},
     path,
-    pipe::Pipe,
-    request::{Answer, Request},
+    request::Request,
     server::Reply,
-    watchers::{Watch, Watchers},
     watches::{Aspect, Event},
-    wire::{Underway, Wire},
+    wire::{Carried, Underway, Wire},
 };
 
 #[derive(Debug)]
@@ -43,92 +42,19 @@ pub(super) struct Conversation {
     itself: Weak<Self>,
 }
 
-#[derive(Debug)]
-struct Talk {
-    /// As the server knows it; after a swap not what the client was told at first.
-    session: i64,
-    phase: Phase,
-    parting: Parting,
-    /// The newest transaction of which a reply told.
-    seen: i64,
-    heard: Instant,
-    spoke: Instant,
-    pinged: bool,
-    /// Asked for while there was no connection.
-    waiting: VecDeque<Call>,
-    /// Sent, in order; replies come in the same order.
-    asked: VecDeque<Asked>,
-    to_server: Pipe<Request>,
-    to_client: Pipe<Message>,
-    watchers: Watchers,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Connected,
-    Away { retry: Instant },
-    Over,
-}
-
-/// Whether the session's owner has left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parting {
-    Not,
-    Wanted,
-    Sent,
-}
-
-pub(super) type Heard = Result<(Answer, Option<Watch>), Failed>;
-
-#[derive(Debug)]
-struct Call {
-    request: Request,
-    answer: oneshot::Sender<Heard>,
-}
-
-#[derive(Debug)]
-enum Asked {
-    Ping,
-    Close,
-    Call { watch: Option<(String, Aspect)>, answer: oneshot::Sender<Heard> },
-}
-
-#[derive(Debug)]
-enum Message {
-    Reply(Reply),
-    Event(Event),
-    /// The server closes the connection.
-    Closed,
-}
-
 impl Conversation {
     pub(super) fn begin(ensemble: Ensemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
-        let now = Instant::now();
-        let talk = Talk {
-            session,
-            phase: Phase::Connected,
-            parting: Parting::Not,
-            seen: 0,
-            heard: now,
-            spoke: now,
-            pinged: false,
-            waiting: VecDeque::new(),
-            asked: VecDeque::new(),
-            to_server: Pipe::default(),
-            to_client: Pipe::default(),
-            watchers: Watchers::default(),
-        };
         let conversation = Rc::new_cyclic(|itself| Self {
             ensemble,
             wire,
             timeout,
-            talk: RefCell::new(talk),
+            talk: RefCell::new(Talk::begin(session)),
             woken: Notify::new(),
             changes: Cell::new(0),
             changed: Notify::new(),
             itself: itself.clone(),
         });
-        conversation.wire.carry(&conversation);
+        conversation.wire.carry(conversation.itself.clone());
         conversation.attach(session);
         tokio::task::spawn_local(conversation.clone().run());
         conversation
@@ -179,35 +105,6 @@ impl Conversation {
 
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
-    }
-
-    /// `None` when it is over.
-    pub(super) fn session(&self) -> Option<i64> {
-        let talk = self.talk.borrow();
-        (talk.phase != Phase::Over).then_some(talk.session)
-    }
-
-    pub(super) fn expire(&self) {
-        let session = self.talk.borrow().session;
-        self.ensemble.expire(session);
-    }
-
-    pub(super) fn wake(&self) {
-        self.woken.notify_one();
-    }
-
-    /// A watch has fired at the server.
-    pub(super) fn tell(&self, event: Event) {
-        self.send_to_client(Message::Event(event));
-    }
-
-    /// The server closes the connection.
-    pub(super) fn hang_up(&self) {
-        self.send_to_client(Message::Closed);
-    }
-
-    pub(super) fn break_off(&self, underway: Underway) {
-        self.lose(&mut self.talk.borrow_mut(), underway);
     }
 
     /// Lives until the session is over.
@@ -344,7 +241,7 @@ impl Conversation {
     }
 
     fn attach(&self, session: i64) {
-        self.ensemble.attach(session, &self.itself);
+        self.ensemble.attach(session, self.itself.clone());
     }
 
     /// Requests arrive as long as they are not held back, also those that the client has given up.
@@ -365,7 +262,32 @@ impl Conversation {
     }
 }
 
-/// Nobody may be waiting for it any more.
-fn refuse(answer: oneshot::Sender<Heard>, fault: Fault) {
-    answer.send(Err(Failed { step: None, fault })).ok();
+impl Attached for Conversation {
+    fn tell(&self, event: Event) {
+        self.send_to_client(Message::Event(event));
+    }
+
+    fn hang_up(&self) {
+        self.send_to_client(Message::Closed);
+    }
+}
+
+impl Carried for Conversation {
+    fn session(&self) -> Option<i64> {
+        let talk = self.talk.borrow();
+        (talk.phase != Phase::Over).then_some(talk.session)
+    }
+
+    fn expire(&self) {
+        let session = self.talk.borrow().session;
+        self.ensemble.expire(session);
+    }
+
+    fn break_off(&self, underway: Underway) {
+        self.lose(&mut self.talk.borrow_mut(), underway);
+    }
+
+    fn wake(&self) {
+        self.woken.notify_one();
+    }
 }

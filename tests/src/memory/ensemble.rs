@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
+    fmt,
     ops::Range,
     rc::{Rc, Weak},
     time::Duration,
@@ -16,11 +17,9 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    conversation::Conversation,
     dice::Dice,
     request::Request,
     server::{Reply, Server, Welcome},
-    session::Client,
     watches::{Aspect, Event},
     wire::{Underway, Wire},
 };
@@ -63,9 +62,18 @@ struct Inner {
     service: Cell<Service>,
     server: RefCell<Server>,
     /// Who speaks for a session at the moment.
-    attached: RefCell<BTreeMap<i64, Weak<Conversation>>>,
+    attached: RefCell<BTreeMap<i64, Weak<dyn Attached>>>,
     wires: RefCell<Vec<Weak<Wire>>>,
     dice: Rc<Dice>,
+}
+
+/// What speaks for a session, as the ensemble reaches it.
+pub(super) trait Attached: fmt::Debug {
+    /// A watch has fired at the server.
+    fn tell(&self, event: Event);
+
+    /// The server closes the connection.
+    fn hang_up(&self);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,11 +105,6 @@ impl Ensemble {
         let wire = Wire::new(self.0.settings.latency.clone(), self.0.dice.clone());
         self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
         wire
-    }
-
-    /// A client that will ask for this session timeout.
-    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> Client {
-        Client::new(self.clone(), wire.clone(), timeout)
     }
 
     /// No majority: connections break, nothing is answered, no session expires.
@@ -185,8 +188,8 @@ impl Ensemble {
         self.server(|server, now| server.welcome(session, seen, now))
     }
 
-    pub(super) fn attach(&self, session: i64, conversation: &Weak<Conversation>) {
-        self.0.attached.borrow_mut().insert(session, conversation.clone());
+    pub(super) fn attach(&self, session: i64, client: Weak<dyn Attached>) {
+        self.0.attached.borrow_mut().insert(session, client);
     }
 
     pub(super) fn detach(&self, session: i64) {
@@ -206,8 +209,8 @@ impl Ensemble {
         if self.server(|server, _| server.end(session)) {
             debug!(session, "expired");
             let attached = self.0.attached.borrow().get(&session).and_then(Weak::upgrade);
-            if let Some(conversation) = attached {
-                conversation.hang_up();
+            if let Some(client) = attached {
+                client.hang_up();
             }
         }
     }
@@ -228,8 +231,8 @@ impl Ensemble {
         };
         for (session, event) in told {
             let attached = self.0.attached.borrow().get(&session).and_then(Weak::upgrade);
-            if let Some(conversation) = attached {
-                conversation.tell(event);
+            if let Some(client) = attached {
+                client.tell(event);
             }
         }
         result

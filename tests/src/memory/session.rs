@@ -28,11 +28,14 @@ pub struct Session {
     conversation: Rc<Conversation>,
 }
 
-impl Client {
-    pub(super) fn new(ensemble: Ensemble, wire: Rc<Wire>, asked: Duration) -> Self {
-        Self { ensemble, wire, asked }
+impl Ensemble {
+    /// A client that will ask for this session timeout.
+    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> Client {
+        Client { ensemble: self.clone(), wire: wire.clone(), asked: timeout }
     }
+}
 
+impl Client {
     async fn reached(&self) {
         while !(self.wire.is_open() && self.ensemble.is_serving()) {
             self.wire.mended().await;

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    fmt,
     ops::Range,
     rc::{Rc, Weak},
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{conversation::Conversation, dice::Dice};
+use super::dice::Dice;
 
 /// Outlives the sessions that run over it, one after the other or several at once; an accident of the connection
 /// hits all of them. Accidents that need a session do nothing while there is none.
@@ -23,10 +24,25 @@ pub struct Wire {
     next_reply: Cell<Fate>,
     next_session: Cell<Comeback>,
     refused_watches: Cell<u32>,
-    conversations: RefCell<Vec<Weak<Conversation>>>,
+    carried: RefCell<Vec<Weak<dyn Carried>>>,
     /// Something got better.
     mended: Notify,
     dice: Rc<Dice>,
+}
+
+/// What runs over a wire: one session, as the wire's accidents reach it.
+pub(super) trait Carried: fmt::Debug {
+    /// Its id at the server; `None` when it is over.
+    fn session(&self) -> Option<i64>;
+
+    /// The server ends it now.
+    fn expire(&self);
+
+    /// Its connection breaks.
+    fn break_off(&self, underway: Underway);
+
+    /// Something is due earlier than it expects.
+    fn wake(&self);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +90,7 @@ impl Wire {
             next_reply: Cell::new(Fate::Spared),
             next_session: Cell::new(Comeback::Same),
             refused_watches: Cell::new(0),
-            conversations: RefCell::default(),
+            carried: RefCell::default(),
             mended: Notify::new(),
             dice,
         })
@@ -137,18 +153,18 @@ impl Wire {
 
     /// The server ends the sessions now, whatever the client believes.
     pub fn expire(&self) {
-        for conversation in self.conversations() {
-            conversation.expire();
+        for one in self.carried() {
+            one.expire();
         }
     }
 
     /// The sessions by their ids at the server, oldest first.
     pub fn sessions(&self) -> Vec<i64> {
-        self.conversations().iter().filter_map(|conversation| conversation.session()).collect()
+        self.carried().iter().filter_map(|one| one.session()).collect()
     }
 
-    pub(super) fn carry(&self, conversation: &Rc<Conversation>) {
-        self.conversations.borrow_mut().push(Rc::downgrade(conversation));
+    pub(super) fn carry(&self, one: Weak<dyn Carried>) {
+        self.carried.borrow_mut().push(one);
     }
 
     pub(super) fn flows_to_server(&self) -> bool {
@@ -193,20 +209,20 @@ impl Wire {
     /// Says that a connection may be possible again.
     pub(super) fn mend(&self) {
         self.mended.notify_waiters();
-        for conversation in self.conversations() {
-            conversation.wake();
+        for one in self.carried() {
+            one.wake();
         }
     }
 
     pub(super) fn break_off(&self, underway: Underway) {
-        for conversation in self.conversations() {
-            conversation.break_off(underway);
+        for one in self.carried() {
+            one.break_off(underway);
         }
     }
 
-    fn conversations(&self) -> Vec<Rc<Conversation>> {
-        self.conversations.borrow_mut().retain(|conversation| conversation.strong_count() > 0);
-        self.conversations.borrow().iter().filter_map(Weak::upgrade).collect()
+    fn carried(&self) -> Vec<Rc<dyn Carried>> {
+        self.carried.borrow_mut().retain(|one| one.strong_count() > 0);
+        self.carried.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
     fn let_flow(&self, direction: Direction, flow: Flow) {

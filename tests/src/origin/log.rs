@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fencegate_policies::token::Token;
 
-use crate::{history::Access, wire::Message};
+use crate::wire::Message;
 
 #[derive(Debug, Default)]
 pub struct Log {
@@ -33,6 +33,13 @@ pub struct Record {
     pub abandoned: Option<Instant>,
     /// A comparing origin found the token not newer than the key's mark: nothing was executed.
     pub stale: bool,
+}
+
+/// What a request asks to do with its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Exclusive,
+    Shared,
 }
 
 #[derive(Debug, Clone)]

@@ -11,11 +11,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    Shared,
-    act::{Act, Reply},
-    log::{Piece, Record},
-};
+use super::{Act, Piece, Record, Reply, shared::Shared};
 use crate::wire::{Message, Reader, Unframed};
 
 /// Serves one connection until either side ends it.

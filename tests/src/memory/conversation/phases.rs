@@ -6,10 +6,13 @@ use fencegate_lock::session::link::Fault;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::{Asked, Conversation, Parting, Phase, Talk, refuse};
+use super::{
+    Conversation,
+    talk::{Asked, Parting, Phase, Talk, refuse},
+};
 use crate::memory::{
     server::Welcome,
-    wire::{Comeback, Underway},
+    wire::{Carried, Comeback, Underway},
 };
 
 /// Between a lost connection and the first try to make another one; and between tries that the server refuses.

@@ -1,0 +1,62 @@
+//! The payments that clients want done, and what the service does with each.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::Ask,
+    history::ATTEMPT,
+    memory::Dice,
+    origin::{Act, Reply},
+};
+
+pub(super) const OPERATIONS: usize = 2000;
+const ACCOUNTS: usize = 50;
+/// How often one operation is asked for, at most; the last time in fair weather.
+pub(super) const ATTEMPTS: usize = 5;
+/// What a hanging service takes: less than the guard takes an execution for over after, and longer than anybody waits.
+const HANGS: Duration = Duration::from_millis(750);
+
+/// One payment of so many cents.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operation(pub(super) usize);
+
+impl Operation {
+    pub(super) fn cents(self) -> u64 {
+        1 + self.0 as u64 * 7 % 100
+    }
+
+    pub(super) fn account(self) -> usize {
+        self.0 % ACCOUNTS
+    }
+
+    /// Its own, so that the origin can be told what to do with it.
+    pub(super) fn target(self) -> String {
+        format!("/pay/{}?op={}", self.account(), self.0)
+    }
+
+    pub(super) fn attempt(self, n: usize) -> String {
+        format!("{}/{n}", self.0)
+    }
+
+    pub(super) fn ask(self, attempt: usize) -> Ask {
+        Ask::post(&self.target())
+            .field("Idempotency-Key", &format!("\"op-{}\"", self.0))
+            .field(ATTEMPT, &self.attempt(attempt))
+            .body(self.cents().to_string())
+    }
+
+    /// What the origin does with it each time that it comes; it has a new receipt for each.
+    pub(super) fn acts(self, dice: &Dice) -> Vec<Act> {
+        let receipt = |time: usize| Reply::with_body(format!("receipt {} of operation {}", time, self.0));
+        let first = match dice.below(100) {
+            0..5 => Act::Reset,
+            5..8 => Act::CloseInHead,
+            8..11 => Act::CloseInBody(receipt(1)),
+            11..14 => Act::now(receipt(1).status(503)),
+            14..17 => Act::now(receipt(1).status(402)),
+            17..19 => Act::Answer(HANGS, receipt(1)),
+            _ => Act::Answer(Duration::from_millis(dice.below(12)), receipt(1)),
+        };
+        [first].into_iter().chain((2..=ATTEMPTS).map(|time| Act::now(receipt(time)))).collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! What a client was answered: whole, with its times, and what its fields mean.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fencegate_policies::token::Token;
+use http_body_util::BodyExt;
+use hyper::{HeaderMap, body::Incoming};
+
+/// A complete answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub fields: HeaderMap,
+    pub body: Bytes,
+    pub trailers: HeaderMap,
+    pub invoked: Instant,
+    pub completed: Instant,
+}
+
+/// What `Fencing-Outcome` says, without its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    Replayed,
+    NotDispatched,
+    Unknown,
+}
+
+impl Answer {
+    pub(super) async fn read(response: hyper::Response<Incoming>, invoked: Instant) -> hyper::Result<Self> {
+        let (head, body) = response.into_parts();
+        let collected = body.collect().await?;
+        let trailers = collected.trailers().cloned().unwrap_or_default();
+        Ok(Self {
+            status: head.status.as_u16(),
+            fields: head.headers,
+            body: collected.to_bytes(),
+            trailers,
+            invoked,
+            completed: Instant::now(),
+        })
+    }
+
+    /// # Panics
+    /// If the field stands there twice, or is not text.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut values = self.fields.get_all(name).iter();
+        let value = values.next().map(|value| value.to_str().expect("a text field"));
+        assert!(values.next().is_none(), "`{name}` stands twice in {self:?}");
+        value
+    }
+
+    /// None if the answer does not tell.
+    ///
+    /// # Panics
+    /// On a word that is no outcome.
+    pub fn outcome(&self) -> Option<Outcome> {
+        let word = self.field("fencing-outcome")?.split(';').next().unwrap_or_default().trim();
+        Some(match word {
+            "done" => Outcome::Done,
+            "replayed" => Outcome::Replayed,
+            "not-dispatched" => Outcome::NotDispatched,
+            "unknown" => Outcome::Unknown,
+            other => panic!("no outcome: `{other}`"),
+        })
+    }
+
+    /// # Panics
+    /// If there is a token that does not parse.
+    pub fn token(&self) -> Option<Token> {
+        Some(Token::parse(self.field("fencing-token")?).expect("a token as the gateway writes it"))
+    }
+
+    /// The reason of a refusal, after checking that all its parts say the same.
+    ///
+    /// # Panics
+    /// If the answer is no well-formed refusal.
+    pub fn reason(&self) -> String {
+        assert_eq!(self.field("content-type"), Some("application/problem+json"), "{self:?}");
+        let problem: serde_json::Value = serde_json::from_slice(&self.body).expect("a problem is JSON");
+        let text = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
+        let reason = text("reason");
+        assert_eq!(text("type"), format!("urn:fencegate:{reason}"), "{problem}");
+        assert_eq!(problem["status"], self.status, "{problem}");
+        assert!(!text("title").is_empty(), "{problem}");
+        let header = self.field("fencing-outcome").and_then(|value| value.split(';').next());
+        if let Some(header) = header {
+            assert_eq!(text("outcome"), header.trim(), "{problem}");
+        }
+        reason
+    }
+
+    pub fn took(&self) -> Duration {
+        self.completed - self.invoked
+    }
+}

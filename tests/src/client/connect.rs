@@ -1,0 +1,12 @@
+//! A connection without delays, as clients open it.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpStream;
+
+/// What all of them but the narrow ones speak over.
+pub(super) async fn connected(address: SocketAddr) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect(address).await.map_err(|error| format!("connect: {error}"))?;
+    stream.set_nodelay(true).map_err(|error| format!("nodelay: {error}"))?;
+    Ok(stream)
+}

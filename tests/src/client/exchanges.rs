@@ -1,0 +1,81 @@
+//! One HTTP/1.1 connection, for one request after the other.
+
+use std::{net::SocketAddr, time::Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinHandle,
+};
+
+use super::{Answer, Ask, connect::connected};
+
+/// One connection to a gateway. Dropping it hangs up.
+pub struct Client {
+    requests: http1::SendRequest<Full<Bytes>>,
+    address: SocketAddr,
+    connection: JoinHandle<()>,
+}
+
+impl Ask {
+    /// On a connection of its own. Dropping the future hangs up.
+    ///
+    /// # Errors
+    /// When the connection broke before the answer was complete.
+    pub async fn to(&self, address: SocketAddr) -> Result<Answer, String> {
+        Client::connect(address).await?.send(self).await
+    }
+}
+
+impl Client {
+    /// # Errors
+    /// When nobody listens.
+    pub async fn connect(address: SocketAddr) -> Result<Self, String> {
+        Self::over(connected(address).await?, address).await
+    }
+
+    /// Over a stream that is there already.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+    ) -> Result<Self, String> {
+        let (requests, connection) = http1::Builder::new()
+            .preserve_header_case(true)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| format!("handshake: {error}"))?;
+        // The error also reaches whoever waits for an answer.
+        let connection = tokio::spawn(async { drop(connection.await) });
+        Ok(Self { requests, address, connection })
+    }
+
+    /// # Errors
+    /// When the connection broke before the answer was complete.
+    pub async fn send(&mut self, ask: &Ask) -> Result<Answer, String> {
+        let broke = |error: hyper::Error| format!("{} {}: {error:?}", ask.method, ask.target);
+        let mut request = Request::builder().method(ask.method).uri(&ask.target);
+        if !ask.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request = request.header("host", self.address.to_string());
+        }
+        for (name, value) in &ask.fields {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(ask.body.clone())).map_err(|error| error.to_string())?;
+        let invoked = Instant::now();
+        self.requests.ready().await.map_err(broke)?;
+        let response = self.requests.send_request(request).await.map_err(broke)?;
+        Answer::read(response, invoked).await.map_err(broke)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}

@@ -1,0 +1,71 @@
+//! One link as all its connections find it: its state, and the trap that waits.
+
+use std::{
+    net::SocketAddr,
+    sync::{Mutex, MutexGuard, atomic::AtomicBool},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use super::{Operation, trap::Trap};
+
+pub(super) struct Line {
+    pub(super) server: SocketAddr,
+    pub(super) state: watch::Sender<State>,
+    /// How many times connections were broken. An event: the state may be whole again before anybody looks.
+    pub(super) breaks: watch::Sender<u64>,
+    pub(super) delay: watch::Sender<Duration>,
+    /// Connections end with a reset.
+    pub(super) abrupt: AtomicBool,
+    /// How many times sessions were ended on demand.
+    pub(super) endings: watch::Sender<u64>,
+    pub(super) trap: Mutex<Option<Trap>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Whole,
+    /// What the client says arrives; what the server answers does not.
+    Deaf,
+    /// What the client says does not arrive.
+    Mute,
+    /// Connections stay open, and nothing passes.
+    Silent,
+    /// New connections are closed at once.
+    Cut,
+}
+
+impl Line {
+    pub(super) fn before(server: SocketAddr) -> Self {
+        Self {
+            server,
+            state: watch::Sender::new(State::Whole),
+            breaks: watch::Sender::new(0),
+            delay: watch::Sender::new(Duration::ZERO),
+            abrupt: AtomicBool::new(false),
+            endings: watch::Sender::new(0),
+            trap: Mutex::default(),
+        }
+    }
+
+    pub(super) fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
+        self.trap.lock().expect("no thread panics here")
+    }
+
+    pub(super) fn break_all(&self) {
+        self.state.send_replace(State::Cut);
+        self.breaks.send_modify(|times| *times += 1);
+    }
+
+    /// The trap that this message springs.
+    pub(super) fn sprung_by(&self, message: &[u8]) -> Option<Trap> {
+        let does = Operation::of(message);
+        self.trap().take_if(|trap| does.contains(&trap.operation))
+    }
+
+    pub(super) fn passes(&self, lost_in: State) -> bool {
+        let state = *self.state.borrow();
+        state != lost_in && state != State::Silent
+    }
+}

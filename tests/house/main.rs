@@ -49,11 +49,12 @@ fn no_modules_of_a_crate_use_each_other_in_a_circle() {
             "tests" => &["src", "promises", "sim", "faults", "models", "packages", "bench", "house"][..],
             _ => &["src"],
         };
-        for place in places.iter().map(|place| format!("{folder}/{place}")) {
+        for place in places {
+            let place = format!("{folder}/{place}");
             let sources = Sources::read(&root().join(&place));
             let start = ROOTS.into_iter().find(|start| sources.get(start).is_some());
             let edges = Modules::of(&sources, start.expect("a library, or tests")).edges();
-            assert!(!edges.is_empty() || sources.files() == 1, "{place}: nothing was found");
+            assert!(!edges.is_empty() || !place.ends_with("/src"), "{place}: nothing was found");
             for circle in circles::shortest(&edges) {
                 told.push_str(&format!("{place}, of {} modules:\n{}", circle.modules, circle));
             }

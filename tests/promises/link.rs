@@ -3,114 +3,20 @@
 //! Each test here is an accident that leaves an orphan, or grants twice, with the lock that comes with the client
 //! library. Sessions are so long that no janitor and no timeout can come to help while a test looks.
 
+mod pair;
+
 use std::time::Duration;
 
-use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::{Gateway, Pending},
     history::History,
     link::{Fate, FaultyLink, Operation},
-    origin::{Latch, Record},
+    origin::Latch,
     patience::QUIET,
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-/// How the gateway behind the faulty link keeps its locks.
-pub(super) const HOLDS: [fn() -> Value; 2] =
-    [|| json!({"mode": "strict"}), || json!({"mode": "cached", "linger": "60ms"})];
-
-/// A gateway behind a faulty link, and one beside it.
-pub(super) struct Pair {
-    pub(super) site: Site,
-    pub(super) link: FaultyLink,
-    pub(super) tree: Tree,
-    pub(super) ours: Gateway,
-    pub(super) other: Gateway,
-}
-
-impl Pair {
-    pub(super) async fn new(hold: Value) -> Self {
-        Self::with(|policy| policy.with("/defaults/hold", hold)).await
-    }
-
-    async fn with(change: impl FnOnce(Policy) -> Policy) -> Self {
-        let site = Site::fresh().await;
-        let link = FaultyLink::to(site.zookeeper).await;
-        let policy = site
-            .unswept("ours")
-            .with("/zookeeper/servers", json!([link.address().to_string()]))
-            .with("/zookeeper/sessions", 1)
-            .with("/routes/0/fence/wait", "15s");
-        let policy = change(policy);
-        let (ours, other) = tokio::join!(Gateway::start(&policy), site.gateway("other"));
-        let tree = site.tree().await;
-        let pair = Self { site, link, tree, ours, other };
-        pair.key_is_free().await;
-        pair
-    }
-
-    /// Whoever asks elsewhere gets the key: an orphan would block it.
-    pub(super) async fn key_is_free(&self) {
-        assert_eq!(self.other.send(&Ask::post("/pay/7")).await.status, 200, "the key is blocked");
-        self.nothing_is_left().await;
-    }
-
-    pub(super) async fn nothing_is_left(&self) {
-        self.tree.locks_become("none left", <[String]>::is_empty).await;
-    }
-
-    /// The connection breaks, and the next one is good.
-    fn reconnect(&self) {
-        self.link.cut();
-        self.link.mend();
-    }
-
-    /// The server ends our gateway's session, and the gateway has noticed: it is ready only with another one.
-    pub(super) async fn session_ends(&self) {
-        self.link.end_sessions();
-        self.session_ended().await;
-    }
-
-    pub(super) async fn session_ended(&self) {
-        self.ours.says("the end of the session", |line| line.message() == "session.ended").await;
-    }
-
-    /// Asks our gateway and waits until the origin works for it.
-    pub(super) async fn held(&self) -> (Pending, Record, Latch) {
-        let latch = self.site.origin.holds("/pay/7");
-        let n = self.site.origin.count("/pay/7") + 1;
-        let asked = self.ours.begin(Ask::post("/pay/7"));
-        (asked, self.site.origin.request("/pay/7", n).await, latch)
-    }
-
-    /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
-    pub(super) async fn removed(&self, fate: Fate) -> Option<Token> {
-        let removed = self.link.trap(Operation::Delete, fate);
-        let answer = self.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
-        removed.happened().await;
-        answer.token()
-    }
-
-    /// Our gateway serves by itself, with tokens that are larger than `before`.
-    pub(super) async fn ours_serves(&self, before: Option<Token>) {
-        self.ours.becomes_ready().await;
-        let answer = self.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
-        assert!(answer.token() > before, "{:?} after {before:?}", answer.token());
-        self.nothing_is_left().await;
-        self.key_is_free().await;
-    }
-}
-
-pub(super) async fn is_served(asked: Pending) {
-    let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
-}
+pub(crate) use self::pair::{HOLDS, Pair, is_served};
 
 #[tokio::test]
 async fn a_caller_that_goes_while_its_node_is_made_leaves_no_node() {

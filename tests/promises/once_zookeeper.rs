@@ -1,74 +1,26 @@
 //! Without a guard, an operation is sent at most once: ZooKeeper remembers it, and nobody sends what may have been sent.
 
+mod admission;
+mod operation;
+
 use std::{net::TcpListener, time::Duration};
 
-use fencegate::{demo::child::Signal, steps::key::name::identity};
-use fencegate_policies::plan;
+use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{Ask, Outcome},
     gateway::{Gateway, command, write_policy},
-    link::{Fate, FaultyLink, Operation},
-    origin::{Act, Latch, Reply},
-    patience::{QUIET, patiently},
+    origin::{Act, Reply},
+    patience::patiently,
     policy::Policy,
     scratch,
     site::Site,
-    zookeeper::Tree,
 };
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use zookeeper_client::{Acls, Client, CreateMode};
 
-fn policy(site: &Site, name: &str) -> Policy {
-    once(site.policy(name))
-}
-
-fn once(policy: Policy) -> Policy {
-    policy.with("/routes/0/fence/once", json!({"store": "zookeeper"}))
-}
-
-fn pay(name: &str) -> Ask {
-    Ask::post("/pay/7").field("Idempotency-Key", name).body("{}")
-}
-
-fn told(answer: &Answer) -> (u16, String) {
-    (answer.status, answer.reason())
-}
-
-fn already_done() -> (u16, String) {
-    (409, "already-done".into())
-}
-
-fn unknown() -> (u16, String) {
-    (409, "outcome-unknown".into())
-}
-
-/// The operations that ZooKeeper remembers.
-async fn remembered(tree: &Tree) -> Vec<Value> {
-    let mut found = Vec::new();
-    for path in tree.paths().await {
-        let is_one = path.starts_with("/ops/") && path.matches('/').count() == 3;
-        if is_one && let Some(data) = tree.data_if_there(&path).await {
-            found.push(serde_json::from_slice(&data).expect("JSON"));
-        }
-    }
-    found
-}
-
-/// Which of 256 nodes an operation stands below.
-fn shelf(name: &str) -> u8 {
-    let named = plan::Operation { name: name.into(), principal: String::new() };
-    identity("", &named).bytes()[0]
-}
-
-/// Names of two operations that stand below one node: when the second comes, that node is there.
-fn beside_each_other() -> [String; 2] {
-    let first = "op-0".to_owned();
-    let mut others = (1..).map(|n| format!("op-{n}")).filter(|other| shelf(other) == shelf(&first));
-    let second = others.next().expect("one in 256");
-    [first, second]
-}
+use self::operation::{already_done, beside_each_other, pay, policy, remembered, shelf, told, unknown};
 
 async fn operator(policy: &Policy, arguments: &[&str]) -> (Option<i32>, String) {
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
@@ -179,31 +131,6 @@ async fn what_was_not_sent_may_run_again() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
-/// It is written down, and the gateway is not told so.
-#[tokio::test]
-async fn an_admission_whose_answer_is_lost_is_sent_once() {
-    for fate in [Fate::AnswerLost, Fate::Vanishes] {
-        let site = Site::fresh().await;
-        let [before, name] = beside_each_other();
-        let link = FaultyLink::to(site.zookeeper).await;
-        let servers = json!([link.address().to_string()]);
-        let policy = once(site.unswept("gw-1").with("/zookeeper/servers", servers));
-        let gateway = Gateway::start(&policy).await;
-        // From here on the operation has its parent, and the next transaction is the one in question.
-        assert_eq!(gateway.send(&pay(&before)).await.status, 200);
-        let sprung = link.trap(Operation::Admission, fate.clone());
-        let asked = gateway.begin(pay(&name));
-        sprung.happened().await;
-        if matches!(fate, Fate::Vanishes) {
-            link.cut();
-            link.mend();
-        }
-        assert_eq!(asked.answer().await.status, 200, "{fate:?}\n{}", gateway.log());
-        assert_eq!(told(&gateway.send(&pay(&name)).await), already_done(), "{fate:?}");
-        assert_eq!(site.origin.count("/pay/7"), 2, "{fate:?}");
-    }
-}
-
 #[tokio::test]
 async fn of_many_repeats_at_once_one_is_sent() {
     let site = Site::fresh().await;
@@ -221,70 +148,6 @@ async fn of_many_repeats_at_once_one_is_sent() {
         assert!(repeated.iter().all(|told| *told == already_done()), "{repeated:?}");
         assert_eq!(site.origin.count("/pay/7"), round + 1);
     }
-}
-
-#[tokio::test]
-async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
-    let site = Site::fresh().await;
-    let tree = site.tree().await;
-    let gateway = site.pausing(&policy(&site, "gw-1"), "before_admission", Duration::from_millis(600)).await;
-    let asked = gateway.begin(pay("a"));
-    gateway.stands_at("before_admission").await;
-    let locks = tree.locks().await;
-    tree.delete(&locks[0]).await.expect("a stranger may");
-    assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
-    assert_eq!(site.origin.count("/pay/7"), 0);
-    assert_eq!(remembered(&tree).await, [Value::Null; 0]);
-    assert_eq!(gateway.send(&pay("a")).await.status, 200);
-}
-
-#[tokio::test]
-async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
-    let site = Site::fresh().await;
-    let tree = site.tree().await;
-    let policy = site.policy("gw-1").route(json!({
-        "name": "transfer",
-        "upstream": "ledger",
-        "match": {"methods": ["POST"], "path": "/transfer/{from}/{to}"},
-        "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "once": {"store": "zookeeper"}},
-    }));
-    let gateway = site.pausing(&policy, "before_admission", Duration::from_millis(600)).await;
-    let transfer = || Ask::post("/transfer/1/2").field("Idempotency-Key", "a");
-    let asked = gateway.begin(transfer());
-    gateway.stands_at("before_admission").await;
-    let locks = tree.locks().await;
-    assert_eq!(locks.len(), 2, "{locks:?}");
-    tree.delete(&locks[1]).await.expect("a stranger may");
-    assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
-    assert_eq!(site.origin.count("/transfer/1/2"), 0);
-    assert_eq!(gateway.send(&transfer()).await.status, 200);
-    assert_eq!(told(&gateway.send(&transfer()).await), already_done());
-}
-
-#[tokio::test]
-async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothing() {
-    let site = Site::fresh().await;
-    let [before, name] = beside_each_other();
-    let link = FaultyLink::to(site.zookeeper).await;
-    let tree = site.tree().await;
-    let servers = json!([link.address().to_string()]);
-    let gateway = Gateway::start(&once(site.unswept("gw-1").with("/zookeeper/servers", servers))).await;
-    assert_eq!(gateway.send(&pay(&before)).await.status, 200);
-    let latch = Latch::default();
-    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(latch.clone()));
-    let asked = gateway.begin(pay(&name));
-    sprung.happened().await;
-    asked.hang_up();
-    tokio::time::sleep(QUIET).await;
-    latch.let_go();
-    let aborted = async {
-        while !remembered(&tree).await.iter().any(|record| record["state"]["is"] == "aborted") {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    patiently("the admission to be taken back", aborted, || gateway.log()).await;
-    assert_eq!(site.origin.count("/pay/7"), 1);
-    assert_eq!(gateway.send(&pay(&name)).await.status, 200);
 }
 
 /// It slept through the end of its session while the upstream worked, and gets the answer afterwards.
@@ -309,63 +172,6 @@ async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_se
     };
     patiently("the outcome to be known", known, || one.log()).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
-}
-
-/// It is written down, its answer is lost, and its session as well: its issuer says that nothing was sent, and looks under
-/// the next session what became of it. Until then others cannot know.
-#[tokio::test]
-async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_its_repeat_is_sent() {
-    let site = Site::fresh().await;
-    let [before, name] = beside_each_other();
-    let link = FaultyLink::to(site.zookeeper).await;
-    let servers = json!([link.address().to_string()]);
-    let ours = policy(&site, "gw-1").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
-    let other = policy(&site, "gw-2");
-    let (one, two) = tokio::join!(Gateway::start(&ours), Gateway::start(&other));
-    assert_eq!(one.send(&pay(&before)).await.status, 200);
-    let never = Latch::default();
-    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(never));
-    let asked = one.begin(pay(&name));
-    sprung.happened().await;
-    link.cut();
-    let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (503, Some(Outcome::NotDispatched)), "{answer:?}");
-    assert_eq!(told(&two.send(&pay(&name)).await), unknown(), "nobody can know yet");
-    link.mend();
-    let sent = async {
-        loop {
-            let repeat = two.send(&pay(&name)).await;
-            if repeat.status == 200 {
-                return;
-            }
-            assert_eq!(told(&repeat), unknown());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    patiently("the issuer to take it back", sent, || one.log()).await;
-    assert_eq!(told(&one.send(&pay(&name)).await), already_done());
-    assert_eq!(site.origin.count("/pay/7"), 2, "the first one, and this one once");
-}
-
-/// A cached tenure could send without a word to ZooKeeper; an operation must not.
-#[tokio::test]
-async fn without_zookeeper_no_operation_is_sent() {
-    let site = Site::fresh().await;
-    let link = FaultyLink::to(site.zookeeper).await;
-    let policy = policy(&site, "gw-1")
-        .with("/zookeeper/servers", json!([link.address().to_string()]))
-        .with("/defaults/hold", json!({"mode": "cached", "linger": "30s"}));
-    let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&pay("a")).await.status, 200);
-    link.lose_all();
-    assert_eq!(told(&gateway.send(&pay("b")).await), (503, "lock-service".into()));
-    link.cut();
-    link.mend();
-    gateway.becomes_ready().await;
-    tokio::time::sleep(QUIET).await;
-    assert_eq!(site.origin.count("/pay/7"), 1);
-    assert_eq!(gateway.send(&pay("b")).await.status, 200);
-    assert_eq!(told(&gateway.send(&pay("a")).await), already_done());
 }
 
 #[tokio::test]

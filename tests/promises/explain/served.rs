@@ -1,0 +1,205 @@
+//! Of the examples, as they are written and at other levels, everything that is said of requests at random is what is done.
+
+use std::collections::BTreeSet;
+
+use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
+use fencegate_policies::{file, plan};
+use fencegate_tests::{
+    client::Raw,
+    gateway::Gateway,
+    guarded::{Guarded, operator},
+    origin::{Act, Reply},
+    policy::Policy,
+    scratch,
+    site::Site,
+    wire::Message,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{
+    INVENTORY, MINIMAL, PAYMENTS,
+    compare::{compare, compare_line},
+    explained,
+    spelled::{Dice, HOST, Spelled},
+};
+
+const TENANTS: &str = include_str!("../../../policies/examples/multi-tenant.yaml");
+
+/// An example as it is written, where this test has its servers. At level `guard`, the recording upstream announces itself
+/// as a guard, so that what is recorded is what the gateway sends.
+fn local(example: &str, level: Option<&str>, site: &Site, key: &str) -> Policy {
+    let mut policy = Policy::of_yaml(example)
+        .with("/name", "gw-1")
+        .with("/listeners/public/address", "127.0.0.1:0")
+        .with("/admin", json!({"address": "127.0.0.1:0"}))
+        .with("/zookeeper/servers", json!([site.zookeeper.to_string()]))
+        .with("/zookeeper/root", site.root.as_str())
+        .with("/zookeeper/session_timeout", "4s")
+        .with("/zookeeper/tick", "200ms")
+        .with("/zookeeper/safety_margin", Value::Null)
+        .with("/state_dir", Value::Null)
+        .with("/log", json!({"access": "stdout"}));
+    if example.contains("signing_key_file") {
+        policy = policy.with("/tickets/signing_key_file", key);
+    }
+    if example.contains("advertise") {
+        policy = policy.with("/peer", json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:9910"}));
+    }
+    for upstream in names(example) {
+        let place = |field: &str| format!("/upstreams/{upstream}/{field}");
+        let endpoint = format!("http://{}", site.origin.door("gw-1"));
+        policy = policy.with(&place("endpoints"), json!([endpoint]));
+        if let Some(level) = level {
+            policy = policy.with(&place("fencing"), level).with(&place("direct"), Value::Null);
+            policy = policy.with(&place("response_timeout"), Value::Null);
+        }
+    }
+    if level.is_some() && example.contains("once:") {
+        policy = policy.with("/routes/0/fence/once/store", Value::Null);
+    }
+    policy
+}
+
+/// Of the upstreams of an example.
+fn names(example: &str) -> Vec<String> {
+    let plan = file::load(example).plan.expect("the examples are sound");
+    plan.serving.upstreams.iter().map(|upstream| upstream.name.to_string()).collect()
+}
+
+/// What gateways are told who ask the recording upstream whether it is a guard.
+fn announce(guarded: &Guarded) {
+    let announcement = Announcement {
+        format: 1,
+        store: "recorded".into(),
+        shared: None,
+        instance: "recorder".into(),
+        ensemble: guarded.ensemble.clone(),
+        floor: 0,
+        highest: 0,
+        settle: 1000,
+        max_execution: 1000,
+        observes: false,
+        up: None,
+    };
+    let body = serde_json::to_vec(&announcement).expect("plain fields");
+    let reply = Reply::with_body(body).field("content-type", "application/json");
+    guarded.site.origin.script(ANNOUNCEMENT, std::iter::repeat_n(Act::now(reply), 2000));
+}
+
+async fn answer(gateway: &Gateway, spelled: &Spelled) -> Message {
+    let mut connection = Raw::connect(gateway.public).await.expect("a connection");
+    connection.say(spelled.bytes(HOST)).await.expect("sent");
+    let mut answer = connection.head().await.expect("an answer");
+    // These have none, and no length that would say so.
+    if !spelled.line.starts_with("HEAD ") && answer.word(1) != "204" {
+        connection.body(&mut answer).await.expect("a whole answer");
+    }
+    answer
+}
+
+/// What came of all requests of an example.
+struct Agreed {
+    sent: usize,
+    fenced: usize,
+    /// Compared with the access log.
+    written: usize,
+}
+
+const ROLLS: usize = 200;
+
+async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> Agreed {
+    let guarded = Guarded::fresh().await;
+    announce(&guarded);
+    let (site, home) = (&guarded.site, TempDir::new_in(scratch::folder()).expect("a folder"));
+    let key = home.path().join("key.json").display().to_string();
+    operator(&["keys", "new", &key]).await;
+    let policy = local(example, level, site, &key);
+    let loaded = file::load(&policy.to_string());
+    let plan: plan::Gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    let gateway = Gateway::start(&policy).await;
+    let tree = site.tree().await;
+    let followed = tree.follow_locks().await;
+    let mut dice = Dice(seed);
+    let (mut agreed, mut asked, mut locks) =
+        (Agreed { sent: 0, fenced: 0, written: 0 }, Vec::new(), BTreeSet::new());
+    for number in 0..ROLLS {
+        let spelled = Spelled::roll(&mut dice, number, paths);
+        let said = explained(&plan, &spelled.ask(HOST));
+        let came = answer(&gateway, &spelled).await;
+        let record = {
+            let log = site.origin.log();
+            let number = number.to_string();
+            let mut records = log.records.iter().rev();
+            records.find(|record| record.request.field("x-number") == Some(&number)).cloned()
+        };
+        compare(&said, &spelled, &came, record.as_ref());
+        agreed.sent += usize::from(said.sent.is_some());
+        if let (Some(lock), Some(_)) = (&said.lock, &said.sent) {
+            agreed.fenced += 1;
+            locks.extend(lock.keys.iter().map(|held| held.path.clone()));
+        }
+        asked.push(said);
+    }
+    // A lock's parent goes with its last node.
+    let made = followed.made().await;
+    let missing: Vec<&String> = locks.iter().filter(|lock| !made.contains(*lock)).collect();
+    assert!(missing.is_empty(), "never locked: {missing:?} of {made:?}");
+    for line in gateway.log().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let number = line["request_id"].as_str().and_then(|id| id.strip_prefix("r-")?.parse::<usize>().ok());
+        if let Some(said) = number.and_then(|number| asked.get(number)) {
+            compare_line(said, &line);
+            agreed.written += 1;
+        }
+    }
+    agreed
+}
+
+/// The dice have to leave something to compare.
+fn assert_told(agreed: &Agreed) {
+    let Agreed { sent, fenced, written } = *agreed;
+    assert!((20..=190).contains(&sent), "{sent} of {ROLLS} were sent: the dice prove little");
+    assert!(fenced >= 5, "{fenced} of {ROLLS} took a lock: the dice prove little");
+    assert!(written >= 40, "{written} of {ROLLS} were found in the access log: the dice prove little");
+}
+
+const PAYMENT_PATHS: [&str; 6] =
+    ["/v1/orders/{}/capture", "/v1/orders/{}/capture", "/v1/payouts", "/v1/{}/{2}", "/{}", "*"];
+const STOCK_PATHS: [&str; 8] = [
+    "/warehouses/{}/skus/{2}/reservations",
+    "/warehouses/{}/skus/{2}/count",
+    "/warehouses/{}/skus/{2}",
+    "/transfers",
+    "/transfers",
+    "/warehouses/{}/recount",
+    "/warehouses/{}/{2}",
+    "http://b.shops.example/warehouses/{}/skus/1",
+];
+
+#[tokio::test]
+async fn payments_are_explained_as_they_are_served_before_a_guard() {
+    assert_told(&agree(PAYMENTS, None, &PAYMENT_PATHS, 1).await);
+}
+
+#[tokio::test]
+async fn payments_are_explained_as_they_are_served_without_a_guard() {
+    assert_told(&agree(PAYMENTS, Some("upstream"), &PAYMENT_PATHS, 11).await);
+}
+
+#[tokio::test]
+async fn the_inventory_is_explained_as_it_is_served_at_every_level() {
+    for (seed, level) in [None, Some("none"), Some("guard")].into_iter().enumerate() {
+        assert_told(&agree(INVENTORY, level, &STOCK_PATHS, 20 + seed as u64).await);
+    }
+}
+
+#[tokio::test]
+async fn the_least_policy_is_explained_as_it_is_served() {
+    assert_told(&agree(MINIMAL, None, &["/orders/{}", "/orders/{}", "/orders/{}", "/{}//"], 3).await);
+}
+
+#[tokio::test]
+async fn tenants_are_told_apart_as_they_are_served() {
+    let paths = ["/orders/{}", "/orders/{}", "/orders", "/{}/{2}", "/orders/{}/"];
+    assert_told(&agree(TENANTS, None, &paths, 4).await);
+}

@@ -1,0 +1,162 @@
+//! An operation is written down before it is sent, and sent only under its lock: whatever is lost around that moment, it is
+//! sent at most once.
+
+use std::time::Duration;
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    gateway::Gateway,
+    link::{Fate, FaultyLink, Operation},
+    origin::Latch,
+    patience::{QUIET, patiently},
+    site::Site,
+};
+use serde_json::{Value, json};
+
+use super::operation::{already_done, beside_each_other, once, pay, policy, remembered, told, unknown};
+
+/// It is written down, and the gateway is not told so.
+#[tokio::test]
+async fn an_admission_whose_answer_is_lost_is_sent_once() {
+    for fate in [Fate::AnswerLost, Fate::Vanishes] {
+        let site = Site::fresh().await;
+        let [before, name] = beside_each_other();
+        let link = FaultyLink::to(site.zookeeper).await;
+        let servers = json!([link.address().to_string()]);
+        let policy = once(site.unswept("gw-1").with("/zookeeper/servers", servers));
+        let gateway = Gateway::start(&policy).await;
+        // From here on the operation has its parent, and the next transaction is the one in question.
+        assert_eq!(gateway.send(&pay(&before)).await.status, 200);
+        let sprung = link.trap(Operation::Admission, fate.clone());
+        let asked = gateway.begin(pay(&name));
+        sprung.happened().await;
+        if matches!(fate, Fate::Vanishes) {
+            link.cut();
+            link.mend();
+        }
+        assert_eq!(asked.answer().await.status, 200, "{fate:?}\n{}", gateway.log());
+        assert_eq!(told(&gateway.send(&pay(&name)).await), already_done(), "{fate:?}");
+        assert_eq!(site.origin.count("/pay/7"), 2, "{fate:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let gateway = site.pausing(&policy(&site, "gw-1"), "before_admission", Duration::from_millis(600)).await;
+    let asked = gateway.begin(pay("a"));
+    gateway.stands_at("before_admission").await;
+    let locks = tree.locks().await;
+    tree.delete(&locks[0]).await.expect("a stranger may");
+    assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
+    assert_eq!(site.origin.count("/pay/7"), 0);
+    assert_eq!(remembered(&tree).await, [Value::Null; 0]);
+    assert_eq!(gateway.send(&pay("a")).await.status, 200);
+}
+
+#[tokio::test]
+async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
+    let site = Site::fresh().await;
+    let tree = site.tree().await;
+    let policy = site.policy("gw-1").route(json!({
+        "name": "transfer",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/transfer/{from}/{to}"},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "once": {"store": "zookeeper"}},
+    }));
+    let gateway = site.pausing(&policy, "before_admission", Duration::from_millis(600)).await;
+    let transfer = || Ask::post("/transfer/1/2").field("Idempotency-Key", "a");
+    let asked = gateway.begin(transfer());
+    gateway.stands_at("before_admission").await;
+    let locks = tree.locks().await;
+    assert_eq!(locks.len(), 2, "{locks:?}");
+    tree.delete(&locks[1]).await.expect("a stranger may");
+    assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
+    assert_eq!(site.origin.count("/transfer/1/2"), 0);
+    assert_eq!(gateway.send(&transfer()).await.status, 200);
+    assert_eq!(told(&gateway.send(&transfer()).await), already_done());
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothing() {
+    let site = Site::fresh().await;
+    let [before, name] = beside_each_other();
+    let link = FaultyLink::to(site.zookeeper).await;
+    let tree = site.tree().await;
+    let servers = json!([link.address().to_string()]);
+    let gateway = Gateway::start(&once(site.unswept("gw-1").with("/zookeeper/servers", servers))).await;
+    assert_eq!(gateway.send(&pay(&before)).await.status, 200);
+    let latch = Latch::default();
+    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(latch.clone()));
+    let asked = gateway.begin(pay(&name));
+    sprung.happened().await;
+    asked.hang_up();
+    tokio::time::sleep(QUIET).await;
+    latch.let_go();
+    let aborted = async {
+        while !remembered(&tree).await.iter().any(|record| record["state"]["is"] == "aborted") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("the admission to be taken back", aborted, || gateway.log()).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    assert_eq!(gateway.send(&pay(&name)).await.status, 200);
+}
+
+/// It is written down, its answer is lost, and its session as well: its issuer says that nothing was sent, and looks under
+/// the next session what became of it. Until then others cannot know.
+#[tokio::test]
+async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_its_repeat_is_sent() {
+    let site = Site::fresh().await;
+    let [before, name] = beside_each_other();
+    let link = FaultyLink::to(site.zookeeper).await;
+    let servers = json!([link.address().to_string()]);
+    let ours = policy(&site, "gw-1").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
+    let other = policy(&site, "gw-2");
+    let (one, two) = tokio::join!(Gateway::start(&ours), Gateway::start(&other));
+    assert_eq!(one.send(&pay(&before)).await.status, 200);
+    let never = Latch::default();
+    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(never));
+    let asked = one.begin(pay(&name));
+    sprung.happened().await;
+    link.cut();
+    let answer = asked.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (503, Some(Outcome::NotDispatched)), "{answer:?}");
+    assert_eq!(told(&two.send(&pay(&name)).await), unknown(), "nobody can know yet");
+    link.mend();
+    let sent = async {
+        loop {
+            let repeat = two.send(&pay(&name)).await;
+            if repeat.status == 200 {
+                return;
+            }
+            assert_eq!(told(&repeat), unknown());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the issuer to take it back", sent, || one.log()).await;
+    assert_eq!(told(&one.send(&pay(&name)).await), already_done());
+    assert_eq!(site.origin.count("/pay/7"), 2, "the first one, and this one once");
+}
+
+/// A cached tenure could send without a word to ZooKeeper; an operation must not.
+#[tokio::test]
+async fn without_zookeeper_no_operation_is_sent() {
+    let site = Site::fresh().await;
+    let link = FaultyLink::to(site.zookeeper).await;
+    let policy = policy(&site, "gw-1")
+        .with("/zookeeper/servers", json!([link.address().to_string()]))
+        .with("/defaults/hold", json!({"mode": "cached", "linger": "30s"}));
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&pay("a")).await.status, 200);
+    link.lose_all();
+    assert_eq!(told(&gateway.send(&pay("b")).await), (503, "lock-service".into()));
+    link.cut();
+    link.mend();
+    gateway.becomes_ready().await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    assert_eq!(gateway.send(&pay("b")).await.status, 200);
+    assert_eq!(told(&gateway.send(&pay("a")).await), already_done());
+}

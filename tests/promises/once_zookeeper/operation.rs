@@ -1,0 +1,61 @@
+//! Operations that ZooKeeper remembers: how they are asked for, what is told of them, and where they stand.
+
+use fencegate::steps::key::name::identity;
+use fencegate_policies::plan;
+use fencegate_tests::{
+    client::{Answer, Ask},
+    policy::Policy,
+    site::Site,
+    zookeeper::Tree,
+};
+use serde_json::{Value, json};
+
+pub(super) fn policy(site: &Site, name: &str) -> Policy {
+    once(site.policy(name))
+}
+
+pub(super) fn once(policy: Policy) -> Policy {
+    policy.with("/routes/0/fence/once", json!({"store": "zookeeper"}))
+}
+
+pub(super) fn pay(name: &str) -> Ask {
+    Ask::post("/pay/7").field("Idempotency-Key", name).body("{}")
+}
+
+pub(super) fn told(answer: &Answer) -> (u16, String) {
+    (answer.status, answer.reason())
+}
+
+pub(super) fn already_done() -> (u16, String) {
+    (409, "already-done".into())
+}
+
+pub(super) fn unknown() -> (u16, String) {
+    (409, "outcome-unknown".into())
+}
+
+/// The operations that ZooKeeper remembers.
+pub(super) async fn remembered(tree: &Tree) -> Vec<Value> {
+    let mut found = Vec::new();
+    for path in tree.paths().await {
+        let is_one = path.starts_with("/ops/") && path.matches('/').count() == 3;
+        if is_one && let Some(data) = tree.data_if_there(&path).await {
+            found.push(serde_json::from_slice(&data).expect("JSON"));
+        }
+    }
+    found
+}
+
+/// Which of 256 nodes an operation stands below.
+pub(super) fn shelf(name: &str) -> u8 {
+    let named = plan::Operation { name: name.into(), principal: String::new() };
+    identity("", &named).bytes()[0]
+}
+
+/// Names of two operations that stand below one node: when the second comes, that node is there.
+pub(super) fn beside_each_other() -> [String; 2] {
+    let first = "op-0".to_owned();
+    let mut others = (1..).map(|n| format!("op-{n}")).filter(|other| shelf(other) == shelf(&first));
+    let second = others.next().expect("one in 256");
+    [first, second]
+}

@@ -1,0 +1,52 @@
+//! Gateways that lock other keys than we do are counted and named, and we are not taken for one of them ourselves.
+
+use std::time::Duration;
+
+use fencegate_tests::{gateway::Gateway, site::Site};
+use serde_json::json;
+
+/// How many gateways have other locks.
+const UNLIKE: &str = "fencegate_config_mismatch";
+
+/// Its sessions tell of the new plan with their next heartbeats: until then they differ among themselves.
+#[tokio::test]
+async fn a_gateway_of_several_sessions_that_changes_its_keys_is_not_taken_for_another_one() {
+    let site = Site::fresh().await;
+    let policy = |key: &str| {
+        site.policy("gw-1")
+            // Many, so that their heartbeats do not come at one time.
+            .with("/zookeeper/sessions", 48)
+            .with("/zookeeper/session_timeout", "12s")
+            .with("/routes/0/fence/key", format!("{key}/{{path.account}}"))
+    };
+    let gateway = Gateway::start(&policy("account")).await;
+    for key in ["konto", "account", "konto"] {
+        gateway.rewrite(&policy(key));
+        let (code, report) = gateway.reload(&[]).await;
+        assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
+        // Some session looks within a second.
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        assert!(!gateway.log().contains("FG0515"), "it met itself: {}", gateway.log());
+    }
+}
+
+#[tokio::test]
+async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() {
+    let site = Site::fresh().await;
+    let (first, third) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-3"));
+    let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
+    let second = Gateway::start(&other).await;
+    let named = first.says("who differs", |line| line.message().ends_with("lock other keys")).await;
+    assert_eq!((named.field("code"), named.field("gateways")), ("FG0515", "gw-2"));
+    first.gauge_becomes(UNLIKE, 1.0).await;
+    third.gauge_becomes(UNLIKE, 1.0).await;
+    // Who is alone with its keys differs from both others.
+    second.gauge_becomes(UNLIKE, 2.0).await;
+    second.rewrite(&site.policy("gw-2"));
+    let (code, report) = second.reload(&[]).await;
+    assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
+    for gateway in [&first, &second, &third] {
+        gateway.gauge_becomes(UNLIKE, 0.0).await;
+    }
+    first.says("that all agree", |line| line.message().ends_with("lock the same keys")).await;
+}

@@ -1,0 +1,209 @@
+//! A resource is never worked on under its old and its new key at once, nor with a lock beside a request without one.
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::{Answer, Ask, Outcome},
+    gateway::Gateway,
+    history::{ATTEMPT, History},
+    load::{Load, Plan},
+    origin::{Act, Latch, Origin, Reply},
+    patience::QUIET,
+    site::Site,
+};
+use serde_json::{Value, json};
+
+/// The resource is the same, the lock is not: only waiting keeps the two apart.
+#[tokio::test]
+async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "old"));
+    site.origin.request("/pay/7", 1).await;
+    gateway.rewrite(
+        &site
+            .policy("gw-1")
+            .with("/routes/0/fence/key", "konto/{path.account}")
+            .with("/routes/0/fence/wait", "1s"),
+    );
+    assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    let refused: Answer = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)));
+    let new = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "new"));
+    assert_eq!(gateway.send(&Ask::get("/other")).await.status, 200, "unfenced requests do not wait");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(site.origin.count("/pay/7"), 1);
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(new.answer().await.status, 200);
+    let log = site.origin.log();
+    let keys: Vec<_> = log.on("/pay/7").filter_map(|record| record.key()).collect();
+    assert_eq!(keys, ["account/7", "konto/7"]);
+    by_account(History::of(&log)).assert_holds();
+}
+
+/// Whatever was taken over before it, and whatever is after it: who runs under the old key is waited for.
+#[tokio::test]
+async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let_anybody_in() {
+    let site = Site::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "old"));
+    site.origin.request("/pay/7", 1).await;
+    let policy = |key: &str, queue: usize| {
+        let policy = site.policy("gw-1").with("/routes/0/fence/key", key);
+        policy.with("/routes/0/fence/queue", queue)
+    };
+    for policy in [
+        policy("account/{path.account}", 41),
+        policy("konto/{path.account}", 41),
+        policy("konto/{path.account}", 42),
+    ] {
+        gateway.rewrite(&policy);
+        assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    }
+    let new = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "new"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay/7"), 1, "worked on under both keys");
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(new.answer().await.status, 200);
+    by_account(History::of(&site.origin.log())).assert_holds();
+}
+
+/// Whichever service the account lives at, and whatever it is called there: who still works on it under the first plan is
+/// waited for, though the plan in between knew nothing of it.
+#[tokio::test]
+async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_before() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1");
+    let gateway = Gateway::start(&policy).await;
+    let elsewhere = Origin::start();
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    let without = policy.without_route("pay");
+    let back = without
+        .clone()
+        .with("/upstreams/treasury/endpoints", json!([format!("http://{}", elsewhere.door("gw-1"))]))
+        .with("/upstreams/treasury/fencing", "upstream")
+        .route(json!({
+            "name": "charge", "upstream": "treasury", "match": {"methods": ["POST"], "path": "/pay/{account}"},
+            "fence": {"key": "konto/{path.account}", "wait": "5s"},
+        }));
+    for policy in [&without, &back] {
+        gateway.rewrite(policy);
+        assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    }
+    let new = gateway.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(elsewhere.count("/pay/7"), 0, "worked on under both keys");
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(new.answer().await.status, 200);
+    assert_eq!(elsewhere.count("/pay/7"), 1);
+}
+
+/// Looking on refuses nothing; but what is told to stop takes nothing on.
+#[tokio::test]
+async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_last_plan() {
+    let site = Site::fresh().await;
+    let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "4s");
+    let gateway = Gateway::start(&policy).await;
+    let held = site.origin.holds("/pay/7");
+    let old = gateway.begin(Ask::post("/pay/7"));
+    site.origin.request("/pay/7", 1).await;
+    gateway.rewrite(
+        &policy
+            .with("/routes/0/fence/key", "konto/{path.account}")
+            .with("/routes/0/fence/wait", "1m")
+            .with("/routes/0/fence/enforce", "observe"),
+    );
+    assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
+    let passed = gateway.send(&Ask::post("/pay/7").field("prefer", "wait=1")).await;
+    assert_eq!((passed.status, passed.outcome()), (200, Some(Outcome::Done)));
+    assert!(
+        passed.field("fencing-outcome").is_some_and(|text| text.contains("observe=locked")),
+        "{passed:?}"
+    );
+    assert_eq!(site.origin.request("/pay/7", 2).await.token(), None, "nobody holds the key for it");
+
+    let waits = gateway.begin(Ask::post("/pay/7"));
+    tokio::time::sleep(QUIET).await;
+    gateway.signal(Signal::TERM);
+    let told = waits.answer().await;
+    assert_eq!((told.status, told.reason().as_str()), (503, "draining"));
+    held.let_go();
+    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
+/// Nothing was promised to what passed without a lock; but to who comes after the change.
+#[tokio::test]
+async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_without_a_lock() {
+    let site = Site::fresh().await;
+    let policy = site
+        .policy("gw-1")
+        .with("/routes/0/match/path", "/pay")
+        .with("/routes/0/fence/key", "account/{header.x-account}");
+    let gateway = Gateway::start(&policy.clone().with("/routes/0/fence/enforce", "observe")).await;
+    let latch = Latch::default();
+    site.origin.script("/pay", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
+    let unlocked = gateway.begin(Ask::post("/pay"));
+    assert_eq!(site.origin.request("/pay", 1).await.token(), None, "it names no account");
+    gateway.rewrite(&policy);
+    assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
+    let first = gateway.begin(Ask::post("/pay").field("x-account", "7"));
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(site.origin.count("/pay"), 1, "it began beside one without a lock");
+    latch.let_go();
+    assert_eq!(unlocked.answer().await.status, 200);
+    assert_eq!(first.answer().await.status, 200);
+}
+
+/// Under the name of the account alone: which key it had, depends on the plan of the moment.
+fn by_account(mut history: History) -> History {
+    for execution in &mut history.executions {
+        execution.key = execution.key.split('/').next_back().unwrap_or_default().to_owned();
+    }
+    history
+}
+
+#[tokio::test]
+async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_meet() {
+    let site = Site::fresh().await;
+    let policy = |round: usize| {
+        let prefix = if round % 3 == 1 { "konto" } else { "account" };
+        let key = if round % 5 == 4 { Value::Null } else { json!(format!("{prefix}/{{path.account}}")) };
+        site.policy("gw-1")
+            .cached()
+            .with("/routes/0/fence/key", key)
+            .with("/routes/0/fence/queue", 40 + round)
+    };
+    let gateway = Gateway::start(&policy(0)).await;
+    let plan = Plan {
+        gateways: vec![gateway.public],
+        paths: (0..4).map(|account| format!("/pay/{account}")).collect(),
+        clients: 8,
+        requests: 100_000,
+        pause: Duration::ZERO,
+    };
+    let load = Load::start("reload", &plan);
+    for round in 1..20 {
+        site.origin.request("/pay/0", site.origin.count("/pay/0") + 5).await;
+        gateway.rewrite(&policy(round));
+        let (code, report) = gateway.reload(&[]).await;
+        assert_eq!(code, Some(if round % 5 == 4 { 78 } else { 0 }), "{report}");
+    }
+    let told = load.stop().await;
+    assert!(told.len() > 200, "not exercised: {} requests", told.len());
+    for told in &told {
+        let answer = told.answer.as_ref().expect("an answer");
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    }
+    let history = by_account(History::of(&site.origin.log()).with(&told));
+    assert!(history.executions.len() >= told.len());
+    history.assert_holds();
+}

@@ -1,0 +1,115 @@
+//! A service that switches protocols and says every byte back, and clients of it.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use fencegate_tests::{gateway::Gateway, patience::patiently, policy::Policy, site::Site};
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+/// Switches where it is asked to, then says every byte back; `/forbidden` is refused, everything else is answered.
+pub(super) struct Echo {
+    pub(super) address: SocketAddr,
+    pub(super) heads: Arc<Mutex<Vec<String>>>,
+    pub(super) heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Echo {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (heads, heard) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<u8>>>::default());
+        let (seen, told) = (heads.clone(), heard.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(converse(stream, seen.clone(), told.clone()));
+            }
+        });
+        Self { address, heads, heard }
+    }
+
+    pub(super) fn heads(&self) -> Vec<String> {
+        self.heads.lock().expect("no panic").clone()
+    }
+}
+
+pub(super) async fn converse(
+    mut stream: TcpStream,
+    heads: Arc<Mutex<Vec<String>>>,
+    heard: Arc<Mutex<Vec<u8>>>,
+) {
+    while let Some(head) = read_head(&mut stream).await {
+        heads.lock().expect("no panic").push(head.clone());
+        let asked = head.to_ascii_lowercase().contains("\r\nupgrade: websocket\r\n");
+        if !asked || head.contains("/forbidden") {
+            let status = if asked { "403 Forbidden" } else { "200 OK" };
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nno");
+            drop(stream.write_all(answer.as_bytes()).await);
+            continue;
+        }
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nhello";
+        drop(stream.write_all(switch.as_bytes()).await);
+        let mut piece = [0; 1024];
+        while let Ok(read @ 1..) = stream.read(&mut piece).await {
+            heard.lock().expect("no panic").extend(&piece[..read]);
+            drop(stream.write_all(&piece[..read]).await);
+        }
+        if head.contains("/stays") {
+            // At work, though the other side has ended its own.
+            std::future::pending::<()>().await;
+        }
+        return;
+    }
+}
+
+pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    String::from_utf8(head).ok()
+}
+
+/// The policy's routes, which let WebSocket pass, to an echo.
+pub(super) fn policy(site: &Site, name: &str, echo: &Echo) -> Policy {
+    site.policy(name)
+        .with("/upstreams/ledger/endpoints", json!([format!("http://{}", echo.address)]))
+        .with("/routes/0/match/methods", json!(["GET", "POST"]))
+        .with("/routes/0/upgrade", json!(["websocket"]))
+        .with("/routes/1/upgrade", json!(["websocket"]))
+}
+
+/// A client that has asked, and the head of its answer.
+pub(super) async fn ask(gateway: &Gateway, path: &str) -> (TcpStream, String) {
+    ask_over(TcpStream::connect(gateway.public).await.expect("listens"), gateway, path).await
+}
+
+pub(super) async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    gateway: &Gateway,
+    path: &str,
+) -> (S, String) {
+    let question = format!(
+        "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: y\r\n\r\n"
+    );
+    stream.write_all(question.as_bytes()).await.expect("connected");
+    let head = patiently("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
+    (stream, head)
+}
+
+pub(super) async fn hears(stream: &mut (impl AsyncRead + Unpin), wanted: &str) {
+    let mut heard = vec![0; wanted.len()];
+    patiently(wanted, stream.read_exact(&mut heard), || "nothing").await.expect("the tunnel is open");
+    assert_eq!(heard, wanted.as_bytes());
+}
+
+pub(super) async fn ends(stream: &mut (impl AsyncRead + Unpin)) {
+    let mut rest = Vec::new();
+    // With a reset or in order: it is over.
+    drop(patiently("the end of the tunnel", stream.read_to_end(&mut rest), || "open").await);
+}

@@ -1,0 +1,213 @@
+//! What ends a tunnel before its two sides do, and when its key is free then.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::{child::Signal, relay::Relay};
+use fencegate_tests::{
+    client::Ask,
+    gateway::{Gateway, Line},
+    patience::{QUIET, patiently},
+    site::Site,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::echo::{Echo, ask, ends, hears, policy, read_head};
+
+#[tokio::test]
+async fn a_tunnel_ends_with_the_session_that_it_is_under() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let cut_off =
+        policy(&site, "gw-1", &echo).with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let gateway = Gateway::start(&cut_off).await;
+    let (mut stream, _) = ask(&gateway, "/pay/7").await;
+    hears(&mut stream, "hello").await;
+    drop(relay);
+    let cut = |line: &Line| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
+    gateway.says("the end of the tunnel", cut).await;
+    // It may be told of the end later than it can still write.
+    drop(stream.write_all(b"too late").await);
+    ends(&mut stream).await;
+    tokio::time::sleep(QUIET).await;
+    assert!(echo.heard.lock().expect("no panic").is_empty(), "a byte left after the session was lost");
+}
+
+#[tokio::test]
+async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "300ms");
+    let gateway = Gateway::start(&idle).await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    hears(&mut stream, "hello").await;
+    ends(&mut stream).await;
+    let brief = json!({"mode": "cached", "linger": "10ms", "max_hold": "10ms", "max_tenure": "500ms"});
+    let gateway = Gateway::start(&policy(&site, "gw-2", &echo).with("/defaults/hold", brief)).await;
+    let (mut stream, _) = ask(&gateway, "/pay/7").await;
+    hears(&mut stream, "hello").await;
+    ends(&mut stream).await;
+    gateway.says("why", |line: &Line| line.text().contains("the tenure is over")).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
+}
+
+/// What nobody takes does not count as passed.
+#[tokio::test]
+async fn a_tunnel_whose_client_reads_nothing_is_idle() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
+    let gateway = Gateway::start(&idle).await;
+    let (mut stream, _) = ask(&gateway, "/chat").await;
+    // More than the kernel keeps, and all of it comes back.
+    let much = vec![7; 64 << 20];
+    drop(patiently("the end of the tunnel", stream.write_all(&much), || "open").await);
+    gateway.says("why", |line: &Line| line.message() == "tunnel.ended" && line.text().contains("idle")).await;
+}
+
+#[tokio::test]
+async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let policy = policy(&site, "gw-1", &echo).with("/listeners/public/timeouts/drain", "3s");
+    let gateway = Gateway::start(&policy).await;
+    let (mut stream, _) = ask(&gateway, "/pay/7").await;
+    hears(&mut stream, "hello").await;
+    gateway.signal(Signal::TERM);
+    gateway.becomes_unready().await;
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+    ends(&mut stream).await;
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+/// Where nobody compares tokens, the service of a tunnel that was cut has its time, also after the client has ended its side.
+#[tokio::test]
+async fn a_stopping_gateway_keeps_the_key_of_a_tunnel_until_its_upstream_has_had_its_time() {
+    tokio::join!(cut_by_the_drain(Client::Listens), cut_by_the_drain(Client::HasEnded));
+}
+
+/// What the client of a tunnel does when its gateway stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    Listens,
+    /// Its own side of it.
+    HasEnded,
+}
+
+async fn cut_by_the_drain(client: Client) {
+    // Longer than the half of the drain that a tunnel has, and shorter than all of it.
+    const TIME: Duration = Duration::from_millis(2500);
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let ours = |name| {
+        policy(&site, name, &echo)
+            .with("/upstreams/ledger/fencing", "none")
+            .with("/upstreams/ledger/response_timeout", "2500ms")
+            .with("/routes/0/fence/wait", "20s")
+            .with("/listeners/public/timeouts/drain", "4s")
+    };
+    let (first_policy, other_policy) = (ours("gw-1"), ours("gw-2"));
+    let (gateway, other) = tokio::join!(Gateway::start(&first_policy), Gateway::start(&other_policy));
+    let (mut stream, _) = ask(&gateway, "/pay/stays").await;
+    hears(&mut stream, "hello").await;
+    gateway.signal(Signal::TERM);
+    gateway.becomes_unready().await;
+    let wrote = Instant::now();
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+    if client == Client::HasEnded {
+        stream.shutdown().await.expect("open");
+    }
+    let next = other.send(&Ask::post("/pay/stays")).await;
+    let after = wrote.elapsed();
+    assert_eq!(next.status, 200, "{next:?}");
+    assert!(after >= TIME, "{client:?}: given on {after:?} after the last byte");
+}
+
+/// The upstream has ended nothing, and may be at work on what it was told.
+#[tokio::test]
+async fn where_nobody_compares_tokens_the_key_of_a_tunnel_that_we_end_rests_until_its_upstream_has_had_its_time()
+ {
+    tokio::join!(ended_by_us(Ends::ItsClientBreaksOff), ended_by_us(Ends::ItIsIdle));
+}
+
+/// Why a tunnel is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    ItsClientBreaksOff,
+    ItIsIdle,
+}
+
+async fn ended_by_us(how: Ends) {
+    const TIME: Duration = Duration::from_millis(1500);
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let policy = policy(&site, "gw-1", &echo)
+        .with("/upstreams/ledger/fencing", "none")
+        .with("/upstreams/ledger/response_timeout", "1500ms")
+        .with("/upstreams/ledger/tunnel_idle", "700ms")
+        .with("/routes/0/fence/wait", "20s");
+    let gateway = Gateway::start(&policy).await;
+    let (mut stream, _) = ask(&gateway, "/pay/stays").await;
+    hears(&mut stream, "hello").await;
+    let wrote = Instant::now();
+    stream.write_all(b"still here").await.expect("open");
+    hears(&mut stream, "still here").await;
+    let stays = if how == Ends::ItsClientBreaksOff {
+        stream.set_zero_linger().expect("open");
+        None
+    } else {
+        Some(stream)
+    };
+    let next = gateway.send(&Ask::post("/pay/stays")).await;
+    let after = wrote.elapsed();
+    assert_eq!(next.status, 200, "{next:?}");
+    assert!(after >= TIME, "{how:?}: given on {after:?} after the last byte");
+    drop(stays);
+}
+
+/// Switches, and then resets its connection.
+async fn resetting() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                read_head(&mut stream).await;
+                let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello";
+                drop(stream.write_all(switch.as_bytes()).await);
+                // The word that it has arrived.
+                drop(stream.read_u8().await);
+                stream.set_zero_linger().expect("open");
+            });
+        }
+    });
+    address
+}
+
+/// It held the key for as long as an idle tunnel does, ten minutes, and the client was not told.
+#[tokio::test]
+async fn a_side_that_resets_ends_the_tunnel_and_frees_the_key_at_once() {
+    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let endpoint = json!([format!("http://{}", resetting().await)]);
+    let gateway =
+        Gateway::start(&policy(&site, "gw-1", &echo).with("/upstreams/ledger/endpoints", endpoint)).await;
+    for _ in 0..2 {
+        let (mut stream, head) = ask(&gateway, "/pay/7").await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        hears(&mut stream, "hello").await;
+        stream.write_all(b"x").await.expect("connected");
+        let ended = patiently("the end", stream.read(&mut [0; 8]), || gateway.log()).await;
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    }
+    // The other side: it is told to the service, which then is done.
+    let gateway = Gateway::start(&policy(&site, "gw-2", &echo)).await;
+    for _ in 0..2 {
+        let (mut stream, head) = ask(&gateway, "/pay/8").await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        hears(&mut stream, "hello").await;
+        stream.set_zero_linger().expect("open");
+    }
+}

@@ -11,7 +11,7 @@ use std::{
 
 use fencegate::demo::child::Child;
 
-use crate::{Outcome, run::Run};
+use crate::{outcome::Outcome, run::Run};
 
 /// For virtual machines that are up, to compile what is hot.
 const WARM_UP: Duration = Duration::from_secs(4);

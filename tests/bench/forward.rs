@@ -6,10 +6,10 @@ use fencegate::demo::zookeeper::PrivateZooKeeper;
 use serde_json::json;
 
 use crate::{
-    Outcome,
     gateway::{Behind, Gateway, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
+    outcome::Outcome,
     report::{Bench, Goal, Round},
     run::Run,
     wrk::Load,

@@ -12,7 +12,7 @@ use std::{
 use fencegate::demo::child::{Child, Signal};
 use serde_json::{Value, json};
 
-use crate::{Outcome, process, run::Run};
+use crate::{outcome::Outcome, process, run::Run};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

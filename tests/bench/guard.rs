@@ -9,10 +9,10 @@ use fencegate::demo::{
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     gateway::{Behind, Gateway, becomes_ready, listening, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
+    outcome::Outcome,
     report::{Bench, Goal, Round},
     run::Run,
     wrk::Load,

@@ -5,10 +5,10 @@ use std::{net::SocketAddr, time::Duration};
 use fencegate::demo::zookeeper::{Durability, PrivateZooKeeper, Settings};
 
 use crate::{
-    Outcome,
     curator::Curator,
     gateway::Gateway,
     nginx::Nginx,
+    outcome::Outcome,
     report::{Bench, Goal, Round},
     run::Run,
     wrk::Load,

@@ -9,6 +9,7 @@ mod gateway;
 mod guard;
 mod locks;
 mod nginx;
+mod outcome;
 mod process;
 mod proxy;
 mod report;
@@ -16,17 +17,15 @@ mod routes;
 mod run;
 mod wrk;
 
-use std::{error::Error, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
 use crate::{
+    outcome::Outcome,
     report::{Bench, Report},
     run::Run,
 };
-
-/// What went wrong, told to whoever started us.
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 #[derive(Debug, Parser)]
 struct Arguments {

@@ -9,7 +9,7 @@ use std::{
 
 use fencegate::demo::child::{Child, Signal};
 
-use crate::{Outcome, process, run::Run};
+use crate::{outcome::Outcome, process, run::Run};
 
 /// A master and one worker per core. Dropping it ends it.
 pub(crate) struct Nginx {

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
 };
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// Linux tells times to user space in hundredths of a second, whatever its own tick is.
 const TICKS_PER_SECOND: f64 = 100.0;

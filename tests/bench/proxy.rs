@@ -5,10 +5,10 @@ use std::time::Duration;
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 
 use crate::{
-    Outcome,
     gateway::Gateway,
     locks::ZOOKEEPER,
     nginx::Nginx,
+    outcome::Outcome,
     report::{Bench, Goal, Round},
     run::Run,
     wrk::{Answered, Load},

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 /// One comparison. Ours, theirs and the ratio are those of the round with the median ratio: each round is a pair from
 /// the same minute, and the machine is not equally fast in every minute.

@@ -10,10 +10,10 @@ use fencegate_policies::{file, path::CanonicalPath, route::RouteTable};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome,
     gateway::{Behind, Gateway, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
+    outcome::Outcome,
     report::{Bench, Goal, Round},
     run::Run,
     wrk::Load,

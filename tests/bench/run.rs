@@ -9,7 +9,7 @@ use std::{
 
 use indicatif::ProgressBar;
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 
 pub(crate) struct Run {
     pub(crate) rounds: u32,

@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use fencegate::demo::child::Child;
 
-use crate::{Outcome, run::Run};
+use crate::{outcome::Outcome, run::Run};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]

@@ -18,8 +18,9 @@ use std::{
 
 use fencegate::demo::child::{Child, Signal};
 
-use self::programs::{program, run, state, unprivileged};
+use self::programs::{program, run, state};
 pub use self::{
+    programs::unprivileged,
     session::{Session, Waiting},
     standby::Follows,
 };
@@ -231,6 +232,16 @@ impl Database {
     /// A session whose statements are about this key.
     pub fn session(&self, key: &str) -> Session {
         Session::start(self, key)
+    }
+
+    /// For `psql` and its kin: whom to connect to.
+    pub fn arguments(&self) -> [String; 4] {
+        [
+            format!("--host={}", self.folder.display()),
+            format!("--port={}", self.address.port()),
+            format!("--username={USER}"),
+            format!("--dbname={}", self.name),
+        ]
     }
 
     /// What the statements answer, a line for each row, its columns with `|` between them.

@@ -7,12 +7,11 @@ use std::{
 };
 
 use fencegate::demo::child::Child;
-use fencegate_tests::patience::PATIENCE;
+use fencegate_tests::{patience::PATIENCE, postgres::unprivileged};
 use tempfile::TempDir;
 
 use super::{
-    super::comparing::postgres::unprivileged, Form, Mode, Recipe, Session, forgets_nothing, runs,
-    tells_all_stories, terminal::Terminal, token,
+    Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal, token,
 };
 
 struct MariaDb {

@@ -1,24 +1,21 @@
 //! PostgreSQL, as Debian has it.
 
-use std::{
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::process::Command;
 
-use fencegate_tests::patience::PATIENCE;
+use fencegate_tests::{
+    patience::PATIENCE,
+    postgres::{self, Database},
+};
 
 use super::{
-    super::comparing::postgres::Postgres, Form, Mode, Recipe, Session, forgets_nothing, runs,
-    tells_all_stories, terminal::Terminal, token,
+    Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal, token,
 };
 
-fn session(postgres: &Postgres) -> Terminal {
+fn session(postgres: &Database) -> Terminal {
     let mut client = Command::new("setpriv");
     // Each line is told as soon as it is written.
     client.args(["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql", "-X", "-q", "-A", "-t"]);
-    client.arg(format!("--host={}", postgres.sockets().display()));
-    client.args(["--username=service", "--dbname=postgres"]);
+    client.args(postgres.arguments());
     // Who waits in vain is told so, and the test with it.
     client.env("PGOPTIONS", format!("-c statement_timeout={}", PATIENCE.as_millis()));
     Terminal::open(&mut client, "\\echo ended :ROW_COUNT :SQLSTATE")
@@ -26,7 +23,7 @@ fn session(postgres: &Postgres) -> Terminal {
 
 #[test]
 fn postgresql_lets_in_what_is_newer_and_nothing_else() {
-    let postgres = Postgres::start();
+    let postgres = postgres::fresh_database();
     let mut one = session(&postgres);
     tells_all_stories("postgresql", &mut one);
     forgets_nothing("postgresql", &mut one);
@@ -39,7 +36,7 @@ fn postgresql_lets_in_what_is_newer_and_nothing_else() {
 }
 
 /// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
-fn race(postgres: &Postgres, recipe: &Recipe) {
+fn race(postgres: &Database, recipe: &Recipe) {
     use Mode::{Exclusive, Shared};
     const COMMITTED: &str = "BEGIN;";
     const REPEATABLE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;";
@@ -71,18 +68,8 @@ fn race(postgres: &Postgres, recipe: &Recipe) {
         // What it sees is fixed by its first question.
         other.told("SELECT count(*) FROM fence;");
         let waiting = other.begin_claim(recipe, other_mode, &key, second);
-        sees_one_wait(postgres);
+        postgres.sees_one_wait();
         runs(&mut one, end);
         assert_eq!(waiting.changed(), expected, "{at}");
-    }
-}
-
-/// Polls: the server tells whoever asks, there is no event.
-fn sees_one_wait(postgres: &Postgres) {
-    const WAITING: &str = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock';";
-    let (mut asking, until) = (session(postgres), Instant::now() + PATIENCE);
-    while asking.told(WAITING).len() != 1 {
-        assert!(Instant::now() < until, "nobody waits");
-        thread::sleep(Duration::from_millis(10));
     }
 }

@@ -41,9 +41,6 @@ pub(super) fn state() -> PathBuf {
     }
     let own = all.join(format!("{PREFIX}{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     fs::create_dir(&own).expect("a new folder");
-    if is_root() {
-        chown(&own, Some(NOBODY), Some(NOBODY)).expect("root may");
-    }
     own
 }
 
@@ -51,10 +48,15 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").expect("proc(5)").uid() == 0
 }
 
-/// In front of a program that must not run as root. The signal for our end comes last: a change of user takes it away.
-pub(super) fn unprivileged(folder: &Path) -> Vec<String> {
+/// In front of a program that must not run as root, and has this folder for its own. The signal for our end comes last: a
+/// change of user takes it away.
+///
+/// # Panics
+/// If the folder is not there.
+pub fn unprivileged(folder: &Path) -> Vec<String> {
     let mut words = vec!["env".to_owned(), format!("--chdir={}", folder.display()), "setpriv".to_owned()];
     if is_root() {
+        chown(folder, Some(NOBODY), Some(NOBODY)).expect("root may");
         words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]);
         words.extend(["--", "setpriv"].map(str::to_owned));
     }

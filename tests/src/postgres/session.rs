@@ -5,7 +5,7 @@ use std::{
     process::{self, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use super::{Database, USER};
+use super::Database;
 use crate::patience::PATIENCE;
 
 /// One `psql` that is told one statement after the other.
@@ -28,9 +28,7 @@ fn psql(database: &Database) -> Command {
     let mut command = Command::new("setpriv");
     // Each line is told as soon as it is written.
     command.args(PSQL).args(["--no-psqlrc", "--quiet", "--tuples-only"]);
-    command.args(["--host", &database.folder.display().to_string()]);
-    command.arg(format!("--port={}", database.address.port()));
-    command.args([format!("--username={USER}"), format!("--dbname={}", database.name)]);
+    command.args(database.arguments());
     // Who waits in vain is told so, and the test with it.
     command.env("PGOPTIONS", format!("-c statement_timeout={}", PATIENCE.as_millis()));
     command

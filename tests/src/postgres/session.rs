@@ -35,7 +35,7 @@ fn psql(database: &Database) -> Command {
 }
 
 /// What the statements answer, without blanks.
-pub(super) fn run(database: &Database, statements: &str) -> Result<String, String> {
+fn run(database: &Database, statements: &str) -> Result<String, String> {
     let mut command = psql(database);
     command.args(["--no-align", "--set=ON_ERROR_STOP=1", "--command", statements]);
     let done = command.stdin(Stdio::null()).output().expect("setpriv");
@@ -45,8 +45,21 @@ pub(super) fn run(database: &Database, statements: &str) -> Result<String, Strin
     Ok(String::from_utf8(done.stdout).expect("text").trim_end().to_owned())
 }
 
+impl Database {
+    /// A session whose statements are about this key.
+    pub fn session(&self, key: &str) -> Session {
+        Session::start(self, key)
+    }
+
+    /// # Errors
+    /// What psql says where one fails.
+    pub fn try_run(&self, statements: &str) -> Result<String, String> {
+        run(self, statements)
+    }
+}
+
 impl Session {
-    pub(super) fn start(database: &Database, key: &str) -> Self {
+    fn start(database: &Database, key: &str) -> Self {
         let mut command = psql(database);
         let mut child = command
             .arg(format!("--set=key='{key}'"))

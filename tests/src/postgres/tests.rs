@@ -1,5 +1,7 @@
 //! The servers do what the tests that use them rely on.
 
+use std::{thread, time::Duration};
+
 use super::*;
 
 const TABLE: &str = "CREATE TABLE t (n int); INSERT INTO t VALUES (1)";

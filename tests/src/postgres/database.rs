@@ -1,0 +1,67 @@
+//! A database that one test has to itself, and how it is reached.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::patience::PATIENCE;
+
+/// A database that no other test uses.
+#[derive(Debug, Clone)]
+pub struct Database {
+    pub address: SocketAddr,
+    pub name: String,
+    /// Where the server's socket is.
+    pub(super) folder: PathBuf,
+}
+
+/// Who owns everything.
+pub const USER: &str = "service";
+
+impl Database {
+    /// As libpq has it.
+    pub fn url(&self) -> String {
+        self.url_at(&[self.address])
+    }
+
+    /// The same behind other addresses: a relay, or several servers of which one is the primary.
+    pub fn url_at(&self, addresses: &[SocketAddr]) -> String {
+        let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        format!("postgresql://{USER}@{}/{}", hosts.join(","), self.name)
+    }
+
+    /// For `psql` and its kin: whom to connect to.
+    pub fn arguments(&self) -> [String; 4] {
+        [
+            format!("--host={}", self.folder.display()),
+            format!("--port={}", self.address.port()),
+            format!("--username={USER}"),
+            format!("--dbname={}", self.name),
+        ]
+    }
+
+    /// What the statements answer, a line for each row, its columns with `|` between them.
+    ///
+    /// # Panics
+    /// If one fails.
+    pub fn run(&self, statements: &str) -> String {
+        self.try_run(statements).unwrap_or_else(|error| panic!("{error}: {statements}"))
+    }
+
+    /// Polls: the server tells whoever asks, there is no event.
+    ///
+    /// # Panics
+    /// If no session waits for another one.
+    pub fn sees_one_wait(&self) {
+        const WAITING: &str =
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        let until = Instant::now() + PATIENCE;
+        while self.run(WAITING) != "1" {
+            assert!(Instant::now() < until, "nobody waits");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

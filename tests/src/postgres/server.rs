@@ -1,0 +1,192 @@
+//! A server of PostgreSQL, and its accidents: killed, stopped, frozen, started again.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fencegate::demo::child::{Child, Signal};
+
+use super::{
+    Database, USER,
+    programs::{self, program, run, state, unprivileged},
+};
+use crate::patience::PATIENCE;
+
+/// A server with a folder of its own; both go with it. It trusts whoever connects, as [`USER`].
+pub struct Server {
+    state: PathBuf,
+    pub(super) settings: Vec<String>,
+    pub(super) port: u16,
+    /// `None` while it is stopped.
+    pub(super) process: Option<Child>,
+}
+
+impl Server {
+    /// Blocks for a second or two: until the server serves. `settings` are lines of `postgresql.conf`. It keeps what it
+    /// has acknowledged, as in production.
+    ///
+    /// # Panics
+    /// If it does not start; Debian has it as `postgresql`.
+    pub fn start(settings: &[&str]) -> Self {
+        let state = state();
+        // Its own order of text is not that of bytes.
+        let made = run(
+            &state,
+            "initdb",
+            &[
+                "--auth=trust",
+                &format!("--username={USER}"),
+                "--no-sync",
+                "--encoding=UTF8",
+                "--locale-provider=icu",
+                "--icu-locale=en",
+                "--locale=C",
+                "--pgdata=data",
+            ],
+        );
+        made.expect("initdb makes a database");
+        Self::on(state, settings)
+    }
+
+    /// On a folder that has its data.
+    pub(super) fn on(state: PathBuf, settings: &[&str]) -> Self {
+        let settings = settings.iter().map(ToString::to_string).collect();
+        let mut server = Self { state, settings, port: free_port(), process: None };
+        server.start_again();
+        server
+    }
+
+    /// On the same port, with the same data. What an earlier process has left behind is waited for.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_again(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let process = self.spawn();
+            let ready = |line: &str| line.contains("ready to accept");
+            match process.wait_line(ready, PATIENCE) {
+                Ok(_) => return self.process = Some(process),
+                // Backends of a server that was killed notice it a moment later, and until then keep its memory.
+                Err(why) => assert!(Instant::now() < until, "PostgreSQL does not start: {why}"),
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn spawn(&self) -> Child {
+        let mut words = unprivileged(&self.state);
+        let front = words.remove(0);
+        words.push(program("postgres").display().to_string());
+        words.extend(["-D".to_owned(), self.state.join("data").display().to_string()]);
+        let own = [
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={}", self.port),
+            format!("unix_socket_directories={}", self.state.display()),
+            "shared_buffers=32MB".to_owned(),
+            "max_connections=200".to_owned(),
+            // A wait of this long is one for ever in a test.
+            "deadlock_timeout=200ms".to_owned(),
+        ];
+        for setting in own.iter().chain(&self.settings) {
+            words.extend(["-c".to_owned(), setting.clone()]);
+        }
+        Child::spawn(front, words).expect("setpriv")
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// # Panics
+    /// If the server does not serve.
+    pub fn fresh_database(&self) -> Database {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        self.database("postgres").run(&format!("CREATE DATABASE {name}"));
+        self.database(&name)
+    }
+
+    /// One that is there.
+    pub fn database(&self, name: &str) -> Database {
+        Database { address: self.address(), name: name.to_owned(), folder: self.state.clone() }
+    }
+
+    /// `kill -9`: nothing is written any more, and what was acknowledged is on the disk.
+    ///
+    /// # Panics
+    /// If it is stopped already.
+    pub fn kill(&mut self) {
+        let process = self.process.take().expect("it runs");
+        let backends = self.backends(&process);
+        process.signal(Signal::KILL).expect("our own child");
+        process.wait(PATIENCE).expect("SIGKILL ends it");
+        // They would notice within a moment; a test that is about its end does not want to wait for it.
+        backends.into_iter().for_each(|pid| programs::signal(pid, Signal::KILL));
+    }
+
+    /// An orderly stop that waits for nobody's session.
+    ///
+    /// # Panics
+    /// If it is stopped already, or goes on.
+    pub fn stop(&mut self) {
+        let process = self.process.take().expect("it runs");
+        process.signal(Signal::INT).expect("our own child");
+        process.wait(PATIENCE).expect("a fast shutdown ends it");
+    }
+
+    /// Nothing of it goes on: connections stay open and get no answer.
+    pub fn freeze(&self) {
+        self.signal_all(Signal::STOP);
+    }
+
+    /// It goes on after [`Server::freeze`].
+    pub fn thaw(&self) {
+        self.signal_all(Signal::CONT);
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("it runs");
+        process.signal(signal).expect("our own child");
+        self.backends(process).into_iter().for_each(|pid| programs::signal(pid, signal));
+    }
+
+    fn backends(&self, process: &Child) -> Vec<u32> {
+        let found = fs::read_dir("/proc").expect("proc(5)").flatten().filter_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            // Behind the name, which may have blanks and brackets: state and parent.
+            let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()?;
+            (parent == process.pid()).then_some(pid)
+        });
+        found.collect()
+    }
+
+    /// What it said.
+    pub fn log(&self) -> String {
+        self.process.as_ref().map(Child::log).unwrap_or_default()
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.state
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        // It goes with the process at the latest.
+        drop(fs::remove_dir_all(&self.state));
+    }
+}
+
+/// Nobody else's at this moment.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}

@@ -71,6 +71,7 @@ fn verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>
         vec!["schema"],
         vec!["completions", "bash"],
         vec!["man"],
+        vec!["verify", "--list"],
         vec!["era", "init", "-c", policy],
         vec!["era", "show", "-c", policy],
         vec!["era", "bump", "-c", policy],

@@ -5,9 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 
+use crate::marks::{RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN};
 use crate::order::{Change, Order, Resource};
 use crate::stamp::{Compare, Stamp};
 
@@ -70,23 +71,14 @@ pub(crate) struct Refusal {
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS balances (key TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT;
-    CREATE TABLE IF NOT EXISTS fence (key TEXT PRIMARY KEY, token TEXT NOT NULL, number INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS marks (
+        key TEXT PRIMARY KEY, token TEXT NOT NULL, number INTEGER NOT NULL,
+        read_token TEXT NOT NULL DEFAULT '', read_number INTEGER NOT NULL DEFAULT -1
+    ) STRICT;
     CREATE TABLE IF NOT EXISTS executions (
         sequence INTEGER PRIMARY KEY, operation TEXT NOT NULL, key TEXT NOT NULL, token TEXT, number INTEGER,
         change INTEGER NOT NULL, begin_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, effective INTEGER NOT NULL
     ) STRICT;";
-
-/// The whole fence in one statement: it changes a row, or the request is stale. Tokens compare as text.
-const RAISE_TOKEN: &str = "
-    INSERT INTO fence (key, token, number) VALUES (?1, ?2, ?3)
-    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
-    WHERE excluded.token > fence.token";
-
-/// The same for who compares the number: equal passes, because a tenure has one number for all its requests.
-const RAISE_NUMBER: &str = "
-    INSERT INTO fence (key, token, number) VALUES (?1, ?2, ?3)
-    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
-    WHERE excluded.number >= fence.number";
 
 impl Book {
     /// Opens or makes the database in `file`. What it acknowledged survives a power failure.
@@ -138,16 +130,8 @@ impl Book {
         // Immediate: the write lock comes first, so that what is read below is still so at the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begin_ns = now_ns();
-        let token = stamp.token.map(|token| token.to_string());
-        let number = stamp.number.map_or(0, |number| number.as_i64());
-        for key in order.changes.iter().map(|change| change.resource.to_string()) {
-            let raised =
-                transaction.execute(raise, params![key, token.as_deref().unwrap_or_default(), number])?;
-            if raised == 0 {
-                let newest =
-                    transaction.query_row("SELECT token FROM fence WHERE key = ?1", [&key], |row| row.get(0));
-                let newest = newest.optional()?;
-                self.refused(Refusal { operation: order.operation.clone(), key, presented: token, newest });
+        for change in &order.changes {
+            if !self.raised(&transaction, raise, &change.resource, stamp, &order.operation)? {
                 return Ok(Outcome::Stale);
             }
         }
@@ -158,6 +142,53 @@ impl Book {
         // Committed also without an effect: a client was told "not enough", so nothing older may take some later.
         transaction.commit()?;
         Ok(outcome)
+    }
+
+    /// Cents or units that are there, for a reader that shares the key; `None` where something newer was written. The
+    /// mark of reads is raised in the transaction of the read.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub(crate) fn read_fenced(
+        &self,
+        resource: &Resource,
+        stamp: Stamp,
+        compare: Compare,
+    ) -> rusqlite::Result<Option<i64>> {
+        let raise = match compare {
+            Compare::Token => READ_TOKEN,
+            Compare::Number => READ_NUMBER,
+            Compare::Off => return self.balance(resource).map(Some),
+        };
+        let mut writer = locked(&self.writer);
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if !self.raised(&transaction, raise, resource, stamp, "read")? {
+            return Ok(None);
+        }
+        let there = balance(&transaction, resource)?;
+        transaction.commit()?;
+        Ok(Some(there))
+    }
+
+    /// False where the request is stale, which is written down.
+    fn raised(
+        &self,
+        transaction: &Transaction<'_>,
+        raise: &str,
+        resource: &Resource,
+        stamp: Stamp,
+        operation: &str,
+    ) -> rusqlite::Result<bool> {
+        let key = resource.to_string();
+        let token = stamp.token.map(|token| token.to_string());
+        let number = stamp.number.map_or(0, |number| number.as_i64());
+        if transaction.execute(raise, params![key, token.as_deref().unwrap_or_default(), number])? > 0 {
+            return Ok(true);
+        }
+        let marks = "SELECT max(token, read_token) FROM marks WHERE key = ?1";
+        let newest = transaction.query_row(marks, [&key], |row| row.get(0)).optional()?;
+        self.refused(Refusal { operation: operation.to_owned(), key, presented: token, newest });
+        Ok(false)
     }
 
     /// Read, work, write: no transaction around, no comparison. Two at once lose one of the effects, and a late one

@@ -140,13 +140,17 @@ async fn reserve(
     service.change(order, &headers).await
 }
 
-async fn account(State(service): State<Service>, Path(id): Path<String>) -> Answer<Value> {
-    let balance = service.balance(Resource::account(&id)?).await?;
+async fn account(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Answer<Value> {
+    let balance = service.balance(Resource::account(&id)?, &headers).await?;
     Ok(Json(json!({ "account": id, "balance": balance })))
 }
 
-async fn sku(State(service): State<Service>, Path(sku): Path<String>) -> Answer<Value> {
-    let available = service.balance(Resource::sku(&sku)?).await?;
+async fn sku(State(service): State<Service>, Path(sku): Path<String>, headers: HeaderMap) -> Answer<Value> {
+    let available = service.balance(Resource::sku(&sku)?, &headers).await?;
     Ok(Json(json!({ "sku": sku, "available": available })))
 }
 
@@ -181,8 +185,15 @@ impl Service {
         }
     }
 
-    async fn balance(&self, resource: Resource) -> Result<i64, Problem> {
-        self.ask(move |book| book.balance(&resource)).await
+    /// Whoever reads without a token only looks; with one it shares the key, and is refused when it is late.
+    async fn balance(&self, resource: Resource, headers: &HeaderMap) -> Result<i64, Problem> {
+        let compare = self.compare;
+        if compare == Compare::Off || !Stamp::presented(headers, &self.fields) {
+            return self.ask(move |book| book.balance(&resource)).await;
+        }
+        let stamp = Stamp::required(headers, &self.fields, compare)?;
+        let read = self.ask(move |book| book.read_fenced(&resource, stamp, compare)).await?;
+        read.ok_or(Problem::Stale)
     }
 
     /// SQLite blocks, so it runs on a thread that may. The work goes on when the client hangs up.

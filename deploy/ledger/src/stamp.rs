@@ -64,6 +64,11 @@ impl Stamp {
         }
     }
 
+    /// The request says something of a token, so it is fenced also where others need none.
+    pub(crate) fn presented(headers: &HeaderMap, fields: &Fields) -> bool {
+        headers.contains_key(&fields.token) || headers.contains_key(&fields.number)
+    }
+
     /// Whatever can be read, for the record.
     fn offered(headers: &HeaderMap, fields: &Fields) -> Self {
         Self {

@@ -5,7 +5,7 @@
 //! afterwards, [`notes`] what all of them share; [`front`] is before the first, [`refusal`] the one place of reasons,
 //! statuses and words. [`siblings`] is what the gateways of one installation say to each other, [`trust`] knows which
 //! guards to believe. [`metrics`] counts, [`access`] tells of each request. [`serve`] starts and stops it all, [`edition`] is
-//! what a reload changes, [`admin`] shows it.
+//! what a reload changes, [`admin`] shows it. [`verify`] asks services, from outside, whether they compare.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
 #![recursion_limit = "256"]
@@ -35,4 +35,5 @@ pub mod ticket_keys;
 pub mod ticketing;
 pub mod trace;
 pub mod trust;
+pub mod verify;
 pub mod written;

@@ -97,6 +97,26 @@ async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
 }
 
 #[tokio::test]
+async fn readers_share_a_key_and_a_late_reader_or_writer_is_refused() {
+    for (compare, field) in [(Compare::Token, "fencing-token"), (Compare::Number, "fencing-number")] {
+        let ledger = Client::of(compare, Duration::ZERO);
+        let said = |epoch: u64| match compare {
+            Compare::Token => token(epoch, 1),
+            _ => epoch.to_string(),
+        };
+        let read = async |epoch| {
+            let request = Request::get("/v1/accounts/alice").header(field, said(epoch)).body(Body::empty());
+            ledger.send(request.unwrap()).await.0.status().as_u16()
+        };
+        let write = async |epoch| ledger.debit("a", (field, &said(epoch)), 1).await.as_u16();
+        assert_eq!((read(7).await, read(5).await), (200, 200), "readers do not refuse each other");
+        assert_eq!((write(6).await, write(8).await), (412, 200));
+        assert_eq!((read(7).await, read(9).await), (412, 200));
+        assert_eq!(ledger.get("/v1/accounts/alice").await["balance"], 999_999, "looking needs no token");
+    }
+}
+
+#[tokio::test]
 async fn without_a_readable_token_nothing_is_executed() {
     let ledger = Client::of(Compare::Token, Duration::ZERO);
     for stamp in [("x-other", "1"), ("fencing-token", "5"), ("fencing-number", "5")] {

@@ -3,8 +3,9 @@
 /// What the process ends with.
 pub(super) const CODES: &str = "\
 Exit codes: 0 done; 1 it could not be done, and stderr says why; 2 the command line makes no sense; 74 it was done, and \
-stdout could not be written; 78 the policy has errors (with `--strict`, warnings). `fencegate explain CODE` tells more \
-of every FG code.";
+stdout could not be written; 78 the policy has errors (with `--strict`, warnings). Of `verify`: 3 a case failed; 4 none \
+failed, and one could not be decided; 69 the service could not be reached. `fencegate explain CODE` tells more of every \
+FG code.";
 
 /// Runtime trouble.
 pub(super) const RUNTIME: u8 = 1;
@@ -14,3 +15,9 @@ pub(super) const USAGE: u8 = 2;
 pub(super) const CONFIGURATION: u8 = 78;
 /// `EX_IOERR` of sysexits.h: what was asked for was done, and what there is to say of it could not be written.
 pub(super) const UNWRITTEN: u8 = 74;
+/// Of `verify`: at least one case failed.
+pub(super) const FAILED: u8 = 3;
+/// Of `verify`: none failed, and at least one could not be decided.
+pub(super) const UNDECIDED: u8 = 4;
+/// `EX_UNAVAILABLE` of sysexits.h: the service that is verified could not be reached.
+pub(super) const UNREACHABLE: u8 = 69;

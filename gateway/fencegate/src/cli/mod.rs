@@ -19,6 +19,7 @@ mod reload;
 mod run;
 mod table;
 mod top;
+mod verify;
 mod when;
 
 use std::process::ExitCode;
@@ -101,6 +102,9 @@ enum Command {
     /// The keys that tickets are signed and checked with.
     #[command(subcommand)]
     Keys(keys::Keys),
+    /// Test a service that claims to compare tokens, from outside: is a late request refused, also in a race?
+    #[command(after_help = verify::CODES)]
+    Verify(Box<verify::Arguments>),
     /// Everything on one machine: a private ZooKeeper, two gateways, a payment service, and an accident.
     Demo(demo::Options),
 }
@@ -127,6 +131,7 @@ pub fn run() -> ExitCode {
         Command::Era(verb) => verb.config().plan().and_then(|plan| said(era::run(&verb, &plan))),
         Command::Once(verb) => verb.config().plan().and_then(|plan| said(once::run(&verb, &plan.zookeeper))),
         Command::Keys(verb) => said(keys::run(&verb)),
+        Command::Verify(arguments) => verify::run(&arguments),
         Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| failed(&trouble))),
     };
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)

@@ -1,0 +1,27 @@
+//! The statements that compare: each changes a row, or the request is stale.
+
+/// The whole fence in one statement: it changes a row, or the request is stale. Tokens compare as text. A write has to be
+/// newer than all writes and all reads before it.
+pub(crate) const RAISE_TOKEN: &str = "
+    INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
+    WHERE excluded.token > marks.token AND excluded.token > marks.read_token";
+
+/// The same for who compares the number: equal passes, because a tenure has one number for all its requests.
+pub(crate) const RAISE_NUMBER: &str = "
+    INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
+    WHERE excluded.number >= marks.number AND excluded.number >= marks.read_number";
+
+/// A read has to be newer than all writes. The mark of reads is that of the newest one, whichever came last.
+pub(crate) const READ_TOKEN: &str = "
+    INSERT INTO marks (key, token, number, read_token, read_number) VALUES (?1, '', -1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE
+    SET read_token = max(read_token, excluded.read_token), read_number = max(read_number, excluded.read_number)
+    WHERE excluded.read_token > marks.token";
+
+pub(crate) const READ_NUMBER: &str = "
+    INSERT INTO marks (key, token, number, read_token, read_number) VALUES (?1, '', -1, ?2, ?3)
+    ON CONFLICT (key) DO UPDATE
+    SET read_token = max(read_token, excluded.read_token), read_number = max(read_number, excluded.read_number)
+    WHERE excluded.read_number >= marks.number";

@@ -1,0 +1,304 @@
+//! `fencegate verify`: whether a service that claims to compare tokens does.
+
+use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::{Args, ValueEnum};
+use fencegate_http::upstream::tls::Secured;
+use fencegate_policies::plan;
+use hyper::header::HeaderName;
+
+use super::{
+    exit::{FAILED, UNDECIDED, UNREACHABLE, USAGE},
+    out::{complain, failed, say},
+};
+use crate::verify::{
+    self, Names, Trouble, cases,
+    effects::{Pick, Sight},
+    line::Instance,
+    report::{Counts, Entry, json, junit, text},
+    service::{FieldNames, Reach, Service, Sharing},
+    stamp::{Fields, Form},
+    template::Template,
+};
+
+/// What `--help` ends with.
+pub(super) const CODES: &str = "\
+Exit codes: 0 every case that applies has passed; 2 the command line makes no sense; 3 a case failed; 4 none failed, and \
+one could not be decided; 69 the service could not be reached; 74 the report could not be written.
+
+It makes up keys, so run it against a service with test data. What it writes stays there.
+
+    fencegate verify http://127.0.0.1:8000 --request 'POST /v1/accounts/{key}/debit' \\
+        --body '{\"operation\":\"{operation}\",\"amount\":1}' \\
+        --observe 'GET /v1/accounts/{key}' --pick /balance";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Where the service listens: `http://host:port` or `https://host`, and perhaps a path. A second one is another
+    /// instance with the same database.
+    #[arg(value_name = "URL", required_unless_present = "list")]
+    service: Vec<String>,
+    /// A request that changes something: method and target. `{key}` is where the key stands, `{other}` a second key,
+    /// `{operation}` a name that is new for each request; also in --header and --body.
+    #[arg(long, value_name = "REQUEST", required_unless_present = "list")]
+    request: Option<String>,
+    /// A field of every request, such as an `Authorization`; may be given several times.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    fields: Vec<String>,
+    /// The body of the request; `@FILE` reads it from there. JSON, unless --header names another `Content-Type`.
+    #[arg(short = 'd', long, value_name = "BODY|@FILE")]
+    body: Option<String>,
+    /// A request whose answer changes with each effect, such as 'GET /v1/accounts/{key}'.
+    #[arg(long, value_name = "REQUEST")]
+    observe: Option<String>,
+    /// What of that answer is looked at, as a JSON pointer: a number changes by the same amount with each effect.
+    #[arg(long, value_name = "POINTER", requires = "observe")]
+    pick: Option<String>,
+    /// Counts the matches of this expression in that answer, one for each effect of `{key}`.
+    #[arg(long, value_name = "REGEX", requires = "observe", conflicts_with = "pick")]
+    count: Option<String>,
+    /// A file to which the service writes a line for each effect, with the key in it.
+    #[arg(long, value_name = "FILE", conflicts_with = "observe")]
+    effects_file: Option<PathBuf>,
+    /// Wait so long before effects are looked at.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    settle: Duration,
+    /// What the service compares: the token in `Fencing-Token`, or `Fencing-Number`.
+    #[arg(long, value_enum, default_value_t = Compared::Field, value_name = "WHAT")]
+    token: Compared,
+    /// What the service calls `Fencing-Token`.
+    #[arg(long, value_name = "NAME", default_value = "fencing-token", hide_default_value = true)]
+    token_field: HeaderName,
+    /// What the service calls `Fencing-Number`.
+    #[arg(long, value_name = "NAME", default_value = "fencing-number", hide_default_value = true)]
+    number_field: HeaderName,
+    /// What the gateway's policy makes of a key, as `account/{key}`: stands in `Fencing-Key`.
+    #[arg(long, value_name = "TEXT", default_value = "{key}")]
+    fencing_key: String,
+    /// How many keys a request is about; `several` unless given where the request names `{other}`.
+    #[arg(long, value_enum, value_name = "HOW MANY")]
+    keys: Option<HowMany>,
+    /// Make up keys of digits alone.
+    #[arg(long)]
+    numeric_keys: bool,
+    /// The service cannot tell `Fencing_Token` from `Fencing-Token`: it gets its fields by CGI, WSGI or the like.
+    #[arg(long)]
+    folded_names: bool,
+    /// The service keeps a mark of reads as well: it claims `Fencing-Mode: shared`.
+    #[arg(long)]
+    shared: bool,
+    /// The request of readers, such as 'GET /v1/accounts/{key}'; that of --request unless given.
+    #[arg(long, value_name = "REQUEST", requires = "shared")]
+    read: Option<String>,
+    /// Another kind of request that changes something about the same key.
+    #[arg(long, value_name = "REQUEST")]
+    also: Option<String>,
+    /// The body of that one; that of --body unless given.
+    #[arg(long, value_name = "BODY|@FILE", requires = "also")]
+    also_body: Option<String>,
+    /// Wait so long, and see that a mark is still known.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    remember: Option<Duration>,
+    /// A request as --request that takes long, for what can come in between.
+    #[arg(long, value_name = "REQUEST")]
+    slow_request: Option<String>,
+    /// The body of that one; that of --body unless given.
+    #[arg(long, value_name = "BODY|@FILE", requires = "slow_request")]
+    slow_body: Option<String>,
+    /// A shell command that ends the service as a crash does, and has it started again.
+    #[arg(long, value_name = "COMMAND")]
+    restart: Option<String>,
+    /// How often each race is run.
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: u32,
+    /// Wait so long for one answer.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// Play this case alone; may be given several times.
+    #[arg(long, value_name = "CASE")]
+    only: Vec<String>,
+    /// List the cases, and play none.
+    #[arg(long)]
+    list: bool,
+    /// Whose certificate of the service is believed; those that the system believes unless given.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// How the report is written: for people, for programs, or for CI systems that read JUnit's.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Compared {
+    /// `Fencing-Token`: must be greater.
+    Field,
+    /// `Fencing-Number`: must not be smaller.
+    Number,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HowMany {
+    One,
+    Several,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Junit,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
+    if arguments.list {
+        return say(listed());
+    }
+    let service = service(arguments).map_err(|why| {
+        complain(format_args!("error: {why}"));
+        ExitCode::from(USAGE)
+    })?;
+    let names = if arguments.numeric_keys { Names::Numbers } else { Names::Words };
+    let mut written = Ok(());
+    let mut tell = |told: String| {
+        if written.is_ok() && arguments.format == Format::Text {
+            written = say(told);
+        }
+    };
+    tell(text::head(&service));
+    let report = verify::verify(&service, names, |entry: &Entry| tell(text::entry(entry)));
+    let report = report.map_err(|trouble| {
+        let code = match trouble {
+            Trouble::Unreachable { .. } => ExitCode::from(UNREACHABLE),
+            Trouble::Gateway { .. } => ExitCode::from(USAGE),
+            Trouble::Runtime(_) => return failed(&trouble),
+        };
+        failed(&trouble);
+        code
+    })?;
+    match arguments.format {
+        Format::Text => tell(text::tail(&report)),
+        Format::Json => written = say(json::report(&service, &report)),
+        Format::Junit => written = say(junit::report(&service, &report)),
+    }
+    verdict(report.counts())?;
+    written
+}
+
+fn verdict(counts: Counts) -> Result<(), ExitCode> {
+    match counts {
+        Counts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
+        Counts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
+        // Nothing that was not played is a reason to believe a service.
+        Counts { passed: 0, .. } => Err(ExitCode::from(UNDECIDED)),
+        _ => Ok(()),
+    }
+}
+
+fn listed() -> String {
+    let lines =
+        cases::all().map(|case| format!("{:9}  {:16}  {}\n", case.group.word(), case.name, case.title));
+    lines.collect()
+}
+
+/// What the command line says of the service, or why that makes no sense.
+fn service(arguments: &Arguments) -> Result<Service, String> {
+    let body = text_of(arguments.body.as_deref())?;
+    let template =
+        |line: &str, body: &str| Template::new(line, &arguments.fields, body).map_err(|bad| bad.to_string());
+    let keyed = |line: &str, body: &str| template(line, body)?.with_key().map_err(|bad| bad.to_string());
+    let request = arguments.request.as_deref().expect("asked for by clap");
+    let write = keyed(request, &body)?;
+    let read = match arguments.read.as_deref() {
+        Some(read) => keyed(read, "")?,
+        None => write.clone(),
+    };
+    let beside = |line: &Option<String>, own: &Option<String>| {
+        let own = text_of(own.as_deref())?;
+        line.as_deref().map(|line| keyed(line, if own.is_empty() { &body } else { &own })).transpose()
+    };
+    let two = write.names_two_keys();
+    let reach = match arguments.keys {
+        Some(HowMany::One) if two => {
+            return Err("the request names `{other}`: leave out `--keys one`".to_owned());
+        }
+        Some(HowMany::One) => Reach::One,
+        None if !two => Reach::One,
+        _ => Reach::Several,
+    };
+    let known = |name: &&String| !cases::all().any(|case| case.name == **name);
+    if let Some(name) = arguments.only.iter().find(known) {
+        return Err(format!("no case is called `{name}`: `fencegate verify --list` names them"));
+    }
+    if !arguments.fencing_key.contains("{key}")
+        || !arguments.fencing_key.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err(
+            "`--fencing-key` has `{key}` in it, and neither blanks nor characters beyond ASCII".to_owned()
+        );
+    }
+    Ok(Service {
+        instances: instances(arguments)?,
+        write,
+        read,
+        also: beside(&arguments.also, &arguments.also_body)?,
+        slow: beside(&arguments.slow_request, &arguments.slow_body)?,
+        fields: fields(arguments),
+        fencing_key: arguments.fencing_key.clone(),
+        sharing: if arguments.shared { Sharing::TwoMarks } else { Sharing::Exclusive },
+        reach,
+        names: if arguments.folded_names { FieldNames::Folded } else { FieldNames::Spelled },
+        sight: sight(arguments, &template)?,
+        remember: arguments.remember,
+        settle: arguments.settle,
+        patience: arguments.timeout,
+        restart: arguments.restart.clone(),
+        rounds: arguments.rounds,
+        only: arguments.only.clone(),
+    })
+}
+
+fn instances(arguments: &Arguments) -> Result<Vec<Instance>, String> {
+    let tls = plan::Tls { ca_file: arguments.ca_file.clone(), ..plan::Tls::default() };
+    let secured =
+        arguments.service.iter().any(|url| url.starts_with("https://")).then(|| Secured::open(&tls));
+    let secured =
+        secured.transpose().map_err(|bad| format!("speak TLS: {}", fencegate_process::said::causes(&bad)))?;
+    let secured = Arc::new(secured.unwrap_or_else(Secured::closed));
+    let parsed = arguments.service.iter().map(|url| Instance::parse(url, || secured.clone()));
+    parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
+}
+
+fn fields(arguments: &Arguments) -> Fields {
+    let form = match arguments.token {
+        Compared::Field => Form::Token,
+        Compared::Number => Form::Number,
+    };
+    Fields { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
+}
+
+fn sight(
+    arguments: &Arguments,
+    template: &dyn Fn(&str, &str) -> Result<Template, String>,
+) -> Result<Sight, String> {
+    if let Some(file) = &arguments.effects_file {
+        return Ok(Sight::File(file.clone()));
+    }
+    let Some(observe) = &arguments.observe else { return Ok(Sight::Answers) };
+    let pick = match (&arguments.pick, &arguments.count) {
+        (Some(pointer), _) if !pointer.is_empty() && !pointer.starts_with('/') => {
+            return Err(format!("`{pointer}` is no JSON pointer: write `/balance`"));
+        }
+        (Some(pointer), _) => Pick::Pointer(pointer.clone()),
+        (None, Some(expression)) => Pick::count(expression).map_err(|bad| format!("`--count`: {bad}"))?,
+        (None, None) => Pick::Whole,
+    };
+    Ok(Sight::Observe { ask: template(observe, "")?, pick })
+}
+
+fn text_of(given: Option<&str>) -> Result<String, String> {
+    match given.map(|given| (given, given.strip_prefix('@'))) {
+        None => Ok(String::new()),
+        Some((_, Some(file))) => fs::read_to_string(file).map_err(|error| format!("read {file}: {error}")),
+        Some((text, None)) => Ok(text.to_owned()),
+    }
+}

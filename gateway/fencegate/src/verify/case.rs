@@ -1,0 +1,151 @@
+//! What a case is: what is played, what it takes, and what it means if it fails.
+
+use super::{
+    service::{FieldNames, Reach, Service, Sharing},
+    stamp::Form,
+    step::Step,
+};
+
+/// One question to the service.
+#[derive(Debug)]
+pub struct Case {
+    pub group: Group,
+    /// One word or a few with dashes; unique.
+    pub name: &'static str,
+    /// What a service that passes does.
+    pub title: &'static str,
+    pub needs: &'static [Need],
+    pub play: Play,
+    /// What happens to money where it fails.
+    pub money: &'static str,
+    pub mend: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Order,
+    Forged,
+    Width,
+    Several,
+    Shared,
+    Race,
+    Instances,
+    Crash,
+}
+
+/// What a case takes, which not every service has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    Tokens,
+    Numbers,
+    Body,
+    Several,
+    /// The request itself names two keys.
+    TwoPlaces,
+    Shared,
+    Slow,
+    Instances,
+    Restart,
+    Also,
+    Remember,
+    /// Field names reach the service as they were spelled.
+    Spelled,
+}
+
+/// How a case is played.
+#[derive(Debug, Clone, Copy)]
+pub enum Play {
+    Steps(&'static [Step]),
+    /// Texts in the place of a token, and of a number.
+    Hostile {
+        token: &'static [&'static str],
+        number: &'static [&'static str],
+    },
+    /// One token, presented several times at once.
+    AtOnce(Spread),
+    /// A newer write and an older one, at the same moment.
+    Pairs(Spread),
+    /// An older write that takes long, and a newer one meanwhile.
+    Slow,
+    /// Many writers, some of them stale.
+    Writers,
+    /// An older write, checked before its body is there in full.
+    Held,
+    /// Two keys, taken in both orders.
+    Crossed,
+    /// A crash with writes under way.
+    Cut,
+}
+
+/// Which instances take part in a race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// The first one alone.
+    Here,
+    /// The first two.
+    Across,
+}
+
+impl Group {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::Forged => "forged",
+            Self::Width => "width",
+            Self::Several => "several",
+            Self::Shared => "shared",
+            Self::Race => "race",
+            Self::Instances => "instances",
+            Self::Crash => "crash",
+        }
+    }
+}
+
+impl Case {
+    /// Why it does not apply, if it does not.
+    pub fn skipped(&self, service: &Service) -> Option<String> {
+        if !service.only.is_empty() && !service.only.iter().any(|name| name == self.name) {
+            return Some("`--only` names other cases".to_owned());
+        }
+        let missing = self.needs.iter().find(|need| !need.met(service))?;
+        Some(missing.reason().to_owned())
+    }
+}
+
+impl Need {
+    fn met(self, service: &Service) -> bool {
+        match self {
+            Self::Tokens => service.fields.form == Form::Token,
+            Self::Numbers => service.fields.form == Form::Number,
+            Self::Body => service.write.has_body(),
+            Self::Several => service.reach == Reach::Several,
+            Self::TwoPlaces => service.write.names_two_keys(),
+            Self::Shared => service.sharing == Sharing::TwoMarks,
+            Self::Slow => service.slow.is_some(),
+            Self::Instances => service.instances.len() > 1,
+            Self::Restart => service.restart.is_some(),
+            Self::Also => service.also.is_some(),
+            Self::Remember => service.remember.is_some(),
+            Self::Spelled => service.names == FieldNames::Spelled,
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Tokens => {
+                "it compares numbers, which are equal within a tenure: a duplicate cannot be told"
+            }
+            Self::Numbers => "it compares tokens",
+            Self::Body => "the request has no body: `--body` gives it one",
+            Self::Several => "a request is about one key: `--keys several` claims more",
+            Self::TwoPlaces => "the request names one key: `{other}` in it would name a second one",
+            Self::Shared => "it claims one mark only: `--shared` claims one for reads as well",
+            Self::Slow => "no slow path is known: `--slow-request` names one",
+            Self::Instances => "one instance is known: name a second URL of the same service",
+            Self::Also => "one kind of request is known: `--also` names another one about the same key",
+            Self::Remember => "nobody has said how long marks are kept: `--remember` waits for it",
+            Self::Spelled => "`--folded-names`: to it `Fencing_Token` and `Fencing-Token` are the same",
+            Self::Restart => "nobody has said how it is restarted: `--restart` does",
+        }
+    }
+}

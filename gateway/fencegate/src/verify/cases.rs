@@ -1,0 +1,40 @@
+//! All cases, in the order in which they are played.
+
+mod crash;
+mod forged;
+mod mend;
+mod order;
+mod race;
+mod several;
+mod shared;
+mod width;
+
+use super::case::Case;
+
+const GROUPS: [&[Case]; 7] =
+    [order::CASES, forged::CASES, width::CASES, several::CASES, shared::CASES, race::CASES, crash::CASES];
+
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    GROUPS.into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own_and_says_what_it_means() {
+        let mut names = HashSet::new();
+        for case in all() {
+            assert!(names.insert(case.name), "{} is there twice", case.name);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(case.name.chars().all(plain), "{}", case.name);
+            for text in [case.title, case.money, case.mend] {
+                assert!(text.len() > 20 && !text.ends_with('.'), "{}: {text}", case.name);
+            }
+        }
+        assert!(names.len() >= 30, "{}", names.len());
+    }
+}

@@ -1,0 +1,38 @@
+//! The service ends in the middle, and starts again.
+
+use crate::verify::{
+    case::{Case, Group, Need::Restart, Play},
+    stamp::epoch,
+    step::{
+        Expect::{Accepted, SameTenure, Stale},
+        crash, write,
+    },
+};
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        group: Group::Crash,
+        name: "after-restart",
+        title: "what was let in before a crash is known after it",
+        needs: &[Restart],
+        play: Play::Steps(&[
+            write(epoch(6)),
+            crash(),
+            write(epoch(5)).is(Stale),
+            write(epoch(6)).is(SameTenure),
+            write(epoch(7)).is(Accepted),
+        ]),
+        money: "after each deployment late payments are carried out, because nobody remembers the newer ones",
+        mend: "keep the mark in the database that has the effect, and not in memory",
+    },
+    Case {
+        group: Group::Crash,
+        name: "cut",
+        title: "a write that a crash cuts off has its effect and its mark, or neither",
+        needs: &[Restart],
+        play: Play::Cut,
+        money: "an effect without its mark is carried out again; a mark without its effect is a payment that is never \
+                made",
+        mend: "raise the mark in the transaction that has the effect, and answer after its commit",
+    },
+];

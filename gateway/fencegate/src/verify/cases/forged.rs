@@ -1,0 +1,178 @@
+//! Requests that no gateway would send: without a token, or with something that only looks like one.
+
+use crate::verify::{
+    case::{
+        Case, Group,
+        Need::{Numbers, Spelled, Tokens},
+        Play::{Hostile, Steps},
+    },
+    stamp::{
+        Spelling::{Dot, Underscore},
+        Stamp::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
+        epoch,
+    },
+    step::{
+        A, B,
+        Expect::{Accepted, Refused, Stale},
+        stamped, write,
+    },
+};
+
+const STRICT: &str = "read the field strictly: exactly `v1-`, 16, 8 and 8 digits of lower-case hex with dashes between \
+    them (for a number: decimal digits alone, at most 2^63 - 1); anything else is 400, before anything is compared";
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        group: Group::Forged,
+        name: "no-token",
+        title: "a request without a token is refused, for a new key and for a known one",
+        needs: &[],
+        play: Steps(&[
+            stamped(Absent).is(Refused),
+            stamped(Absent).on(B).is(Refused),
+            write(epoch(5)),
+            stamped(Absent).on(A).is(Refused),
+        ]),
+        money: "whoever finds a way around the gateway, a batch job or an old client, pays without any lock",
+        mend: "answer 400 where the field is not there: a request without it did not come through the gateway",
+    },
+    Case {
+        group: Group::Forged,
+        name: "number-alone",
+        title: "the number alone is no token",
+        needs: &[Tokens],
+        play: Steps(&[
+            stamped(Other(epoch(5))).is(Refused),
+            write(epoch(5)),
+            stamped(Other(epoch(6))).is(Refused),
+        ]),
+        money: "requests are let in by something that is not compared",
+        mend: "compare the field that you claim to compare, or claim `--token number`",
+    },
+    Case {
+        group: Group::Forged,
+        name: "number-suffices",
+        title: "the number alone is enough, and the token alone is not",
+        needs: &[Numbers],
+        play: Steps(&[
+            stamped(Alone(epoch(5))).is(Accepted),
+            stamped(Alone(epoch(4))).is(Refused),
+            stamped(Other(epoch(6))).is(Refused),
+        ]),
+        money: "requests are let in, or kept out, by a field that is not the one that is compared",
+        mend: "compare `Fencing-Number` and nothing else, or claim `--token field`",
+    },
+    Case {
+        group: Group::Forged,
+        name: "number-for-token",
+        title: "a number in the place of the token is refused, and a token in the place of the number",
+        needs: &[],
+        play: Hostile {
+            token: &["5", "23", "4294967301"],
+            number: &["v1-0000000000000017-00000007-00000001"],
+        },
+        money: "a comparison of a number with a token is one of apples and pears: something stale passes",
+        mend: STRICT,
+    },
+    Case {
+        group: Group::Forged,
+        name: "malformed",
+        title: "what is not exactly a token is refused, and leaves no mark",
+        needs: &[],
+        play: Hostile {
+            token: &[
+                "",
+                "v1-",
+                "V1-0000000000000017-00000007-00000001",
+                "v2-0000000000000017-00000007-00000001",
+                "v1-000000000000001F-00000007-00000001",
+                "v1-17-7-1",
+                "v1-0000000000000017-00000007",
+                "v1-0000000000000017-00000007-000000001",
+                "v1-0000000000000017-00000007-00000001;q=1",
+                "\"v1-0000000000000017-00000007-00000001\"",
+                "v1-000000000000001g-00000007-00000001",
+                "v1-+000000000000017-00000007-00000001",
+                "v1-0x00000000000017-00000007-00000001",
+                "v1-00000000000000_17-0000007-00000001",
+                "v1-0000000000000_17-00000007-00000001",
+                "v1-0000000000000017_00000007_00000001",
+                "v1- 000000000000017-00000007-00000001",
+                "v1-000000000000001\u{ff17}-00000007-00000001",
+                "null",
+            ],
+            number: &[
+                "",
+                "-1",
+                "+23",
+                "23.0",
+                "2e3",
+                "0x17",
+                "2 3",
+                "23;",
+                "23,24",
+                "2_3",
+                "\"23\"",
+                "\u{ff12}3",
+                "NaN",
+                "Infinity",
+                "null",
+                "true",
+            ],
+        },
+        money: "a text that is not a token is greater than all tokens: every later payment of the key is refused, or a \
+                stale one passes",
+        mend: STRICT,
+    },
+    Case {
+        group: Group::Forged,
+        name: "twice",
+        title: "two tokens in one request are refused, whichever comes first",
+        needs: &[],
+        play: Steps(&[
+            write(epoch(6)),
+            stamped(Twice(epoch(5), epoch(7))).is(Refused),
+            stamped(Twice(epoch(7), epoch(5))).is(Refused),
+            stamped(Joined(epoch(5), epoch(7))).is(Refused),
+            stamped(Joined(epoch(7), epoch(5))).is(Refused),
+            stamped(Twice(epoch(8), epoch(8))).is(Refused),
+            write(epoch(7)).is(Accepted),
+        ]),
+        money: "one part of the service compares the first token, another one believes the second",
+        mend: "ask for all values of the field, and answer 400 unless there is exactly one",
+    },
+    Case {
+        group: Group::Forged,
+        name: "look-alike",
+        title: "a field that is only spelled like the token is not the token",
+        needs: &[Spelled],
+        play: Steps(&[
+            stamped(Alias(Underscore, epoch(5))).is(Refused),
+            stamped(Alias(Dot, epoch(5))).is(Refused),
+            write(epoch(6)),
+            stamped(Beside(epoch(5), Underscore, epoch(7))).is(Refused),
+            stamped(Beside(epoch(5), Dot, epoch(7))).is(Refused),
+            write(epoch(7)).is(Accepted),
+        ]),
+        money: "what stands before the service removes `Fencing-Token` of strangers, and lets `Fencing_Token` pass: a \
+                stranger names the token",
+        mend: "have the server drop names with `_` and `.`, as nginx and gunicorn do: to CGI and WSGI \
+               `Fencing_Token` is the same variable as `Fencing-Token`",
+    },
+    Case {
+        group: Group::Forged,
+        name: "stuck",
+        title: "after all that was refused, the key goes on with its true mark",
+        needs: &[],
+        play: Steps(&[
+            write(epoch(5)),
+            stamped(Text("zzzz")).is(Refused),
+            stamped(Text("v9-ffffffffffffffff-ffffffff-ffffffff")).is(Refused),
+            stamped(Text("99999999999999999999999999999999999999999")).is(Refused),
+            write(epoch(4)).is(Stale),
+            write(epoch(6)).is(Accepted),
+        ]),
+        money: "one forged request closes an account for good, or opens it for stale ones",
+        mend: STRICT,
+    },
+];

@@ -1,0 +1,104 @@
+//! Requests at the same moment, within one instance and over two.
+
+use super::mend::UPSERT;
+use crate::verify::{
+    case::{
+        Case, Group,
+        Need::{Body, Instances, Slow, Tokens},
+        Play,
+        Spread::{Across, Here},
+    },
+    stamp::epoch,
+    step::{
+        Expect::{Accepted, Stale},
+        write,
+    },
+};
+
+const ONE_TRANSACTION: &str = "compare in the transaction that has the effect, by a statement that locks the row \
+    (`INSERT ... ON CONFLICT`, `UPDATE ... WHERE`, `SELECT ... FOR UPDATE`): between a check and a later transaction \
+    the newer request fits in";
+
+const IN_THE_DATABASE: &str = "compare in the database and keep no copy of the mark: a lock and a cache of one process do \
+    not hold for the next one";
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        group: Group::Race,
+        name: "same-token",
+        title: "of several requests with one token at once exactly one is let in",
+        needs: &[Tokens],
+        play: Play::AtOnce(Here),
+        money: "copies of one payment that arrive together are all carried out",
+        mend: ONE_TRANSACTION,
+    },
+    Case {
+        group: Group::Race,
+        name: "overtaken",
+        title: "of a newer and an older write at once the older one never comes second",
+        needs: &[],
+        play: Play::Pairs(Here),
+        money: "the late payment is carried out after the one that replaced it, and its balance stays",
+        mend: ONE_TRANSACTION,
+    },
+    Case {
+        group: Group::Race,
+        name: "slow-effect",
+        title: "a slow write that a newer one has overtaken is refused",
+        needs: &[Slow],
+        play: Play::Slow,
+        money: "the late payment was checked, then a newer one was carried out, then the late one was",
+        mend: ONE_TRANSACTION,
+    },
+    Case {
+        group: Group::Race,
+        name: "held-body",
+        title: "a write whose body came after a newer one was carried out is refused",
+        needs: &[Body],
+        play: Play::Held,
+        money: "the fields of a late payment were checked when they arrived; what it does came later, and was not",
+        mend: "compare in the transaction that has the effect, and not in what runs before the body is read",
+    },
+    Case {
+        group: Group::Race,
+        name: "writers",
+        title: "64 writers at once, a quarter of them stale: tokens grow, nothing is lost, nothing stale is let in",
+        needs: &[],
+        play: Play::Writers,
+        money: "under load stale payments pass, or paid ones are lost",
+        mend: UPSERT,
+    },
+    Case {
+        group: Group::Instances,
+        name: "elsewhere",
+        title: "what one instance has let in is known to the other one",
+        needs: &[Instances],
+        play: Play::Steps(&[
+            write(epoch(5)).elsewhere(),
+            write(epoch(7)),
+            write(epoch(6)).elsewhere().is(Stale),
+            write(epoch(8)).elsewhere().is(Accepted),
+            write(epoch(7).dispatch(2)).is(Stale),
+        ]),
+        money: "behind a balancer every second late payment meets an instance that knows of nothing newer",
+        mend: IN_THE_DATABASE,
+    },
+    Case {
+        group: Group::Instances,
+        name: "same-token-apart",
+        title: "of several requests with one token, over two instances at once, exactly one is let in",
+        needs: &[Instances, Tokens],
+        play: Play::AtOnce(Across),
+        money: "copies of one payment that arrive at two instances are both carried out",
+        mend: IN_THE_DATABASE,
+    },
+    Case {
+        group: Group::Instances,
+        name: "overtaken-apart",
+        title: "of a newer write at one instance and an older one at another the older one never comes second",
+        needs: &[Instances],
+        play: Play::Pairs(Across),
+        money: "the late payment is carried out after the one that replaced it, by another instance",
+        mend: IN_THE_DATABASE,
+    },
+];

@@ -1,0 +1,56 @@
+//! Requests about two keys: both are raised, or neither is.
+
+use crate::verify::{
+    case::{
+        Case, Group,
+        Need::{Several, TwoPlaces},
+        Play::{Crossed, Steps},
+    },
+    stamp::epoch,
+    step::{
+        A, B, C, D,
+        Expect::{Accepted, Stale},
+        write,
+    },
+};
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        group: Group::Several,
+        name: "one-is-stale",
+        title: "a request about two keys is refused if it is stale for one of them, whichever that is",
+        needs: &[Several],
+        play: Steps(&[
+            write(epoch(6)).both(A, B),
+            write(epoch(5)).both(B, C).is(Stale),
+            write(epoch(5)).both(D, A).is(Stale),
+            write(epoch(7)).both(B, C).is(Accepted),
+        ]),
+        money: "a late transfer takes from one account what a newer one has already given on",
+        mend: "raise the row of each key in `Fencing-Key`, in one transaction, and refuse if one of them does not change",
+    },
+    Case {
+        group: Group::Several,
+        name: "all-or-none",
+        title: "where one key refuses, the mark of the other one is not raised",
+        needs: &[Several],
+        play: Steps(&[
+            write(epoch(9)).both(A, B),
+            write(epoch(8)).both(B, C).is(Stale),
+            write(epoch(8)).both(C, B).is(Stale),
+            write(epoch(5)).both(C, D).is(Accepted),
+        ]),
+        money: "a refused transfer closes an account for payments that nothing newer has overtaken",
+        mend: "end the transaction with `ROLLBACK` where one row does not change",
+    },
+    Case {
+        group: Group::Several,
+        name: "crossed",
+        title: "requests that take the same two keys in opposite order are all answered",
+        needs: &[Several, TwoPlaces],
+        play: Crossed,
+        money: "transfers in both directions wait for each other until the database ends one of them: its outcome is \
+                told as a failure of the service",
+        mend: "raise the rows in the order of `Fencing-Key`, which is sorted, and not in that of the request",
+    },
+];

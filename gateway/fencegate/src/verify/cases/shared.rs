@@ -1,0 +1,75 @@
+//! Readers that share a key: a mark of writes and a mark of reads.
+
+use crate::verify::{
+    case::{Case, Group, Need::Shared, Play::Steps},
+    stamp::epoch,
+    step::{
+        B, C,
+        Expect::{Accepted, SameTenure, Stale},
+        read, write,
+    },
+};
+
+const TWO_MARKS: &str = "keep two marks: a write has to be greater than both and raises that of writes, a read has to be \
+    greater than that of writes and raises that of reads, if it is greater";
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        group: Group::Shared,
+        name: "readers",
+        title: "readers are let in beside each other, also an older one after a newer one",
+        needs: &[Shared],
+        play: Steps(&[
+            read(epoch(7)).is(Accepted),
+            read(epoch(5)).is(Accepted),
+            read(epoch(7).dispatch(2)).is(Accepted),
+            write(epoch(8)).is(Accepted),
+            read(epoch(9)).is(Accepted),
+        ]),
+        money: "readers refuse each other, and reports fail for no reason",
+        mend: TWO_MARKS,
+    },
+    Case {
+        group: Group::Shared,
+        name: "stale-reader",
+        title: "a reader that is older than a write is refused",
+        needs: &[Shared],
+        play: Steps(&[write(epoch(6)), read(epoch(5)).is(Stale), read(epoch(7)).is(Accepted)]),
+        money: "whoever still believes to hold the key decides by a balance that has changed under it",
+        mend: TWO_MARKS,
+    },
+    Case {
+        group: Group::Shared,
+        name: "writer-behind-reader",
+        title: "a write that is older than a read is refused",
+        needs: &[Shared],
+        play: Steps(&[
+            write(epoch(4)),
+            read(epoch(6)),
+            write(epoch(5)).is(Stale),
+            write(epoch(7)).is(Accepted),
+            read(epoch(6)).on(B),
+            write(epoch(5)).on(B).is(Stale),
+        ]),
+        money: "a late payment changes the balance under a reader that has the key: what the reader has decided is wrong",
+        mend: TWO_MARKS,
+    },
+    Case {
+        group: Group::Shared,
+        name: "older-reader",
+        title: "an older reader does not lower the mark of reads",
+        needs: &[Shared],
+        play: Steps(&[
+            read(epoch(7)),
+            read(epoch(5)),
+            write(epoch(6)).is(Stale),
+            write(epoch(8)).is(Accepted),
+            write(epoch(3)).on(C),
+            read(epoch(9)).on(C),
+            read(epoch(8)).on(C),
+            write(epoch(9)).on(C).is(SameTenure),
+        ]),
+        money: "a stale payment passes because somebody has read late",
+        mend: "the mark of reads is the greatest of all reads, not the last one: `max(read, :token)`",
+    },
+];

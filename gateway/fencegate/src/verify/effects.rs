@@ -1,0 +1,245 @@
+//! How many effects a key has had, as the service itself shows them.
+
+use std::{fs, path::PathBuf};
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::{
+    line::Answer,
+    template::{Places, Template},
+};
+
+/// Where effects are seen.
+#[derive(Debug, Clone)]
+pub enum Sight {
+    /// Nowhere: what the service answers is all that is known.
+    Answers,
+    /// In the answer to this request.
+    Observe { ask: Template, pick: Pick },
+    /// In a file, a line per effect that has the key in it.
+    File(PathBuf),
+}
+
+/// What of an answer tells effects.
+#[derive(Debug, Clone)]
+pub enum Pick {
+    /// All of it: it changes, or it does not.
+    Whole,
+    /// The value at a JSON pointer. A number changes by the same amount with each effect.
+    Pointer(String),
+    /// How often this expression is found, with the places of a template in it.
+    Count(String),
+}
+
+/// What is seen at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// The service knows nothing of the key yet.
+    Nothing,
+    /// In millionths.
+    Level(i128),
+    Count(i128),
+    Text(String),
+}
+
+/// What one effect does to a level, learned from requests that were accepted one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    unit: i128,
+    /// Before the first effect.
+    origin: i128,
+}
+
+/// What happened between two readings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Effects(i128),
+    /// At least one.
+    Some,
+    /// No number of effects makes this of it.
+    Strange(String),
+}
+
+impl Sight {
+    pub fn sees(&self) -> bool {
+        !matches!(self, Self::Answers)
+    }
+}
+
+impl Pick {
+    /// # Errors
+    /// Where the expression is none.
+    pub fn count(expression: &str) -> Result<Self, regex::Error> {
+        Regex::new(&Places { key: "k", other: "o", operation: "" }.fill(expression))?;
+        Ok(Self::Count(expression.to_owned()))
+    }
+
+    /// # Errors
+    /// Where the answer cannot be read as it should.
+    pub fn read(&self, answer: &Answer, places: &Places<'_>) -> Result<Reading, String> {
+        match answer.status.as_u16() {
+            200..=299 => {}
+            404 => return Ok(Reading::Nothing),
+            other => return Err(format!("the observation is answered {other}")),
+        }
+        match self {
+            Self::Whole => Ok(Reading::Text(String::from_utf8_lossy(&answer.body).into_owned())),
+            Self::Count(expression) => {
+                let regex = Regex::new(&places.fill(expression)).map_err(|error| error.to_string())?;
+                Ok(Reading::Count(regex.find_iter(&String::from_utf8_lossy(&answer.body)).count() as i128))
+            }
+            Self::Pointer(pointer) => {
+                let value: Value = serde_json::from_slice(&answer.body)
+                    .map_err(|error| format!("the observation is no JSON: {error}"))?;
+                match value.pointer(pointer) {
+                    None | Some(Value::Null) => Ok(Reading::Nothing),
+                    Some(Value::String(text)) => Ok(level(text).unwrap_or(Reading::Text(text.clone()))),
+                    Some(other) => {
+                        let text = other.to_string();
+                        Ok(level(&text).unwrap_or(Reading::Text(text)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The lines that have the key in them.
+///
+/// # Errors
+/// Where the file cannot be read. One that is not there has no line.
+pub fn lines(file: &PathBuf, key: &str) -> Result<Reading, String> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Reading::Count(text.lines().filter(|line| line.contains(key)).count() as i128)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Reading::Count(0)),
+        Err(error) => Err(format!("read {}: {error}", file.display())),
+    }
+}
+
+/// A decimal number with at most six digits behind the point.
+fn level(text: &str) -> Option<Reading> {
+    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 24 || part.len() > 6 || !plain(whole) || !plain(part) {
+        return None;
+    }
+    let millionths: i128 = format!("{whole}{part:0<6}").parse().ok()?;
+    Some(Reading::Level(if negative { -millionths } else { millionths }))
+}
+
+impl Scale {
+    /// Out of what was read before any effect, after one, and after two; `None` where effects are not all alike.
+    pub fn learned(before: &Reading, one: &Reading, two: &Reading) -> Option<Self> {
+        let (Reading::Level(one), Reading::Level(two)) = (one, two) else { return None };
+        let unit = two - one;
+        let alike = match before {
+            Reading::Level(before) => one - before == unit,
+            other => *other == Reading::Nothing,
+        };
+        (unit != 0 && alike).then_some(Self { unit, origin: one - unit })
+    }
+}
+
+impl Reading {
+    pub fn until(&self, later: &Self, scale: Option<Scale>) -> Change {
+        if self == later {
+            return Change::Effects(0);
+        }
+        match (self, later, scale) {
+            (Self::Count(before), Self::Count(after), _) => Change::Effects(after - before),
+            (Self::Level(before), Self::Level(after), Some(scale)) => scale.effects(*before, *after),
+            (Self::Nothing, Self::Level(after), Some(scale)) => scale.effects(scale.origin, *after),
+            _ => Change::Some,
+        }
+    }
+}
+
+impl Scale {
+    fn effects(self, before: i128, after: i128) -> Change {
+        let change = after - before;
+        if change % self.unit == 0 {
+            // What one side of a transfer gives the other one takes.
+            Change::Effects((change / self.unit).abs())
+        } else {
+            let told = |millionths: i128| millionths as f64 / 1e6;
+            Change::Strange(format!("from {} to {}", told(before), told(after)))
+        }
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Effects(0) => f.write_str("no effect"),
+            Self::Effects(1) => f.write_str("one effect"),
+            Self::Effects(many) => write!(f, "{many} effects"),
+            Self::Some => f.write_str("an effect"),
+            Self::Strange(how) => write!(f, "a change that is no multiple of one effect, {how}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Sight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Answers => {
+                f.write_str("effects are not seen: what the service answers is all that is judged")
+            }
+            Self::Observe { ask, pick: Pick::Whole } => write!(f, "effects are seen by {ask}"),
+            Self::Observe { ask, pick: Pick::Pointer(at) } => write!(f, "effects are seen by {ask} at {at}"),
+            Self::Observe { ask, pick: Pick::Count(what) } => {
+                write!(f, "effects are counted by {ask}, matches of {what}")
+            }
+            Self::File(file) => write!(f, "effects are counted in {}", file.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use hyper::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    fn read(pick: &Pick, status: u16, body: &'static str) -> Result<Reading, String> {
+        let status = StatusCode::from_u16(status).expect("a status");
+        let answer = Answer { status, fields: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
+        pick.read(&answer, &Places { key: "k-1", other: "", operation: "" })
+    }
+
+    #[test]
+    fn a_pointer_finds_numbers_also_in_text() {
+        let pick = Pick::Pointer("/balance".to_owned());
+        for body in [r#"{"balance":99.5}"#, r#"{"balance":"99.50"}"#] {
+            assert_eq!(read(&pick, 200, body), Ok(Reading::Level(99_500_000)));
+        }
+        assert_eq!(read(&pick, 200, r#"{"balance":-3}"#), Ok(Reading::Level(-3_000_000)));
+        assert_eq!(read(&pick, 200, r#"{"balance":"open"}"#), Ok(Reading::Text("open".into())));
+        assert_eq!(read(&pick, 404, "nothing"), Ok(Reading::Nothing));
+        assert!(read(&pick, 500, "").is_err() && read(&pick, 200, "no JSON").is_err());
+    }
+
+    #[test]
+    fn matches_are_counted_for_the_key_that_is_meant() {
+        let pick = Pick::count(r#""key":"{key}""#).expect("an expression");
+        let body = r#"[{"key":"k-1"},{"key":"k-2"},{"key":"k-1"}]"#;
+        assert_eq!(read(&pick, 200, body), Ok(Reading::Count(2)));
+        assert!(Pick::count("(").is_err());
+    }
+
+    #[test]
+    fn effects_are_told_from_levels_once_the_scale_is_known() {
+        let at = Reading::Level;
+        let scale = Scale::learned(&at(1000), &at(900), &at(800));
+        assert_eq!(at(800).until(&at(600), scale), Change::Effects(2));
+        assert_eq!(at(800).until(&at(900), scale), Change::Effects(1));
+        assert!(matches!(at(800).until(&at(750), scale), Change::Strange(_)));
+        assert_eq!(Reading::Nothing.until(&at(900), scale), Change::Effects(1));
+        assert_eq!(at(800).until(&at(600), None), Change::Some);
+        assert_eq!(Scale::learned(&at(1000), &at(900), &at(850)), None);
+        assert_eq!(Scale::learned(&at(1000), &at(1000), &at(1000)), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Judges requests for one key that overlapped: whether there is an order in which a service that compares could have
+//! taken them.
+
+use super::{
+    shot::{Came, Shot},
+    stamp::{Form, Mint},
+    verdict::Wrong,
+};
+
+/// `shots`: every write of one key, from its first one on.
+pub fn judge(shots: &[Shot], form: Form) -> Result<(), Wrong> {
+    let accepted: Vec<&Shot> = shots.iter().filter(|shot| matches!(shot.came, Came::Accepted(_))).collect();
+    stale(&accepted, form)?;
+    if form == Form::Token {
+        twice(&accepted)?;
+    }
+    in_vain(shots, form)?;
+    let odd = |shot: &&Shot| !matches!(shot.came, Came::Accepted(_) | Came::Stale);
+    let odd: Vec<&Shot> = shots.iter().filter(odd).collect();
+    match odd.first() {
+        None => Ok(()),
+        Some(first) => Wrong::undecided(format!(
+            "{} of {} were neither done nor stale, so nobody knows what became of them; the first, `{}`, got {}. A \
+             service tries a transaction again that its database has ended for the sake of another one",
+            odd.len(),
+            shots.len(),
+            first.sent,
+            first.came
+        )),
+    }
+}
+
+/// The newer one had its answer before the older one was even sent.
+fn stale(accepted: &[&Shot], form: Form) -> Result<(), Wrong> {
+    for (older, mint) in tokens(accepted) {
+        for (newer, other) in tokens(accepted) {
+            if form.is_stale(mint, other) && newer.ended < older.began {
+                return Wrong::failed(format!(
+                    "`{}` was let in although `{}` had been, {:?} before",
+                    older.sent,
+                    newer.sent,
+                    older.began - newer.ended
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn twice(accepted: &[&Shot]) -> Result<(), Wrong> {
+    for (number, (one, mint)) in tokens(accepted).enumerate() {
+        let same = tokens(accepted).skip(number + 1).filter(|(_, other)| *other == mint).count();
+        if same > 0 {
+            return Wrong::failed(format!("`{}` was let in {} times under one token", one.sent, same + 1));
+        }
+    }
+    Ok(())
+}
+
+/// Refused as stale, and nothing newer could have been done before the refusal.
+fn in_vain(shots: &[Shot], form: Form) -> Result<(), Wrong> {
+    let all: Vec<&Shot> = shots.iter().collect();
+    for (refused, mint) in tokens(&all).filter(|(shot, _)| shot.came == Came::Stale) {
+        let reason = |(other, newer): (&Shot, _)| {
+            other.came.may_have_been_done() && form.is_stale(mint, newer) && other.began <= refused.ended
+        };
+        if !tokens(&all).any(reason) {
+            return Wrong::failed(format!(
+                "`{}` was refused as stale, and nothing newer had been done",
+                refused.sent
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn tokens<'a>(shots: &[&'a Shot]) -> impl Iterator<Item = (&'a Shot, Mint)> {
+    shots.iter().filter_map(|shot| Some((*shot, shot.mint?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::verify::stamp::epoch;
+
+    fn shot(mint: Mint, began: u64, ended: u64, came: Came) -> Shot {
+        let at = |ms| *ORIGIN.get_or_init(Instant::now) + Duration::from_millis(ms);
+        Shot {
+            sent: format!("{mint:?}"),
+            mint: Some(mint),
+            began: at(began),
+            ended: at(ended),
+            came,
+            passed_a_gateway: false,
+        }
+    }
+
+    static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    const YES: Came = Came::Accepted(200);
+
+    fn fails(shots: &[Shot], form: Form) -> bool {
+        matches!(judge(shots, form), Err(Wrong::Failed(_)))
+    }
+
+    #[test]
+    fn an_older_one_after_a_newer_one_fails_and_beside_it_may_have_come_first() {
+        for form in [Form::Token, Form::Number] {
+            let newer = shot(epoch(6), 0, 10, YES);
+            assert!(fails(&[newer.clone(), shot(epoch(5), 11, 20, YES)], form));
+            assert_eq!(judge(&[newer.clone(), shot(epoch(5), 9, 20, YES)], form), Ok(()));
+            assert_eq!(judge(&[newer, shot(epoch(5), 9, 20, Came::Stale)], form), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_token_is_good_once_and_a_number_is_not() {
+        let both = [shot(epoch(6), 0, 10, YES), shot(epoch(6), 5, 10, YES)];
+        assert!(fails(&both, Form::Token));
+        assert_eq!(judge(&both, Form::Number), Ok(()));
+    }
+
+    #[test]
+    fn who_refuses_has_to_have_a_reason() {
+        let refused = shot(epoch(5), 5, 10, Came::Stale);
+        assert!(fails(std::slice::from_ref(&refused), Form::Token));
+        assert!(
+            fails(&[refused.clone(), shot(epoch(6), 11, 12, YES)], Form::Token),
+            "it came too late to be one"
+        );
+        assert!(fails(&[refused.clone(), shot(epoch(4), 0, 2, YES)], Form::Token));
+        let perhaps = shot(epoch(6), 0, 2, Came::Silence(String::new()));
+        let judged = judge(&[refused, perhaps], Form::Token);
+        assert!(matches!(judged, Err(Wrong::Undecided(_))), "{judged:?}");
+    }
+
+    proptest! {
+        /// A service with one lock around comparison and effect always passes, whatever overlaps.
+        #[test]
+        fn whoever_takes_them_one_by_one_passes(
+            all in proptest::collection::vec((1_u64..9, 0_u64..50, 0_u64..50, 0_u64..50), 1..20),
+            numbers: bool,
+        ) {
+            let form = if numbers { Form::Number } else { Form::Token };
+            let mut order: Vec<_> = all.iter().map(|&(e, at, before, after)| (at, e, before, after)).collect();
+            order.sort_unstable();
+            let mut mark: Option<Mint> = None;
+            let mut shots = Vec::new();
+            for (at, e, before, after) in order {
+                let mint = epoch(e);
+                let came = match mark {
+                    Some(mark) if form.is_stale(mint, mark) => Came::Stale,
+                    _ => YES,
+                };
+                if came == YES {
+                    mark = mark.max(Some(mint));
+                }
+                shots.push(shot(mint, at.saturating_sub(before), at + after + 1, came));
+            }
+            prop_assert_eq!(judge(&shots, form), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One connection to an instance of the service, for one request, whose body can be held back in the middle.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencegate_http::upstream::tls::Secured;
+use fencegate_process::said::causes;
+use http_body_util::{BodyExt, Limited};
+use hyper::{
+    HeaderMap, Request, StatusCode,
+    body::{Body, Frame, SizeHint},
+    client::conn::http1::{self, SendRequest},
+    header,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, sync::oneshot, time::timeout};
+
+use super::template::Filled;
+
+/// Where an instance of the service listens.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// As it was written.
+    pub url: String,
+    /// Host and port.
+    authority: String,
+    /// In front of every target; empty, or begins with a slash and does not end with one.
+    base: String,
+    tls: Option<Arc<Secured>>,
+}
+
+/// A connection that was made.
+pub struct Line {
+    sender: SendRequest<Upload>,
+    instance: Instance,
+}
+
+/// A complete answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub fields: HeaderMap,
+    pub body: Bytes,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    #[error("cannot be reached: {0}")]
+    Unreachable(#[source] io::Error),
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address of a service: write `http://host:port` or `https://host`")]
+pub struct BadUrl(String);
+
+/// A body that is sent as a whole, or in two pieces with a wait between them.
+pub struct Upload {
+    first: Option<Bytes>,
+    rest: Option<(oneshot::Receiver<()>, Bytes)>,
+}
+
+/// What is read of one answer: the list of all effects may be long.
+const LARGEST: usize = 16 << 20;
+const CONNECT: Duration = Duration::from_secs(5);
+
+impl Instance {
+    /// # Errors
+    /// Where it is no `http` or `https` URL with a host.
+    pub fn parse(url: &str, secured: impl FnOnce() -> Arc<Secured>) -> Result<Self, BadUrl> {
+        let bad = || BadUrl(url.to_owned());
+        let uri: hyper::Uri = url.parse().map_err(|_| bad())?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
+        let (port, tls) = match uri.scheme_str() {
+            Some("http") => (80, None),
+            Some("https") => (443, Some(secured())),
+            _ => return Err(bad()),
+        };
+        if uri.query().is_some() {
+            return Err(bad());
+        }
+        let authority = format!("{host}:{}", uri.port_u16().unwrap_or(port));
+        let base = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { url: url.to_owned(), authority, base, tls })
+    }
+
+    /// # Errors
+    /// [`Unanswered::Unreachable`].
+    pub async fn open(&self) -> Result<Line, Unanswered> {
+        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
+        timeout(CONNECT, self.dial()).await.unwrap_or_else(late).map_err(Unanswered::Unreachable)
+    }
+
+    async fn dial(&self) -> io::Result<Line> {
+        let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&self.authority).await?.collect();
+        let stream = TcpStream::connect(&*addresses).await?;
+        stream.set_nodelay(true)?;
+        let sender = match &self.tls {
+            None => shaken(TokioIo::new(stream)).await?,
+            Some(tls) => {
+                let (stream, _) = tls.connect(&self.authority, stream, &["http/1.1"]).await?;
+                shaken(TokioIo::new(stream)).await?
+            }
+        };
+        Ok(Line { sender, instance: self.clone() })
+    }
+}
+
+async fn shaken(
+    stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+) -> io::Result<SendRequest<Upload>> {
+    let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
+    // It ends when the sender is dropped; what broke it is told to whoever waits for the answer.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+impl Line {
+    /// Sends one request and hangs up behind its answer. With `until`, the second half of the body waits for that.
+    ///
+    /// # Errors
+    /// [`Unanswered`]: it may have had an effect.
+    pub async fn send(
+        mut self,
+        filled: &Filled,
+        until: Option<oneshot::Receiver<()>>,
+        limit: Duration,
+    ) -> Result<Answer, Unanswered> {
+        let target = format!("{}{}", self.instance.base, filled.target);
+        let mut request = Request::builder().method(&filled.method).uri(target);
+        if !filled.fields.iter().any(|(name, _)| name == header::HOST) {
+            request = request.header(header::HOST, &self.instance.authority);
+        }
+        for (name, value) in &filled.fields {
+            request = request.header(name, value);
+        }
+        let request =
+            request.body(Upload::of(filled.body.clone(), until)).expect("looked at when it was read");
+        let exchange = async {
+            let broken = |error: hyper::Error| Unanswered::Broken(causes(&error));
+            let (head, body) = self.sender.send_request(request).await.map_err(broken)?.into_parts();
+            let body = Limited::new(body, LARGEST).collect().await;
+            let body = body.map_err(|error| Unanswered::Broken(error.to_string()))?.to_bytes();
+            Ok(Answer { status: head.status, fields: head.headers, body })
+        };
+        timeout(limit, exchange).await.unwrap_or(Err(Unanswered::Late(limit)))
+    }
+}
+
+impl Upload {
+    fn of(body: Bytes, until: Option<oneshot::Receiver<()>>) -> Self {
+        let Some(until) = until else { return Self { first: Some(body), rest: None } };
+        let half = body.len() / 2;
+        Self { first: Some(body.slice(..half)), rest: Some((until, body.slice(half..))) }
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(first) = self.first.take_if(|first| !first.is_empty()) {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        self.first = None;
+        if let Some((until, _)) = &mut self.rest {
+            // A sender that is gone lets go as well.
+            std::task::ready!(Pin::new(until).poll(context)).ok();
+        }
+        Poll::Ready(self.rest.take().map(|(_, rest)| Ok(Frame::data(rest))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_none() && self.first.as_ref().is_none_or(Bytes::is_empty)
+    }
+
+    /// Known from the start, so that a length is announced and not pieces.
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.as_ref().map_or(0, |(_, rest)| rest.len());
+        SizeHint::with_exact((self.first.as_ref().map_or(0, Bytes::len) + rest) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none() -> Arc<Secured> {
+        Arc::new(Secured::closed())
+    }
+
+    #[test]
+    fn an_address_has_host_port_and_perhaps_a_path() {
+        let read = |url| Instance::parse(url, none).map(|one| (one.authority, one.base, one.tls.is_some()));
+        let read = |url| read(url).expect(url);
+        assert_eq!(read("http://127.0.0.1:8000"), ("127.0.0.1:8000".into(), String::new(), false));
+        assert_eq!(read("http://pay.example/api/"), ("pay.example:80".into(), "/api".into(), false));
+        assert_eq!(read("https://[::1]"), ("[::1]:443".into(), String::new(), true));
+        for bad in ["", "pay.example", "127.0.0.1:8000", "ftp://pay.example", "http://a/?b", "http:///a"] {
+            assert!(Instance::parse(bad, none).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_second_half_waits() {
+        let (go, until) = oneshot::channel();
+        let mut body = Upload::of(Bytes::from_static(b"abcd"), Some(until));
+        assert_eq!(body.size_hint().exact(), Some(4));
+        let first = body.frame().await.expect("a frame").expect("never fails");
+        assert_eq!(first.into_data().expect("data"), "ab");
+        assert!(timeout(Duration::from_millis(10), body.frame()).await.is_err());
+        go.send(()).expect("it listens");
+        let rest = body.frame().await.expect("a frame").expect("never fails");
+        assert_eq!(rest.into_data().expect("data"), "cd");
+        assert!(body.frame().await.is_none() && body.is_end_stream());
+    }
+}

@@ -1,0 +1,125 @@
+//! Plays tokens against a service that claims to compare them, from outside, and judges what it does with them.
+//!
+//! Begin with [`cases`], the list of what is asked. [`step`] is the language of cases, [`play`] sends them, [`judge`] says
+//! whether requests that overlapped can have been compared, [`effects`] what they have done, [`report`] tells it.
+
+pub mod case;
+pub mod cases;
+pub mod effects;
+pub mod judge;
+pub mod line;
+pub mod play;
+pub mod report;
+pub mod scene;
+pub mod service;
+pub mod shot;
+pub mod stamp;
+pub mod step;
+pub mod template;
+pub mod verdict;
+
+use std::{io, time::Duration};
+
+use tokio::time::Instant;
+
+use self::{
+    effects::{Scale, Sight},
+    report::{Entry, Report},
+    scene::{Aim, Ask, Scene},
+    service::Service,
+    stamp::{Stamp, epoch},
+    verdict::{Proof, Verdict},
+};
+
+/// Why nothing could be verified.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("{url} {why}")]
+    Unreachable { url: String, why: line::Unanswered },
+    #[error(
+        "{url} is a gateway, which replaces every token by its own: name the address of the service behind it"
+    )]
+    Gateway { url: String },
+    #[error("start a runtime")]
+    Runtime(#[from] io::Error),
+}
+
+/// How keys that are made up look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// Letters and digits, 16 of them.
+    Words,
+    /// 15 digits, the first of which is not 0.
+    Numbers,
+}
+
+impl Names {
+    /// How all keys of one run begin, and of no other run.
+    fn run(self) -> Result<String, io::Error> {
+        let random = getrandom::u64().map_err(io::Error::other)?;
+        Ok(match self {
+            Self::Words => {
+                let letters = (0..9).map(|place| {
+                    let letter = u8::try_from(random >> (5 * place) & 31).expect("five bits");
+                    char::from(b"abcdefghijkmnpqrstuvwxyz23456789"[usize::from(letter)])
+                });
+                format!("fv{}", letters.collect::<String>())
+            }
+            Self::Numbers => (1_000_000_000 + random % 9_000_000_000).to_string(),
+        })
+    }
+}
+
+/// Plays all cases that apply; `told` is handed each as soon as it is through.
+///
+/// # Errors
+/// [`Trouble`] where there was nothing to play against.
+pub fn verify(service: &Service, names: Names, mut told: impl FnMut(&Entry)) -> Result<Report, Trouble> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let began = Instant::now();
+        let scene = rehearsed(service, names.run()?).await?;
+        let proof = if service.sight.sees() { Proof::Effects } else { Proof::Answers };
+        let mut entries = Vec::new();
+        for case in cases::all() {
+            let entry = match case.skipped(service) {
+                Some(why) => Entry::skipped(case, why),
+                None => {
+                    let began = Instant::now();
+                    let (outcome, events) = play::play(&scene, case).await;
+                    Entry { case, verdict: Verdict::of(outcome, proof), events, took: began.elapsed() }
+                }
+            };
+            told(&entry);
+            entries.push(entry);
+        }
+        Ok(Report { entries, took: began.elapsed() })
+    })
+}
+
+/// Looks whether somebody is there, how long a write takes, and what an effect does to what is observed.
+async fn rehearsed<'a>(service: &'a Service, run: String) -> Result<Scene<'a>, Trouble> {
+    for instance in &service.instances {
+        let unreachable = |why| Trouble::Unreachable { url: instance.url.clone(), why };
+        instance.open().await.map_err(unreachable)?;
+    }
+    let mut scene = Scene::new(service, run);
+    let keys = scene.fresh();
+    let (mut seen, mut paces) = (vec![scene.look(&keys).await.ok().flatten()], Vec::new());
+    for number in 1..=3 {
+        let aim =
+            Aim { ask: Ask::Write, keys: &keys, stamp: Stamp::Whole(epoch(number)), at: 0, operation: None };
+        let shot = scene.send(aim).await;
+        if shot.passed_a_gateway {
+            return Err(Trouble::Gateway { url: service.instances[0].url.clone() });
+        }
+        paces.push(shot.ended - shot.began);
+        seen.push(scene.look(&keys).await.ok().flatten());
+    }
+    paces.sort_unstable();
+    scene.pace = paces[1].clamp(Duration::from_millis(1), Duration::from_secs(5));
+    if let ([Some(before), Some(one), Some(two), ..], Sight::Observe { .. }) = (&*seen, &service.sight) {
+        scene.scale = Scale::learned(before, one, two);
+    }
+    Ok(scene)
+}

@@ -1,0 +1,31 @@
+//! Plays a case.
+
+mod crash;
+mod hostile;
+mod race;
+mod slow;
+mod steps;
+
+use super::{
+    case::{Case, Play},
+    scene::Scene,
+    verdict::{Event, Wrong},
+};
+
+/// Plays it, and tells what was done.
+pub async fn play(scene: &Scene<'_>, case: &Case) -> (Result<(), Wrong>, Vec<Event>) {
+    let mut events = Vec::new();
+    let log = &mut events;
+    let outcome = match case.play {
+        Play::Steps(steps) => steps::play(scene, steps, log).await,
+        Play::Hostile { token, number } => hostile::play(scene, token, number, log).await,
+        Play::AtOnce(spread) => race::at_once(scene, spread, log).await,
+        Play::Pairs(spread) => race::pairs(scene, spread, log).await,
+        Play::Slow => slow::overtaken(scene, log).await,
+        Play::Writers => race::writers(scene, log).await,
+        Play::Held => slow::held(scene, log).await,
+        Play::Crossed => race::crossed(scene, log).await,
+        Play::Cut => crash::cut(scene, log).await,
+    };
+    (outcome, events)
+}

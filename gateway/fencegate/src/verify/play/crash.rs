@@ -1,0 +1,181 @@
+//! Ends the service in the middle, has it started, and looks what is left.
+
+use std::{
+    io,
+    process::{Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use super::race::let_in;
+use crate::verify::{
+    effects::{Change, Reading},
+    scene::{Keys, Scene},
+    shot::{Came, Shot},
+    stamp::{Form, epoch},
+    verdict::{Event, Wrong},
+};
+
+/// For the command, and then for the service to listen.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// What listened before the command has time to be gone.
+const GOING: Duration = Duration::from_millis(200);
+/// Keys that are written to while the service ends.
+const KEYS: usize = 8;
+
+/// One key that was written to until the service was gone.
+struct Worked {
+    keys: Keys,
+    before: Option<Reading>,
+    /// Writes that were answered 2xx; their epochs are 16, 32 and so on.
+    done: u64,
+    /// The first that was not.
+    cut: Option<Shot>,
+}
+
+/// Runs the command, and waits until every instance can be reached.
+pub(super) async fn restarted(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    let Some(command) = &scene.service.restart else {
+        unreachable!("cases that need it are skipped without")
+    };
+    match shell(command).await {
+        Ok(Some(status)) if status.success() => {}
+        Ok(Some(status)) => return Wrong::undecided(format!("`{command}` failed: {status}")),
+        Ok(None) => return Wrong::undecided(format!("`{command}` takes longer than {PATIENCE:?}")),
+        Err(error) => return Wrong::undecided(format!("`sh -c '{command}'` cannot be started: {error}")),
+    }
+    log.push(Event { sent: command.clone(), came: "done".into(), effect: None });
+    sleep(GOING).await;
+    let deadline = Instant::now() + PATIENCE;
+    for instance in &scene.service.instances {
+        while let Err(error) = instance.open().await {
+            if Instant::now() > deadline {
+                return Wrong::undecided(format!("{} {error}, {PATIENCE:?} after the restart", instance.url));
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    Ok(())
+}
+
+/// How it ended; `None` where it takes too long, and was killed for it.
+async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = shell.spawn()?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    let mut work = Vec::new();
+    for _ in 0..KEYS {
+        let keys = scene.fresh();
+        let_in(scene.write(&keys, epoch(8)).await, log)?;
+        work.push(until_cut(scene, keys));
+    }
+    let crash = async {
+        sleep((scene.pace * 5).min(Duration::from_secs(5))).await;
+        restarted(scene, log).await
+    };
+    let (work, crash) = tokio::join!(join_all(work), crash);
+    crash?;
+    let mut open = 0;
+    for worked in work {
+        let worked = worked?;
+        open += usize::from(worked.cut.as_ref().is_some_and(|shot| matches!(shot.came, Came::Silence(_))));
+        log.push(worked.event());
+        left(scene, &worked, log).await?;
+    }
+    match open {
+        0 => Wrong::undecided(
+            "no write was cut off: name one that takes longer with `--slow-request`, or end it harder",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Writes, one after another, until one is not answered.
+async fn until_cut(scene: &Scene<'_>, keys: Keys) -> Result<Worked, Wrong> {
+    let before = scene.look(&keys).await?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut worked = Worked { keys, before, done: 0, cut: None };
+    while Instant::now() < deadline {
+        let shot = scene.write(&worked.keys, epoch(16 * (worked.done + 1))).await;
+        if !matches!(shot.came, Came::Accepted(_)) {
+            worked.cut = Some(shot);
+            break;
+        }
+        worked.done += 1;
+    }
+    Ok(worked)
+}
+
+/// What is left of one key: its effects, and its mark.
+async fn left(scene: &Scene<'_>, worked: &Worked, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    let Worked { keys, done, .. } = worked;
+    if *done == 0 {
+        return Ok(());
+    }
+    let last = scene.write(keys, epoch(16 * done - 1)).await;
+    log.push(last.event(None));
+    if matches!(last.came, Came::Accepted(_)) {
+        return Wrong::failed(format!("`{}` was let in after the crash, and was stale before it", last.sent));
+    }
+    let now = scene.look(keys).await?;
+    let Some(Change::Effects(effects)) = scene.change(worked.before.as_ref(), now.as_ref()) else {
+        return Ok(());
+    };
+    let more = effects - i128::from(*done);
+    let silent = worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done());
+    if more < 0 || more > i128::from(silent) {
+        return Wrong::failed(format!(
+            "{done} writes were answered 2xx before the crash, and after it there was {}",
+            Change::Effects(effects)
+        ));
+    }
+    if !silent {
+        return Ok(());
+    }
+    // By number the same token is no older one.
+    let mark = epoch(16 * (done + 1));
+    let (probe, expected) = match (scene.service.fields.form, more) {
+        (Form::Number, 1) => (epoch(mark.epoch - 1), Came::Stale),
+        (_, 1) => (mark, Came::Stale),
+        _ => (mark, Came::Accepted(200)),
+    };
+    let shot = scene.write(keys, probe).await;
+    log.push(shot.event(None));
+    match (&shot.came, expected) {
+        (Came::Accepted(_), Came::Stale) => Wrong::failed(format!(
+            "`{}` was let in, and what the crash had cut off had its effect: the mark was lost",
+            shot.sent
+        )),
+        (Came::Stale, Came::Accepted(_)) => Wrong::failed(format!(
+            "`{}` was refused, and what the crash had cut off had no effect: its mark is all that was left of it",
+            shot.sent
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl Worked {
+    fn event(&self) -> Event {
+        let cut =
+            self.cut.as_ref().map_or_else(|| "none was cut off".to_owned(), |shot| shot.came.to_string());
+        let sent = format!("writes to {} until the service was gone", self.keys.key);
+        Event { sent, came: format!("{} were let in, then {cut}", self.done), effect: None }
+    }
+}

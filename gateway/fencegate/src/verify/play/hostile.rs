@@ -1,0 +1,38 @@
+//! Presents texts that are no tokens, each to a key of its own, and looks whether one was believed or has left a mark.
+
+use super::steps;
+use crate::verify::{
+    scene::Scene,
+    stamp::{Form, Stamp, epoch},
+    step::{B, Expect, stamped, write},
+    verdict::{Event, Wrong},
+};
+
+/// All of them are tried, and all that were wrong are told.
+pub(super) async fn play(
+    scene: &Scene<'_>,
+    token: &[&'static str],
+    number: &[&'static str],
+    log: &mut Vec<Event>,
+) -> Result<(), Wrong> {
+    let texts = match scene.service.fields.form {
+        Form::Token => token,
+        Form::Number => number,
+    };
+    let (mut failed, mut undecided) = (Vec::new(), Vec::new());
+    for text in texts {
+        let bad = stamped(Stamp::Text(text)).is(Expect::Refused);
+        let good = |number| write(epoch(number)).is(Expect::Accepted);
+        let story = [write(epoch(2)), bad, good(4), bad.on(B), good(5).on(B)];
+        match steps::play(scene, &story, log).await {
+            Ok(()) => {}
+            Err(Wrong::Failed(why)) => failed.push(why),
+            Err(Wrong::Undecided(why)) => undecided.push(why),
+        }
+    }
+    match (failed.is_empty(), undecided.is_empty()) {
+        (true, true) => Ok(()),
+        (false, _) => Wrong::failed(failed.join("; ")),
+        (true, false) => Wrong::undecided(undecided.join("; ")),
+    }
+}

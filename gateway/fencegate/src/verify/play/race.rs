@@ -1,0 +1,237 @@
+//! Plays requests at the same moment, many times, and asks afterwards where the mark stands.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use crate::verify::{
+    case::Spread,
+    effects::{Change, Reading},
+    judge::judge,
+    scene::{Aim, Ask, Keys, Ready, Scene},
+    shot::{Came, Shot},
+    stamp::{Mint, Stamp, epoch},
+    verdict::{Event, Wrong},
+};
+
+/// Copies of one request.
+const COPIES: u32 = 8;
+const WRITERS: u64 = 64;
+/// Every so many writers one is stale from the start.
+const STALE: u64 = 4;
+
+impl Spread {
+    fn at(self, number: usize) -> usize {
+        match self {
+            Self::Here => 0,
+            Self::Across => number % 2,
+        }
+    }
+}
+
+pub(super) async fn at_once(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    for round in 0..scene.service.rounds {
+        let keys = scene.fresh();
+        let prior = prepared(scene, &keys, round, log).await?;
+        let before = scene.look(&keys).await?;
+        let mut copies = Vec::new();
+        for copy in 0..COPIES {
+            let ready = ready(scene, Ask::Write, &keys, epoch(32), spread.at(copy as usize)).await;
+            // At one moment, or spread over the time that one of them takes.
+            copies.push(after(scene.pace * (copy * (round % 3)) / COPIES, ready));
+        }
+        let shots = join_all(copies).await;
+        log.push(summary(&format!("{COPIES} with one token at once"), &shots));
+        settled(scene, &keys, prior, shots, before.as_ref(), log).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn pairs(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    for round in 0..scene.service.rounds {
+        let keys = scene.fresh();
+        let prior = prepared(scene, &keys, round, log).await?;
+        let before = scene.look(&keys).await?;
+        let newer = ready(scene, Ask::Write, &keys, epoch(32), spread.at(round as usize)).await;
+        let older = ready(scene, Ask::Write, &keys, epoch(16), spread.at(round as usize + 1)).await;
+        // From the same moment to that at which the newer one is through.
+        let behind = scene.pace * round / scene.service.rounds;
+        let (newer, older) = tokio::join!(newer_and_look(scene, newer, &keys), after(behind, older));
+        let (newer, between) = newer?;
+        log.extend([newer.event(None), older.event(None)]);
+        let now = scene.look(&keys).await?;
+        comes_second(scene, (&newer, &older), [before.as_ref(), between.as_ref(), now.as_ref()])?;
+        settled(scene, &keys, prior, vec![newer, older], before.as_ref(), log).await?;
+    }
+    Ok(())
+}
+
+/// The newer one, and what was there to be seen as soon as it was through.
+pub(super) async fn newer_and_look(
+    scene: &Scene<'_>,
+    newer: Ready,
+    keys: &Keys,
+) -> Result<(Shot, Option<Reading>), Wrong> {
+    let shot = newer.fire().await;
+    let seen = scene.look(keys).await?;
+    Ok((shot, seen))
+}
+
+/// When the newer one was through there was one effect, its own; now there is that of the older one as well.
+pub(super) fn comes_second(
+    scene: &Scene<'_>,
+    (newer, older): (&Shot, &Shot),
+    [before, between, now]: [Option<&Reading>; 3],
+) -> Result<(), Wrong> {
+    let both = [newer, older].iter().all(|shot| matches!(shot.came, Came::Accepted(_)));
+    let one = scene.change(before, between) == Some(Change::Effects(1));
+    let then_another = scene.change(between, now) == Some(Change::Effects(1));
+    match both && one && then_another {
+        true => Wrong::failed(format!("the effect of `{}` came after that of `{}`", older.sent, newer.sent)),
+        false => Ok(()),
+    }
+}
+
+pub(super) async fn writers(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    let keys = scene.fresh();
+    let first = scene.write(&keys, epoch(1000)).await;
+    let prior = let_in(first, log)?;
+    let before = scene.look(&keys).await?;
+    let mut all = Vec::new();
+    for writer in 0..WRITERS {
+        // In an order that is not that of their tokens.
+        let number = writer * 37 % WRITERS;
+        let mint = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
+        let at = usize::try_from(writer).expect("a few");
+        all.push(ready(scene, Ask::Write, &keys, mint, at).await.fire());
+    }
+    let shots = join_all(all).await;
+    log.push(summary(&format!("{WRITERS} at once"), &shots));
+    settled(scene, &keys, Some(prior), shots, before.as_ref(), log).await
+}
+
+pub(super) async fn crossed(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    let forth = scene.fresh();
+    let back = scene.about(forth.other.clone(), forth.key.clone());
+    for round in 0..scene.service.rounds.div_ceil(4) {
+        let mut all = Vec::new();
+        for writer in 0..u64::from(COPIES) * 2 {
+            let keys = if writer.is_multiple_of(2) { &forth } else { &back };
+            let mint = epoch(1000 * (u64::from(round) + 1) + writer);
+            all.push(
+                ready(scene, Ask::Write, keys, mint, usize::try_from(writer / 2).expect("few")).await.fire(),
+            );
+        }
+        let shots = join_all(all).await;
+        log.push(summary("16 at once, half of them in the other order", &shots));
+        if let Some(shot) = shots.iter().find(|shot| !matches!(shot.came, Came::Accepted(_) | Came::Stale)) {
+            return Wrong::failed(format!(
+                "`{}` was answered {}: two of them were in each other's way",
+                shot.sent, shot.came
+            ));
+        }
+        if shots.iter().all(|shot| shot.came == Came::Stale) {
+            return Wrong::undecided("all of them were refused".to_owned());
+        }
+    }
+    Ok(())
+}
+
+async fn ready(scene: &Scene<'_>, ask: Ask, keys: &Keys, mint: Mint, at: usize) -> Ready {
+    scene.ready(Aim { ask, keys, stamp: Stamp::Whole(mint), at, operation: None }).await
+}
+
+pub(super) async fn after(pause: Duration, ready: Ready) -> Shot {
+    sleep(pause).await;
+    ready.fire().await
+}
+
+/// In every second round the key is known before the race; in the others its row has to be made in it.
+async fn prepared(
+    scene: &Scene<'_>,
+    keys: &Keys,
+    round: u32,
+    log: &mut Vec<Event>,
+) -> Result<Option<Shot>, Wrong> {
+    if round.is_multiple_of(2) {
+        return Ok(None);
+    }
+    let shot = scene.write(keys, epoch(8)).await;
+    let_in(shot, log).map(Some)
+}
+
+pub(super) fn let_in(shot: Shot, log: &mut Vec<Event>) -> Result<Shot, Wrong> {
+    log.push(shot.event(None));
+    match shot.came {
+        Came::Accepted(_) => Ok(shot),
+        _ => Wrong::undecided(format!(
+            "what had to come before it was not done: `{}` got {}",
+            shot.sent, shot.came
+        )),
+    }
+}
+
+/// All of them, then the effects, then where the mark stands. `before` was read behind `prior` and before the race.
+pub(super) async fn settled(
+    scene: &Scene<'_>,
+    keys: &Keys,
+    prior: Option<Shot>,
+    race: Vec<Shot>,
+    before: Option<&Reading>,
+    log: &mut Vec<Event>,
+) -> Result<(), Wrong> {
+    let now = scene.look(keys).await?;
+    let told = counted(scene, &race, before, now.as_ref());
+    let shots: Vec<Shot> = prior.into_iter().chain(race).collect();
+    let judged = judge(&shots, scene.service.fields.form);
+    if matches!(judged, Err(Wrong::Failed(_))) {
+        return judged;
+    }
+    told?;
+    let done = shots.iter().filter(|shot| matches!(shot.came, Came::Accepted(_)));
+    let Some(newest) = done.filter_map(|shot| shot.mint).max() else { return judged };
+    let probe = epoch(newest.epoch - 1);
+    let shot = scene.write(keys, probe).await;
+    log.push(shot.event(None));
+    if matches!(shot.came, Came::Accepted(_)) {
+        return Wrong::failed(format!(
+            "when all was over, `{}` was let in: the mark is not that of the newest that was done, of epoch {}",
+            shot.sent, newest.epoch
+        ));
+    }
+    judged
+}
+
+/// As many effects as were accepted, and none of those that were refused.
+fn counted(
+    scene: &Scene<'_>,
+    shots: &[Shot],
+    before: Option<&Reading>,
+    now: Option<&Reading>,
+) -> Result<(), Wrong> {
+    let accepted = shots.iter().filter(|shot| matches!(shot.came, Came::Accepted(_))).count() as i128;
+    let most = shots.iter().filter(|shot| shot.came.may_have_been_done()).count() as i128;
+    match scene.change(before, now) {
+        Some(Change::Effects(effects)) if effects < accepted => Wrong::failed(format!(
+            "{accepted} were answered 2xx, and there was {}: what was paid is lost",
+            Change::Effects(effects)
+        )),
+        Some(Change::Effects(effects)) if effects > most => Wrong::failed(format!(
+            "{accepted} were answered 2xx, and there was {}: something that was refused was done",
+            Change::Effects(effects)
+        )),
+        Some(Change::Strange(how)) => {
+            Wrong::failed(format!("{accepted} were answered 2xx, and what there is changed {how}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn summary(what: &str, shots: &[Shot]) -> Event {
+    let count = |wanted: fn(&Came) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
+    let (done, stale) = (count(|came| matches!(came, Came::Accepted(_))), count(|came| *came == Came::Stale));
+    let other = shots.len() - done - stale;
+    let came = format!("{done} let in, {stale} stale, {other} neither");
+    Event { sent: what.to_owned(), came, effect: None }
+}

@@ -1,0 +1,76 @@
+//! Plays an older write that is long under way, and a newer one meanwhile.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
+
+use super::race::{after, comes_second, let_in, newer_and_look, settled};
+use crate::verify::{
+    effects::Change,
+    scene::{Aim, Ask, Scene},
+    shot::Came,
+    stamp::{Stamp, epoch},
+    verdict::{Event, Wrong},
+};
+
+/// Long enough for a service to look at the head of a request.
+const HEAD: Duration = Duration::from_millis(300);
+
+/// The slow path of the service, by the older one; the newer one comes after a part of it.
+pub(super) async fn overtaken(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    for round in 1..=scene.service.rounds.div_ceil(4) {
+        let keys = scene.fresh();
+        let prior = let_in(scene.write(&keys, epoch(8)).await, log)?;
+        let before = scene.look(&keys).await?;
+        let aim = |ask, mint| Aim { ask, keys: &keys, stamp: Stamp::Whole(mint), at: 0, operation: None };
+        let older = scene.ready(aim(Ask::Slow, epoch(16))).await;
+        let newer = scene.ready(aim(Ask::Write, epoch(32))).await;
+        let newer = async {
+            sleep(scene.pace * round).await;
+            newer_and_look(scene, newer, &keys).await
+        };
+        let (older, newer) = tokio::join!(after(Duration::ZERO, older), newer);
+        let (newer, between) = newer?;
+        log.extend([older.event(None), newer.event(None)]);
+        let now = scene.look(&keys).await?;
+        comes_second(scene, (&newer, &older), [before.as_ref(), between.as_ref(), now.as_ref()])?;
+        settled(scene, &keys, Some(prior), vec![older, newer], before.as_ref(), log).await?;
+    }
+    Ok(())
+}
+
+/// The head and half of the body of the older one; then all of the newer one; then the rest.
+pub(super) async fn held(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    let keys = scene.fresh();
+    let first = let_in(scene.write(&keys, epoch(8)).await, log)?;
+    let before = scene.look(&keys).await?;
+    let aim = |mint| Aim { ask: Ask::Write, keys: &keys, stamp: Stamp::Whole(mint), at: 0, operation: None };
+    let (go, until) = oneshot::channel();
+    let older = scene.ready(aim(epoch(16))).await.fire_held(until);
+    let story = async {
+        sleep(HEAD.max(scene.pace * 2)).await;
+        let early = scene.look(&keys).await?;
+        let acted = scene.change(before.as_ref(), early.as_ref()).is_some_and(|it| it != Change::Effects(0));
+        let newer = scene.ready(aim(epoch(32))).await.fire();
+        tokio::pin!(newer);
+        // A service that keeps the key while it reads would never answer: then the older one is let go first.
+        let patience = Duration::from_secs(2).max(scene.pace * 10);
+        let told = timeout(patience, &mut newer).await;
+        go.send(()).ok();
+        let newer = match told {
+            Ok(newer) => newer,
+            Err(_) => newer.await,
+        };
+        Ok::<_, Wrong>((acted, newer))
+    };
+    let (older, newer) = tokio::join!(older, story);
+    let (acted, newer) = newer?;
+    log.extend([newer.event(None), older.event(None)]);
+    if acted || (older.ended < newer.began && matches!(older.came, Came::Accepted(_))) {
+        return Wrong::undecided("it acts before it has read the body, so nothing can come in between");
+    }
+    settled(scene, &keys, Some(first), vec![newer, older], before.as_ref(), log).await
+}

@@ -1,0 +1,42 @@
+//! The report for programs.
+
+use serde_json::{Value, json};
+
+use super::{Entry, Report};
+use crate::verify::{
+    service::Service,
+    verdict::{Proof, Verdict},
+};
+
+pub fn report(service: &Service, report: &Report) -> String {
+    let told = json!({
+        "service": service.instances.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(),
+        "request": service.write.to_string(),
+        "compares": service.fields.compared().as_str(),
+        "effects": service.sight.to_string(),
+        "seconds": report.took.as_secs_f64(),
+        "summary": report.counts(),
+        "cases": report.entries.iter().map(entry).collect::<Vec<_>>(),
+    });
+    serde_json::to_string_pretty(&told).expect("plain fields serialise")
+}
+
+fn entry(entry: &Entry) -> Value {
+    let case = entry.case;
+    let proof = match entry.verdict {
+        Verdict::Passed(proof) => Some(proof),
+        _ => None::<Proof>,
+    };
+    json!({
+        "group": case.group.word(),
+        "name": case.name,
+        "title": case.title,
+        "verdict": entry.verdict.word(),
+        "proof": proof,
+        "why": entry.verdict.why(),
+        "means": case.money,
+        "mend": case.mend,
+        "seconds": entry.took.as_secs_f64(),
+        "events": entry.events,
+    })
+}

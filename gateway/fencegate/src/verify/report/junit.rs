@@ -1,0 +1,81 @@
+//! The report as JUnit's XML, which most CI systems read.
+
+use std::fmt::Write;
+
+use super::{Entry, Report};
+use crate::verify::{service::Service, verdict::Verdict};
+
+pub fn report(service: &Service, report: &Report) -> String {
+    let counts = report.counts();
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
+    writeln!(
+        xml,
+        "<testsuite name=\"fencegate verify {}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3}\">",
+        escaped(&urls.join(" ")),
+        report.entries.len(),
+        counts.failed,
+        counts.undecided,
+        counts.skipped,
+        report.took.as_secs_f64()
+    )
+    .expect("memory takes every byte");
+    for entry in &report.entries {
+        xml.push_str(&case(entry));
+    }
+    xml.push_str("</testsuite>\n</testsuites>\n");
+    xml
+}
+
+/// What is undecided is an error: neither a failure nor a pass.
+fn case(entry: &Entry) -> String {
+    let case = entry.case;
+    let head = format!(
+        "<testcase classname=\"fencegate.verify.{}\" name=\"{}: {}\" time=\"{:.3}\"",
+        case.group.word(),
+        escaped(case.name),
+        escaped(case.title),
+        entry.took.as_secs_f64()
+    );
+    let inner = match &entry.verdict {
+        Verdict::Passed(_) => return format!("{head}/>\n"),
+        Verdict::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
+        Verdict::Failed(why) => told("failure", why, entry),
+        Verdict::Undecided(why) => told("error", why, entry),
+    };
+    format!("{head}>\n{inner}\n</testcase>\n")
+}
+
+fn told(element: &str, why: &str, entry: &Entry) -> String {
+    let text = super::text::entry(entry);
+    format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escaped(why), escaped(&text))
+}
+
+/// For text and for attributes in double quotes. What XML 1.0 has no way to say becomes U+FFFD (section 2.2).
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\n' => escaped.push_str("&#10;"),
+            '\t' => escaped.push_str("&#9;"),
+            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_ends_its_element_or_attribute() {
+        assert_eq!(escaped("a<b>&\"c\"\n]]>"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;]]&gt;");
+        assert_eq!(escaped("\u{1b}[1m\0"), "\u{fffd}[1m\u{fffd}");
+    }
+}

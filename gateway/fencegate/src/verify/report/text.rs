@@ -1,0 +1,73 @@
+//! The report for people.
+
+use super::{Entry, Report};
+use crate::verify::{
+    service::Service,
+    stamp::Form,
+    verdict::{Proof, Verdict},
+};
+
+/// What is verified.
+pub fn head(service: &Service) -> String {
+    let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
+    let how = match service.fields.form {
+        Form::Token => "must be greater than the last one",
+        Form::Number => "must not be smaller than the last one",
+    };
+    format!(
+        "{} of {}\n`{}` {how}; {}\n",
+        service.write,
+        urls.join(" and "),
+        service.fields.compared(),
+        service.sight
+    )
+}
+
+/// One case: a line where it has passed, its whole story where it has not.
+pub fn entry(entry: &Entry) -> String {
+    let Entry { case, verdict, events, .. } = entry;
+    let word = match verdict {
+        Verdict::Failed(_) => "FAILED",
+        other => other.word(),
+    };
+    let mut text = format!("{word:9}  {:16}  {}", case.name, case.title);
+    let mut line = |name: &str, what: &str| text.push_str(&format!("\n             {name:10} {what}"));
+    match verdict {
+        Verdict::Passed(Proof::Effects) => {}
+        Verdict::Passed(Proof::Answers) => text.push_str(" (by its answers alone)"),
+        Verdict::Skipped(why) => line("because", why),
+        Verdict::Failed(why) | Verdict::Undecided(why) => {
+            for event in last(events) {
+                let effect = event.effect.as_ref().map(|effect| format!(", {effect}")).unwrap_or_default();
+                line("sent", &event.sent);
+                line("came", &format!("{}{effect}", event.came));
+            }
+            line("so", why);
+            if let Verdict::Failed(_) = verdict {
+                line("means", case.money);
+                line("mend", case.mend);
+            }
+        }
+    }
+    text
+}
+
+/// How it ends.
+pub fn tail(report: &Report) -> String {
+    let counts = report.counts();
+    let mut text = String::new();
+    if report.entries.iter().any(|entry| entry.verdict == Verdict::Passed(Proof::Answers)) {
+        text.push_str(
+            "\nThe service was believed: whether what it refused was not done after all, and whether of two at once \
+             the right one came last, shows with `--observe` or `--effects-file`.",
+        );
+    }
+    text.push_str(&format!("\n{counts}, in {:.1} s\n", report.took.as_secs_f64()));
+    text
+}
+
+/// Races have hundreds of requests: what went wrong is at the end.
+fn last<T>(events: &[T]) -> &[T] {
+    const SHOWN: usize = 8;
+    &events[events.len().saturating_sub(SHOWN)..]
+}

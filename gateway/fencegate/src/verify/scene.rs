@@ -1,0 +1,230 @@
+//! What every case has in hand: keys that nobody has used, requests to send, and a look at what came of them.
+
+use std::{cell::Cell, time::Duration};
+
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
+
+use super::{
+    effects::{self, Change, Reading, Scale, Sight},
+    line::{Line, Unanswered},
+    service::Service,
+    shot::{Came, Shot},
+    stamp::{Mint, Stamp},
+    template::{Filled, Places, Template},
+    verdict::{Event, Wrong},
+};
+use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_OUTCOME};
+
+/// A service, and what was learned of it so far.
+pub struct Scene<'a> {
+    pub service: &'a Service,
+    /// Keys of this run begin with it.
+    run: String,
+    next: Cell<u32>,
+    /// How long a write takes.
+    pub pace: Duration,
+    pub scale: Option<Scale>,
+}
+
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    pub key: String,
+    /// Stands in `{other}`.
+    pub other: String,
+    /// As the gateway lists them.
+    listed: String,
+}
+
+/// A request that is meant.
+#[derive(Debug, Clone, Copy)]
+pub struct Aim<'a> {
+    pub ask: Ask,
+    pub keys: &'a Keys,
+    pub stamp: Stamp,
+    /// The place of the instance in the list.
+    pub at: usize,
+    /// The client's name for it; a new one unless given.
+    pub operation: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    Write,
+    /// The write that takes long.
+    Slow,
+    /// A write of another kind.
+    Also,
+    Read,
+}
+
+/// A request with its connection, not sent yet.
+pub struct Ready {
+    line: Result<Line, Unanswered>,
+    filled: Filled,
+    sent: String,
+    mint: Option<Mint>,
+    patience: Duration,
+}
+
+impl<'a> Scene<'a> {
+    pub fn new(service: &'a Service, run: String) -> Self {
+        Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None }
+    }
+
+    fn name(&self) -> String {
+        let next = self.next.get() + 1;
+        self.next.set(next);
+        // All of one length, so that none is the beginning of another one.
+        format!("{}{next:05}", self.run)
+    }
+
+    /// A key that nobody has used, with a second one where the request names two.
+    pub fn fresh(&self) -> Keys {
+        self.about(self.name(), self.name())
+    }
+
+    /// Two keys that were used before, or not.
+    pub fn about(&self, key: String, other: String) -> Keys {
+        let both = self.service.write.names_two_keys();
+        self.listing(key, other, both)
+    }
+
+    /// A request about both, also where it names only one.
+    pub fn about_both(&self, key: String, other: String) -> Keys {
+        self.listing(key, other, true)
+    }
+
+    fn listing(&self, key: String, other: String, both: bool) -> Keys {
+        let called = |key: &str| self.service.fencing_key.replace("{key}", key);
+        let mut listed = vec![called(&key)];
+        if both {
+            listed.push(called(&other));
+            listed.sort();
+        }
+        Keys { listed: listed.join(", "), key, other }
+    }
+
+    /// A write with its answer.
+    pub async fn write(&self, keys: &Keys, mint: Mint) -> Shot {
+        let stamp = Stamp::Whole(mint);
+        self.send(Aim { ask: Ask::Write, keys, stamp, at: 0, operation: None }).await
+    }
+
+    pub async fn send(&self, aim: Aim<'_>) -> Shot {
+        self.ready(aim).await.fire().await
+    }
+
+    /// Connects, and sends nothing yet.
+    pub async fn ready(&self, aim: Aim<'_>) -> Ready {
+        let template = self.template(aim.ask);
+        let operation = aim.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
+        let places = Places { key: &aim.keys.key, other: &aim.keys.other, operation: &operation };
+        let mut filled = template.filled(&places);
+        let stamp = aim.stamp.fields(&self.service.fields);
+        let shown = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let mode = if aim.ask == Ask::Read { "shared" } else { "exclusive" };
+        filled.fields.extend(stamp);
+        filled.fields.push((FENCING_MODE, HeaderValue::from_static(mode)));
+        let listed = HeaderValue::from_str(&aim.keys.listed).expect("looked at when it was read");
+        filled.fields.push((FENCING_KEY, listed));
+        let line = self.service.instances[aim.at % self.service.instances.len()].open().await;
+        let token = if shown.is_empty() { "without a token" } else { &shown };
+        let sent = format!("{} {}, {token}", filled.method, filled.target);
+        Ready { line, filled, sent, mint: aim.stamp.mint(), patience: self.service.patience }
+    }
+
+    fn template(&self, ask: Ask) -> &Template {
+        match ask {
+            Ask::Write => &self.service.write,
+            Ask::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
+            Ask::Also => self.service.also.as_ref().unwrap_or(&self.service.write),
+            Ask::Read => &self.service.read,
+        }
+    }
+
+    /// What has happened to the first of the keys; nothing where effects are not seen.
+    pub async fn look(&self, keys: &Keys) -> Result<Option<Reading>, Wrong> {
+        if self.service.sight.sees() {
+            sleep(self.service.settle).await;
+        }
+        let blind = |why: String| Wrong::Undecided(format!("effects cannot be seen: {why}"));
+        match &self.service.sight {
+            Sight::Answers => Ok(None),
+            Sight::File(file) => effects::lines(file, &keys.key).map(Some).map_err(blind),
+            Sight::Observe { ask, pick } => {
+                let places = Places { key: &keys.key, other: &keys.other, operation: "look" };
+                let line = self.service.instances[0].open().await;
+                let line = line.map_err(|error| blind(error.to_string()))?;
+                let answer = line.send(&ask.filled(&places), None, self.service.patience).await;
+                let answer = answer.map_err(|error| blind(error.to_string()))?;
+                pick.read(&answer, &places).map(Some).map_err(blind)
+            }
+        }
+    }
+
+    /// What has happened between two looks.
+    pub fn change(&self, before: Option<&Reading>, after: Option<&Reading>) -> Option<Change> {
+        Some(before?.until(after?, self.scale))
+    }
+}
+
+impl Ready {
+    pub async fn fire(self) -> Shot {
+        let began = Instant::now();
+        let answer = match self.line {
+            Ok(line) => line.send(&self.filled, None, self.patience).await,
+            Err(unanswered) => Err(unanswered),
+        };
+        let passed_a_gateway =
+            answer.as_ref().is_ok_and(|answer| answer.fields.contains_key(FENCING_OUTCOME));
+        let came = Came::of(answer);
+        Shot { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
+    }
+
+    /// The second half of its body waits for `until`, and counts as the beginning.
+    pub async fn fire_held(self, until: oneshot::Receiver<()>) -> Shot {
+        let (told, released) = oneshot::channel();
+        let (go, gate) = oneshot::channel();
+        let pass_on = async {
+            until.await.ok();
+            told.send(Instant::now()).ok();
+            go.send(()).ok();
+            std::future::pending::<()>().await;
+        };
+        let sending = async {
+            let answer = match self.line {
+                Ok(line) => line.send(&self.filled, Some(gate), self.patience).await,
+                Err(unanswered) => Err(unanswered),
+            };
+            Came::of(answer)
+        };
+        let entered = Instant::now();
+        let came = tokio::select! {
+            came = sending => came,
+            () = pass_on => unreachable!("it never ends"),
+        };
+        let mut released = released;
+        let began = released.try_recv().unwrap_or(entered);
+        Shot { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway: false }
+    }
+}
+
+impl Shot {
+    pub fn event(&self, effect: Option<&Change>) -> Event {
+        Event {
+            sent: self.sent.clone(),
+            came: self.came.to_string(),
+            effect: effect.map(ToString::to_string),
+        }
+    }
+}
+
+/// As it is told; what is no visible character is spelled out.
+fn shown((name, value): &(HeaderName, HeaderValue)) -> String {
+    format!("{name}: {}", value.as_bytes().escape_ascii())
+}

@@ -1,0 +1,60 @@
+//! What is verified: where the service is, how it is asked, and what it claims.
+
+use std::time::Duration;
+
+use super::{effects::Sight, line::Instance, stamp::Fields, template::Template};
+
+/// A service, as its user describes it.
+pub struct Service {
+    /// At least one. More of them share one database.
+    pub instances: Vec<Instance>,
+    pub write: Template,
+    pub read: Template,
+    /// A write of another kind, about the same key.
+    pub also: Option<Template>,
+    /// A write that takes long, where there is one.
+    pub slow: Option<Template>,
+    pub fields: Fields,
+    /// What the gateway calls a key, with the place `{key}` in it.
+    pub fencing_key: String,
+    pub sharing: Sharing,
+    pub reach: Reach,
+    pub names: FieldNames,
+    pub sight: Sight,
+    /// So long a mark is to be known when nobody asks for its key.
+    pub remember: Option<Duration>,
+    /// Waited before effects are looked at.
+    pub settle: Duration,
+    /// For one answer.
+    pub patience: Duration,
+    /// A shell command that ends the service as a crash would, and starts it.
+    pub restart: Option<String>,
+    /// How often a race is run.
+    pub rounds: u32,
+    /// The cases that are asked for; all of them where there are none.
+    pub only: Vec<String>,
+}
+
+/// Whether readers share a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// One mark.
+    Exclusive,
+    /// Two marks, one of writes and one of reads.
+    TwoMarks,
+}
+
+/// How many keys a request may be about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    One,
+    Several,
+}
+
+/// How field names reach the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldNames {
+    Spelled,
+    /// As variables in which `-` and `_` are one, as CGI and WSGI do.
+    Folded,
+}

@@ -1,0 +1,115 @@
+//! One request of a case: what was sent, when, and what came back.
+
+use tokio::time::Instant;
+
+use super::{
+    line::{Answer, Unanswered},
+    stamp::Mint,
+};
+use crate::headers::FENCING_REFUSAL;
+
+/// A request that was sent, or that could not be.
+#[derive(Debug, Clone)]
+pub struct Shot {
+    /// Method and target, and the fields of the token.
+    pub sent: String,
+    /// The token, where it presented one as a gateway does.
+    pub mint: Option<Mint>,
+    /// From the moment at which the service could act on it.
+    pub began: Instant,
+    pub ended: Instant,
+    pub came: Came,
+    /// The answer has `Fencing-Outcome`, which no service writes.
+    pub passed_a_gateway: bool,
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Came {
+    /// 2xx
+    Accepted(u16),
+    /// 412 with `Fencing-Refusal: stale`
+    Stale,
+    /// Any other 4xx, with what it says.
+    Refused(u16, String),
+    /// Neither yes nor no: 1xx, 3xx and 5xx.
+    Unclear(u16, String),
+    /// Nothing, and perhaps it was executed.
+    Silence(String),
+    /// Nothing, and it was not even sent.
+    Unreachable(String),
+}
+
+/// So much of an answer is told.
+const EXCERPT: usize = 160;
+
+impl Came {
+    pub fn of(answer: Result<Answer, Unanswered>) -> Self {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(Unanswered::Unreachable(error)) => return Self::Unreachable(error.to_string()),
+            Err(unanswered) => return Self::Silence(unanswered.to_string()),
+        };
+        let status = answer.status.as_u16();
+        let refusal = answer.fields.get(FENCING_REFUSAL);
+        match status {
+            200..=299 => Self::Accepted(status),
+            412 if refusal.is_some_and(|why| why.as_bytes().eq_ignore_ascii_case(b"stale")) => Self::Stale,
+            400..=499 => Self::Refused(status, excerpt(&answer.body)),
+            _ => Self::Unclear(status, excerpt(&answer.body)),
+        }
+    }
+
+    /// It may have had an effect.
+    pub fn may_have_been_done(&self) -> bool {
+        matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::Silence(_))
+    }
+}
+
+impl std::fmt::Display for Came {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Accepted(status) => write!(f, "{status}"),
+            Self::Stale => f.write_str("412 with `Fencing-Refusal: stale`"),
+            Self::Refused(412, said) => write!(f, "412 without `Fencing-Refusal: stale` {said}"),
+            Self::Refused(status, said) | Self::Unclear(status, said) => write!(f, "{status} {said}"),
+            Self::Silence(why) => write!(f, "no answer: {why}"),
+            Self::Unreachable(why) => write!(f, "not sent: {why}"),
+        }
+    }
+}
+
+/// The beginning of a body, on one line.
+fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]);
+    let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).collect();
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use hyper::{HeaderMap, StatusCode, header::HeaderValue};
+
+    use super::*;
+
+    fn came(status: u16, refusal: Option<&'static str>) -> Came {
+        let mut fields = HeaderMap::new();
+        if let Some(refusal) = refusal {
+            fields.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
+        }
+        let status = StatusCode::from_u16(status).expect("a status");
+        Came::of(Ok(Answer { status, fields, body: Bytes::from_static(b"so\r\n\x1b[1m it is") }))
+    }
+
+    #[test]
+    fn only_412_that_says_so_is_stale() {
+        assert_eq!(came(412, Some("stale")), Came::Stale);
+        assert_eq!(came(412, None), Came::Refused(412, "so [1m it is".into()));
+        assert_eq!(came(412, Some("floor")), Came::Refused(412, "so [1m it is".into()));
+        assert_eq!(came(409, Some("stale")), Came::Refused(409, "so [1m it is".into()));
+        assert_eq!(came(204, Some("stale")), Came::Accepted(204));
+        assert!(matches!(came(500, None), Came::Unclear(500, _)));
+        assert!(came(500, None).may_have_been_done() && !came(412, None).may_have_been_done());
+    }
+}

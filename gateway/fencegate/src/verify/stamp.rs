@@ -1,0 +1,201 @@
+//! The token fields of one request: as a gateway stamps them, or as nobody should.
+
+use hyper::header::{HeaderName, HeaderValue};
+
+use crate::headers::{FENCING_NUMBER, FENCING_TOKEN};
+
+/// What a service compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The token: must be greater than the last one.
+    Token,
+    /// The number: must not be smaller than the last one.
+    Number,
+}
+
+/// What a service calls the two fields, and which of them it compares.
+#[derive(Debug, Clone)]
+pub struct Fields {
+    pub form: Form,
+    pub token: HeaderName,
+    pub number: HeaderName,
+}
+
+/// A token that no gateway has granted. The derived order of the fields is the order of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mint {
+    pub epoch: u64,
+    pub sequence: u32,
+    pub dispatch: u32,
+}
+
+/// Another spelling of a field's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// `fencing_token`: to CGI, WSGI and what follows them this is the same variable.
+    Underscore,
+    /// `fencing.token`
+    Dot,
+}
+
+/// What a request says of its token.
+#[derive(Debug, Clone, Copy)]
+pub enum Stamp {
+    /// Token and number, as a gateway writes them.
+    Whole(Mint),
+    /// Neither.
+    Absent,
+    /// The field that is compared, without the other one.
+    Alone(Mint),
+    /// The field that is not compared, without the one that is.
+    Other(Mint),
+    /// The field that is compared, with this text.
+    Text(&'static str),
+    /// The field that is compared, two times.
+    Twice(Mint, Mint),
+    /// The field that is compared, once, with two values in it.
+    Joined(Mint, Mint),
+    /// A look-alike in the place of the field that is compared.
+    Alias(Spelling, Mint),
+    /// The field that is compared, and a look-alike with another value.
+    Beside(Mint, Spelling, Mint),
+}
+
+/// The first dispatch of a tenure.
+pub const fn epoch(epoch: u64) -> Mint {
+    Mint { epoch, sequence: 7, dispatch: 1 }
+}
+
+impl Mint {
+    #[must_use]
+    pub const fn dispatch(self, dispatch: u32) -> Self {
+        Self { dispatch, ..self }
+    }
+
+    #[must_use]
+    pub const fn sequence(self, sequence: u32) -> Self {
+        Self { sequence, ..self }
+    }
+
+    fn token(self) -> String {
+        format!("v1-{:016x}-{:08x}-{:08x}", self.epoch, self.sequence, self.dispatch)
+    }
+
+    fn in_form(self, form: Form) -> String {
+        match form {
+            Form::Token => self.token(),
+            Form::Number => self.epoch.to_string(),
+        }
+    }
+}
+
+impl Form {
+    /// `one` is not the newest any more once `other` was executed.
+    pub fn is_stale(self, one: Mint, other: Mint) -> bool {
+        match self {
+            Self::Token => one <= other,
+            Self::Number => one.epoch < other.epoch,
+        }
+    }
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self { form: Form::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
+    }
+}
+
+impl Fields {
+    pub fn compared(&self) -> &HeaderName {
+        match self.form {
+            Form::Token => &self.token,
+            Form::Number => &self.number,
+        }
+    }
+}
+
+impl Stamp {
+    /// The token that it presents, where it presents one as a gateway does.
+    pub fn mint(self) -> Option<Mint> {
+        match self {
+            Self::Whole(mint) | Self::Alone(mint) => Some(mint),
+            _ => None,
+        }
+    }
+
+    /// In the order in which they are sent.
+    pub fn fields(self, names: &Fields) -> Vec<(HeaderName, HeaderValue)> {
+        let (form, ours) = (names.form, names.compared());
+        let (other, other_form) = match form {
+            Form::Token => (&names.number, Form::Number),
+            Form::Number => (&names.token, Form::Token),
+        };
+        let compared = |mint: Mint| (ours.clone(), mint.in_form(form));
+        let beside = |mint: Mint| (other.clone(), mint.in_form(other_form));
+        let alias = |spelling: Spelling, mint: Mint| (spelling.of(ours), mint.in_form(form));
+        let texts = match self {
+            Self::Whole(mint) => vec![compared(mint), beside(mint)],
+            Self::Absent => Vec::new(),
+            Self::Alone(mint) => vec![compared(mint)],
+            Self::Other(mint) => vec![beside(mint)],
+            Self::Text(text) => vec![(ours.clone(), text.to_owned())],
+            Self::Twice(one, two) => vec![compared(one), compared(two)],
+            Self::Joined(one, two) => {
+                vec![(ours.clone(), format!("{}, {}", one.in_form(form), two.in_form(form)))]
+            }
+            Self::Alias(spelling, mint) => vec![alias(spelling, mint)],
+            Self::Beside(mint, spelling, other) => vec![compared(mint), alias(spelling, other)],
+        };
+        let value = |text: String| HeaderValue::from_bytes(text.as_bytes()).expect("no control characters");
+        texts.into_iter().map(|(name, text)| (name, value(text))).collect()
+    }
+}
+
+impl Spelling {
+    fn of(self, name: &HeaderName) -> HeaderName {
+        let spelled = match self {
+            Self::Underscore => name.as_str().replace('-', "_"),
+            Self::Dot => name.as_str().replace('-', "."),
+        };
+        HeaderName::from_bytes(spelled.as_bytes()).expect("RFC 9110 allows both in a name")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::token::Token;
+
+    use super::*;
+
+    fn said(stamp: Stamp, form: Form) -> Vec<String> {
+        let fields = stamp.fields(&Fields { form, ..Fields::default() });
+        fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
+    }
+
+    #[test]
+    fn a_made_up_token_is_spelled_and_ordered_as_a_real_one() {
+        let mint = epoch(0xAB).dispatch(3);
+        let token = Token::new(0xAB, 7, 3).expect("small");
+        assert_eq!(mint.token(), token.to_string());
+        assert_eq!(said(Stamp::Whole(mint), Form::Number)[0], format!("fencing-number: {}", token.number()));
+        assert!(epoch(1).dispatch(9) < epoch(2) && epoch(1) < epoch(1).dispatch(2));
+        assert!(epoch(1).sequence(8) > epoch(1).dispatch(9));
+    }
+
+    #[test]
+    fn what_is_compared_decides_which_field_is_spoiled() {
+        for (form, name) in [(Form::Token, "fencing_token"), (Form::Number, "fencing_number")] {
+            assert!(said(Stamp::Alias(Spelling::Underscore, epoch(5)), form)[0].starts_with(name));
+        }
+        assert_eq!(said(Stamp::Other(epoch(5)), Form::Token), ["fencing-number: 5"]);
+        assert_eq!(said(Stamp::Joined(epoch(5), epoch(6)), Form::Number), ["fencing-number: 5, 6"]);
+        assert!(said(Stamp::Absent, Form::Token).is_empty());
+    }
+
+    #[test]
+    fn numbers_are_equal_within_a_tenure_and_tokens_are_not() {
+        let (first, second) = (epoch(5), epoch(5).dispatch(2));
+        assert!(Form::Token.is_stale(first, second) && !Form::Number.is_stale(first, second));
+        assert!(Form::Token.is_stale(first, first) && Form::Number.is_stale(epoch(4), first));
+    }
+}

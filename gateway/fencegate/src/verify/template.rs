@@ -1,0 +1,155 @@
+//! A request as the user writes it, with places for the key and for a name that is new each time.
+
+use bytes::Bytes;
+use hyper::{
+    Method,
+    header::{CONTENT_TYPE, HeaderName, HeaderValue},
+};
+
+/// A request with places in it.
+#[derive(Debug, Clone)]
+pub struct Template {
+    method: Method,
+    target: String,
+    fields: Vec<(HeaderName, String)>,
+    body: String,
+}
+
+/// What stands in the places.
+#[derive(Debug, Clone, Default)]
+pub struct Places<'a> {
+    pub key: &'a str,
+    pub other: &'a str,
+    pub operation: &'a str,
+}
+
+/// A request without places.
+#[derive(Debug, Clone)]
+pub struct Filled {
+    pub method: Method,
+    /// Path and query.
+    pub target: String,
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+    pub body: Bytes,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTemplate {
+    #[error(
+        "`{0}` is no request: write `'POST /v1/accounts/{{key}}/debit'`; places are `{{key}}`, `{{other}}` and `{{operation}}`"
+    )]
+    Line(String),
+    #[error("`{0}` is no header field: write `'name: value'`")]
+    Field(String),
+    #[error(
+        "`{0}` names no key: write `{{key}}` where the service looks for it, in the path, a field or the body"
+    )]
+    NoKey(String),
+}
+
+const KEY: &str = "{key}";
+const OTHER: &str = "{other}";
+const OPERATION: &str = "{operation}";
+
+impl Places<'_> {
+    pub fn fill(&self, text: &str) -> String {
+        text.replace(KEY, self.key).replace(OTHER, self.other).replace(OPERATION, self.operation)
+    }
+}
+
+impl Template {
+    /// `line`: method and target. `fields`: each `name: value`.
+    ///
+    /// # Errors
+    /// Where nothing of this kind could be sent.
+    pub fn new(line: &str, fields: &[String], body: &str) -> Result<Self, BadTemplate> {
+        let no_line = || BadTemplate::Line(line.to_owned());
+        let [method, target] = *line.split_ascii_whitespace().collect::<Vec<_>>() else {
+            return Err(no_line());
+        };
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| no_line())?;
+        let example = Places { key: "k", other: "o", operation: "n" }.fill(target);
+        if !target.starts_with('/') || example.contains(['{', '}']) || example.parse::<hyper::Uri>().is_err()
+        {
+            return Err(no_line());
+        }
+        let fields = fields.iter().map(|field| read(field).ok_or_else(|| BadTemplate::Field(field.clone())));
+        let mut fields = fields.collect::<Result<Vec<_>, _>>()?;
+        if !body.is_empty() && !fields.iter().any(|(name, _)| *name == CONTENT_TYPE) {
+            fields.push((CONTENT_TYPE, "application/json".to_owned()));
+        }
+        Ok(Self { method, target: target.to_owned(), fields, body: body.to_owned() })
+    }
+
+    /// # Errors
+    /// Where every request would be about the same thing.
+    pub fn with_key(self) -> Result<Self, BadTemplate> {
+        if self.names(KEY) { Ok(self) } else { Err(BadTemplate::NoKey(self.to_string())) }
+    }
+
+    pub fn names_two_keys(&self) -> bool {
+        self.names(OTHER)
+    }
+
+    pub fn has_body(&self) -> bool {
+        !self.body.is_empty()
+    }
+
+    fn names(&self, place: &str) -> bool {
+        let fields = self.fields.iter().map(|(_, value)| value.as_str());
+        [self.target.as_str(), &self.body].into_iter().chain(fields).any(|text| text.contains(place))
+    }
+
+    pub fn filled(&self, places: &Places<'_>) -> Filled {
+        let value = |text: &str| {
+            HeaderValue::from_bytes(places.fill(text).as_bytes()).expect("looked at when it was read")
+        };
+        Filled {
+            method: self.method.clone(),
+            target: places.fill(&self.target),
+            fields: self.fields.iter().map(|(name, text)| (name.clone(), value(text))).collect(),
+            body: places.fill(&self.body).into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.method, self.target)
+    }
+}
+
+fn read(field: &str) -> Option<(HeaderName, String)> {
+    let (name, value) = field.split_once(':')?;
+    let value = value.trim_matches([' ', '\t']);
+    HeaderValue::from_bytes(value.as_bytes()).ok()?;
+    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_filled_and_other_braces_stay() {
+        let fields = ["x-account: {key}".to_owned()];
+        let body = r#"{"operation":"{operation}","to":"{other}"}"#;
+        let template = Template::new("POST /v1/{key}/debit?a={operation}", &fields, body).expect("good");
+        let filled = template.filled(&Places { key: "k1", other: "k2", operation: "op" });
+        assert_eq!(filled.target, "/v1/k1/debit?a=op");
+        assert_eq!(filled.body, r#"{"operation":"op","to":"k2"}"#);
+        assert_eq!(filled.fields[0].1, "k1");
+        assert_eq!(filled.fields[1], (CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_refused() {
+        for line in ["", "POST", "POST v1", "POST /a b", "P@ST /a", "POST /{id}/{key}", "POST /a\u{7}"] {
+            assert!(Template::new(line, &[], "").is_err(), "{line}");
+        }
+        assert!(Template::new("GET /", &["no colon".to_owned()], "").is_err());
+        assert!(Template::new("GET /", &["a: \u{7}".to_owned()], "").is_err());
+        let same = Template::new("POST /v1/pay", &[], "{}").and_then(Template::with_key);
+        assert!(matches!(same, Err(BadTemplate::NoKey(_))), "{same:?}");
+    }
+}

@@ -6,6 +6,8 @@ use fencegate_policies::plan::Mode;
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use crate::refusal::{Below, Reason};
+
 /// In the order of their discriminants.
 pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
@@ -33,13 +35,13 @@ impl Acquired<'_> {
             Self::AtOnce => ("granted", "no"),
             Self::Waited | Self::HandedOn => ("granted", "yes"),
             Self::ClientGone => ("client-gone", "yes"),
-            Self::Refused(Refused::Locked) => ("locked", "yes"),
-            Self::Refused(Refused::QueueFull) => ("queue-full", "yes"),
             Self::Refused(Refused::Elsewhere(_)) => SENT_ON,
-            Self::Refused(Refused::NotHolder) => ("not-holder", "yes"),
-            Self::Refused(Refused::KeyLimit(_)) => ("key-limit", "no"),
-            Self::Refused(Refused::Service(_) | Refused::NotInitialised(_)) => ("lock-service", "no"),
-            Self::Refused(Refused::RolledBack(_)) => ("rolled-back", "no"),
+            // There is no lock to be had from ZooKeeper, either way.
+            Self::Refused(Refused::NotInitialised(_)) => (Reason::LockService.word(), "no"),
+            Self::Refused(refused) => {
+                let contended = if refused.is_for_another_holder() { "yes" } else { "no" };
+                (Reason::from(Below::Lock(refused)).word(), contended)
+            }
         }
     }
 }

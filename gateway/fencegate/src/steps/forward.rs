@@ -38,7 +38,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
 use self::{
-    fate::{Attempt, Failed, failed, given_up, not_connected, not_connected_kind},
+    fate::{Attempt, Failed, failed, given_up, not_connected_kind},
     once_more::once_more,
     patience::{Late, Patience},
     reply::{Answer, is_coded, judge_endpoint, refused_stale},
@@ -86,7 +86,7 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
         loop {
             let mut lend = self.pool.checkout(&mut tour).await.map_err(|error| {
                 self.metrics.upstream_error(&upstream.name, not_connected_kind(&error));
-                not_connected(&error)
+                Refusal::from(&error)
             })?;
             let dispatch = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream)).transpose()?;
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));

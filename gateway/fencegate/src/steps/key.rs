@@ -120,14 +120,14 @@ fn named(
         host: routed.host.name(),
         body: body.as_ref(),
     };
-    let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad, Reason::KeyMissing))?;
+    let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
     Ok((keys.into(), operation(routed, fence, &values)?))
 }
 
 /// What the client calls the operation that this request is, on routes where one happens at most once.
 fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
     let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
-    let named = once.expand(values).map_err(|bad| Refusal::of_key(&bad, Reason::IdempotencyKeyRequired))?;
+    let named = once.expand(values).map_err(|bad| Refusal::of_name(&bad))?;
     let wanted = Wanted {
         method: routed.http.method().as_str(),
         target: routed.http.uri().path_and_query().map_or("/", |target| target.as_str()),

@@ -79,6 +79,16 @@ pub enum Refused {
     RolledBack(String),
 }
 
+impl Refused {
+    /// Somebody else has the key, or is before us; else it was never found out.
+    pub fn is_for_another_holder(&self) -> bool {
+        match self {
+            Self::Locked | Self::QueueFull | Self::Elsewhere(_) | Self::NotHolder => true,
+            Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_) => false,
+        }
+    }
+}
+
 /// A keeper, and the desks of its `sessions`, to be run on the session's thread.
 pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
     let (table, census) = (Arc::new(Table::new(clock.clone())), Arc::<Census>::default());

@@ -16,7 +16,6 @@ use hyper::Request;
 use crate::{
     metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
-    trust::Distrust,
 };
 
 /// An attempt that got no answer.
@@ -121,16 +120,4 @@ pub(super) fn not_connected_kind(error: &NotConnected) -> &'static str {
         NotConnected::Full => "full",
         NotConnected::Io { .. } | NotConnected::Distrusted { .. } | NotConnected::Everywhere => "connect",
     }
-}
-
-pub(super) fn not_connected(error: &NotConnected) -> Refusal {
-    let reason = match error {
-        NotConnected::Io { .. } | NotConnected::Everywhere => Reason::UpstreamConnect,
-        NotConnected::Full => Reason::Overloaded,
-        NotConnected::Distrusted { why, .. } => match why.downcast_ref() {
-            Some(Distrust::Split | Distrust::Several) => Reason::GuardSplit,
-            _ => Reason::Guard,
-        },
-    };
-    Refusal::new(reason, error.to_string())
 }

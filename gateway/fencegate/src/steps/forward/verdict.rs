@@ -5,7 +5,7 @@ use hyper::{HeaderMap, StatusCode};
 use crate::{
     headers::{FENCING_OUTCOME, FENCING_REFUSAL},
     notes::Replayed,
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{Hearers, Outcome, Reason, Refusal},
 };
 
 /// The guard's account of one dispatch.
@@ -113,7 +113,8 @@ impl Account {
         }
         match word {
             Reason::Stale | Reason::Floor => Refusal::new(Reason::Fenced, detail).retiring(),
-            Reason::Busy | Reason::InDoubt | Reason::Quarantine | Reason::Store => Refusal::new(word, detail),
+            // Of the resource, and not of this tenure: it may be let in yet, and clients know the word.
+            _ if word.is_of_a_guard() && word.hearers() == Hearers::Clients => Refusal::new(word, detail),
             // Token or ticket: this tenure will never be let in.
             _ => Refusal::new(Reason::Guard, detail).retiring(),
         }

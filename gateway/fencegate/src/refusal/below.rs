@@ -1,0 +1,36 @@
+//! What those that a step asks may refuse: crates below this one, and our own trust in guards.
+
+use fencegate_guard::refused as guard;
+use fencegate_http::{listen::answers, upstream::pool::NotConnected};
+use fencegate_lock::{once::refused as once, tenures::keeper};
+use fencegate_policies::key::BadKey;
+
+use crate::trust::Distrust;
+
+/// A refusal in the words of whoever made it. The table of reasons has a row for each of them.
+#[derive(Debug, Clone, Copy)]
+pub enum Below<'a> {
+    /// A request has no key.
+    Key(&'a BadKey),
+    /// A request has no name for the operation that it is.
+    Name(&'a BadKey),
+    /// What has come to a listener never was a request.
+    Listener(answers::Refused),
+    Lock(&'a keeper::Refused),
+    /// By ZooKeeper's record of operations.
+    Once(&'a once::Refused),
+    Guard(guard::Word),
+    /// There is no connection to the upstream.
+    Pool(&'a NotConnected),
+    /// There is one, and the guard at its other end is not believed.
+    Trust(&'a Distrust),
+}
+
+impl<'a> From<&'a NotConnected> for Below<'a> {
+    fn from(error: &'a NotConnected) -> Self {
+        match error {
+            NotConnected::Distrusted { why, .. } => why.downcast_ref().map_or(Self::Pool(error), Self::Trust),
+            _ => Self::Pool(error),
+        }
+    }
+}

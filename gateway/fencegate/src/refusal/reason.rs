@@ -1,0 +1,263 @@
+//! The table of reasons: why the gateway answers a request itself, or cannot tell what came of it.
+
+use fencegate_guard::refused as guard;
+use fencegate_http::{listen::answers, upstream::pool::NotConnected};
+use fencegate_lock::{once::refused as once, tenures::keeper};
+use fencegate_policies::key::BadKey;
+use hyper::StatusCode;
+
+use super::below::Below::{self, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
+use crate::trust::Distrust;
+
+/// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
+/// `Fencing-Outcome` say it in the same words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The upstream answered in full.
+    Done,
+    /// It did before, and the answer is given again.
+    Replayed,
+    /// Nothing was sent: repeat it as you like.
+    NotDispatched,
+    /// Something was sent and no complete answer came back.
+    Unknown,
+}
+
+/// Who is told of a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hearers {
+    Clients,
+    /// Those that send requests on to each other.
+    Gateways,
+    /// A gateway that asks a guard tells its client another one.
+    AskersOfGuards,
+}
+
+impl Outcome {
+    /// Reads [`Outcome::word`] back.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Done, Self::Replayed, Self::NotDispatched, Self::Unknown]
+            .into_iter()
+            .find(|outcome| outcome.word() == word)
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Replayed => "replayed",
+            Self::NotDispatched => "not-dispatched",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+// A row: sentences for the documents, where the title does not say it all; name, word, status, outcome, title; in brackets
+// what it translates of those that a step asks. A reason without brackets is a step's own.
+macro_rules! reasons {
+    ($($hearers:ident { $(
+        $(#[doc = $note:literal])*
+        $name:ident = $word:literal, $status:literal, $outcome:ident, $title:literal $([$($below:tt)+])?;
+    )* })*) => {
+        /// Why the gateway refuses, or cannot tell what came of a request. One list for metrics, logs, and answers.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Reason { $($(#[doc = $title] $(#[doc = $note])* $name,)*)* }
+
+        impl Reason {
+            pub const ALL: &[Self] = &[$($(Self::$name,)*)*];
+
+            /// The reason as it stands in metrics, logs, and problem bodies.
+            pub fn word(self) -> &'static str {
+                match self { $($(Self::$name => $word,)*)* }
+            }
+
+            /// Reads [`Reason::word`] back. Of reasons with one word the first: the recorded one is what guards send.
+            pub fn parse(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.word() == word)
+            }
+
+            pub(super) fn status(self) -> StatusCode {
+                let code: u16 = match self { $($(Self::$name => $status,)*)* };
+                StatusCode::from_u16(code).expect("every status of the table is one")
+            }
+
+            pub fn outcome(self) -> Outcome {
+                match self { $($(Self::$name => Outcome::$outcome,)*)* }
+            }
+
+            /// For the client: nothing in it tells of hosts, holders, or keys.
+            pub fn title(self) -> &'static str {
+                match self { $($(Self::$name => $title,)*)* }
+            }
+
+            /// What documents say beside the title: whole sentences, or nothing.
+            pub fn note(self) -> String {
+                let lines: &[&str] = match self { $($(Self::$name => &[$($note),*],)*)* };
+                lines.concat().trim().to_owned()
+            }
+
+            pub fn hearers(self) -> Hearers {
+                match self { $($(Self::$name => Hearers::$hearers,)*)* }
+            }
+        }
+
+        impl From<Below<'_>> for Reason {
+            fn from(below: Below<'_>) -> Self {
+                match below { $($($($($below)+ => Self::$name,)?)*)* }
+            }
+        }
+    };
+}
+
+// 409 is never used for a stale token, because service meshes retry it; "maybe dispatched" is never 503, because
+// clients do.
+reasons! {
+    Clients {
+        AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
+        KeyMissing = "key-missing", 400, NotDispatched, "a value that names the resource is missing"
+            [Key(BadKey::Missing { .. })];
+        KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource is not acceptable"
+            [Key(BadKey::Invalid { .. } | BadKey::TooLong) | Name(BadKey::Invalid { .. } | BadKey::TooLong)];
+        IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
+            [Name(BadKey::Missing { .. })];
+        Malformed = "malformed", 400, NotDispatched, "the request is malformed"
+            [Listener(answers::Refused::Malformed(_))];
+        BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
+        NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
+        Method = "method", 405, NotDispatched, "the method is not served";
+        SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time"
+            [Listener(answers::Refused::Slow)];
+        /// An upload that is streamed stopped halfway, after its first part was sent.
+        SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
+        /// Its answer is not kept; `recorded_status` is the status of then.
+        AlreadyDone = "already-done", 409, Done, "the operation was done before"
+            [Once(once::Refused::Done { status: None | Some(..400) })];
+        /// `recorded_status` says it as well; the answer is not kept.
+        AlreadyRefused = "already-refused", 409, Replayed, "the service has answered this operation before, with this status"
+            [Once(once::Refused::Done { status: Some(400..) })];
+        /// With `store: zookeeper` it may be told for a while of an operation of which nothing was sent: where ZooKeeper's
+        /// answer to the record was lost, until its gateway has taken the record back.
+        InProgress = "in-progress", 409, Unknown, "the same operation is running"
+            [Once(once::Refused::InProgress) | Guard(guard::Word::InProgress)];
+        /// It is recorded so, and `operation_ref` names it. With `store: zookeeper` it may be told, as `in-progress` may, for
+        /// a while of an operation of which nothing was sent.
+        OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
+            [Once(once::Refused::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
+        BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
+        TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
+            [Listener(answers::Refused::TargetTooLarge)];
+        Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
+        Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
+        IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
+            [Once(once::Refused::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
+        /// Another one holds it, and the wait is over. `locked_status` may say 409, 429 or 503 instead.
+        Locked = "locked", 423, NotDispatched, "the resource is busy"
+            [Lock(keeper::Refused::Locked)];
+        /// A proxy before us took it so.
+        EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
+        QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource"
+            [Lock(keeper::Refused::QueueFull)];
+        /// Its share is `limits.per_client`, and `client_share` of a route.
+        ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
+        /// Its share of them is `once.client_share`.
+        ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered"
+            [Once(once::Refused::ClientFull)];
+        HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
+            [Listener(answers::Refused::HeaderTooLarge)];
+        TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
+        UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached"
+            [Pool(NotConnected::Io { .. } | NotConnected::Everywhere)];
+        OutcomeUnknown = "outcome-unknown", 502, Unknown, "the service broke off; what came of the request is not known";
+        OutcomeLate = "outcome-unknown", 504, Unknown, "the service did not answer in time; what came of the request is not known";
+        /// It is told where the upstream is not `direct`, and of a duplicate.
+        OutcomeRefused = "outcome-unknown", 502, Unknown, "the guard refused it; whether a copy of it passed before is not known";
+        Fenced = "fenced", 503, NotDispatched, "a newer holder has the resource";
+        Busy = "busy", 503, NotDispatched, "an older request still works on the resource"
+            [Guard(guard::Word::Busy)];
+        InDoubt = "in-doubt", 503, NotDispatched, "what came of an older request is not known yet"
+            [Guard(guard::Word::InDoubt)];
+        Quarantine = "quarantine", 503, NotDispatched, "the guard waits until older requests are over"
+            [Guard(guard::Word::Quarantine)];
+        KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken"
+            [Lock(keeper::Refused::KeyLimit(_))];
+        LockService = "lock-service", 503, NotDispatched, "the lock service is away"
+            [Lock(keeper::Refused::Service(_)) | Once(once::Refused::Service(_))];
+        Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
+            [Once(once::Refused::Lost)];
+        /// Nobody has run `fencegate era init` yet.
+        NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet"
+            [Lock(keeper::Refused::NotInitialised(_))];
+        /// It may have been wiped as well; an operator has to act.
+        RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
+            [Lock(keeper::Refused::RolledBack(_))];
+        Guard = "guard", 503, NotDispatched, "the guard is away or refused"
+            [Pool(NotConnected::Distrusted { .. })
+                | Trust(Distrust::Replaced | Distrust::NoGuard(_) | Distrust::OtherInstallation { .. }
+                    | Distrust::RolledBack { .. } | Distrust::Impatient { .. })];
+        GuardSplit = "guard-split", 503, NotDispatched, "the guards of the service do not share a store"
+            [Trust(Distrust::Split | Distrust::Several)];
+        Store = "store", 503, NotDispatched, "the record of operations is away"
+            [Once(once::Refused::Foreign(_)) | Guard(guard::Word::Store)];
+        /// The share of the route is `once.share`.
+        RouteOperations = "route-operations", 503, NotDispatched, "too many operations of this kind are remembered"
+            [Once(once::Refused::RouteFull)];
+        /// All room for them is used up.
+        OperationsFull = "operations-full", 503, NotDispatched, "too many operations are remembered"
+            [Once(once::Refused::Full)];
+        Draining = "draining", 503, NotDispatched, "the gateway is stopping";
+        Overloaded = "overloaded", 503, NotDispatched, "too many requests at once"
+            [Listener(answers::Refused::Displaced) | Pool(NotConnected::Full)];
+        Loop = "loop", 508, NotDispatched, "the request came back to where it was sent from";
+    }
+    Gateways {
+        PeerForbidden = "peer-forbidden", 403, NotDispatched, "this listener is for gateways";
+        NotHolder = "not-holder", 421, NotDispatched, "this gateway does not keep the resource"
+            [Lock(keeper::Refused::NotHolder | keeper::Refused::Elsewhere(_))];
+    }
+    AskersOfGuards {
+        Stale = "stale", 412, NotDispatched, "a newer token was announced" [Guard(guard::Word::Stale)];
+        Floor = "floor", 412, NotDispatched, "the token is older than what is remembered" [Guard(guard::Word::Floor)];
+        Duplicate = "duplicate", 412, Unknown, "the token was announced before" [Guard(guard::Word::Duplicate)];
+        TokenFuture = "token-future", 412, NotDispatched, "the token is far above all others"
+            [Guard(guard::Word::TokenFuture)];
+        TokenMalformed = "token-malformed", 400, NotDispatched, "the token cannot be read"
+            [Guard(guard::Word::TokenMalformed)];
+        TokenMissing = "token-missing", 403, NotDispatched, "there is no token: the way in is the gateway"
+            [Guard(guard::Word::TokenMissing)];
+        TicketMissing = "ticket-missing", 403, NotDispatched, "there is no ticket" [Guard(guard::Word::TicketMissing)];
+        TicketInvalid = "ticket-invalid", 403, NotDispatched, "the ticket is not valid"
+            [Guard(guard::Word::TicketInvalid)];
+        TicketExpired = "ticket-expired", 403, NotDispatched, "the ticket has expired"
+            [Guard(guard::Word::TicketExpired)];
+        TicketKey = "ticket-key", 403, NotDispatched, "the ticket is of another dispatch"
+            [Guard(guard::Word::TicketKey)];
+    }
+}
+
+impl Reason {
+    /// Words in which a guard tells that it let nothing through, or what came of an operation before.
+    pub fn is_of_a_guard(self) -> bool {
+        guard::Word::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_the_guard_is_the_word_of_its_reason() {
+        for word in guard::Word::ALL {
+            assert_eq!(Reason::from(Guard(*word)).word(), word.as_str());
+        }
+    }
+
+    #[test]
+    fn words_are_shared_only_by_what_means_the_same() {
+        let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
+        words.sort_unstable();
+        words.dedup();
+        // outcome-unknown has three statuses: broken, late, recorded; and it may be a refusal that proves nothing. Of a slow request, and of one whose body breaks off,
+        // a part may have been sent on.
+        assert_eq!(words.len(), Reason::ALL.len() - 5);
+    }
+}

@@ -1,5 +1,8 @@
 //! What a message does to lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
+use fencegate_lock::recipe::layout;
+use fencegate_policies::plan::Mode;
+
 /// What is done to a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -23,8 +26,7 @@ impl Operation {
         if code == Some(MULTI) && message.windows(META.len()).any(|part| part == META) {
             return &[Self::Era];
         }
-        let lock_node = |name: &[u8]| name == b"-w-" || name == b"-r-";
-        if !message.windows(3).any(lock_node) {
+        if !names_a_lock_node(message) {
             return &[];
         }
         match code {
@@ -33,7 +35,7 @@ impl Operation {
             Some(MULTI) => {
                 let steps = steps(message.get(12..).unwrap_or_default());
                 let does = |codes: &[i32]| {
-                    steps.iter().any(|(code, path)| codes.contains(code) && path.windows(3).any(lock_node))
+                    steps.iter().any(|(code, path)| codes.contains(code) && names_a_lock_node(path))
                 };
                 match (does(&[CREATE, CREATE_2]), does(&[DELETE])) {
                     (true, false) => &[Self::Create, Self::Multi],
@@ -45,6 +47,11 @@ impl Operation {
             _ => &[],
         }
     }
+}
+
+fn names_a_lock_node(bytes: &[u8]) -> bool {
+    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| layout::mark(mode).as_bytes());
+    marks.iter().any(|mark| bytes.windows(mark.len()).any(|part| part == *mark))
 }
 
 const CREATE: i32 = 1;

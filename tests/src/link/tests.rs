@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use fencegate_lock::recipe::layout;
+use fencegate_policies::plan::Mode;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::*;
@@ -35,7 +37,8 @@ impl Connected {
 
     async fn create(&self) -> Result<(), Error> {
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        self.client.create(&format!("{}/n-w-", self.root), b"", &mode).await.map(drop)
+        let name = layout::mark(Mode::Exclusive);
+        self.client.create(&format!("{}/n{name}", self.root), b"", &mode).await.map(drop)
     }
 
     async fn nodes(&self) -> usize {

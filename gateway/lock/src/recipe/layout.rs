@@ -20,7 +20,8 @@ pub struct Contender<'a> {
 const WRITER: &str = "-w-";
 const READER: &str = "-r-";
 
-fn mark(mode: Mode) -> &'static str {
+/// What the name of a node of ours has between its GUID and its number.
+pub fn mark(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => WRITER,
         Mode::Shared => READER,

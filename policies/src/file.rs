@@ -23,7 +23,7 @@ mod listener;
 mod log;
 mod misplaced;
 mod once;
-mod peer;
+mod peer_listener;
 mod places;
 mod probe;
 mod reach;

@@ -2,6 +2,7 @@
 
 mod canonical;
 mod escape;
+pub(crate) mod segments;
 mod template;
 
 pub use canonical::{Ambiguity, CanonicalPath};

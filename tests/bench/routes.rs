@@ -6,7 +6,7 @@ use std::{
 };
 
 use fencegate::demo::zookeeper::PrivateZooKeeper;
-use fencegate_policies::{file, path::CanonicalPath, route::RouteTable};
+use fencegate_policies::{file, path::CanonicalPath, plan::RouteTable};
 use serde_json::{Value, json};
 
 use crate::{

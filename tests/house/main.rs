@@ -1,4 +1,5 @@
-//! How the house is built: which crate knows which, that no two modules need each other, and the picture of it all.
+//! How the house is built: which crate knows which, that no two modules and no two folders need each other, and the
+//! picture of it all.
 //!
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
 
@@ -9,13 +10,18 @@ mod modules;
 mod picture;
 mod reading;
 mod sources;
+mod walls;
 
 use std::{
     env, fs,
     path::{Path, PathBuf},
 };
 
-use self::{floors::Floors, modules::Modules, sources::Sources};
+use self::{
+    floors::Floors,
+    modules::{Edges, Modules},
+    sources::Sources,
+};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
@@ -41,26 +47,46 @@ fn crates_know_whom_the_document_lets_them_know_and_no_other() {
 /// What the compiler builds by itself: a library, or one kind of tests.
 const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
-#[test]
-fn no_modules_of_a_crate_use_each_other_in_a_circle() {
-    let mut told = String::new();
-    for folder in Floors::of_workspace(&root()).crates.into_iter().map(|one| one.folder) {
+/// Who uses whom in all that the compiler builds by itself, by the folder of its sources.
+fn edges() -> impl Iterator<Item = (String, Edges)> {
+    let folders = Floors::of_workspace(&root()).crates.into_iter().map(|one| one.folder);
+    let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
             "tests" => &["src", "promises", "sim", "faults", "models", "packages", "bench", "house"][..],
             _ => &["src"],
         };
-        for place in places {
-            let place = format!("{folder}/{place}");
-            let sources = Sources::read(&root().join(&place));
-            let start = ROOTS.into_iter().find(|start| sources.get(start).is_some());
-            let edges = Modules::of(&sources, start.expect("a library, or tests")).edges();
-            assert!(!edges.is_empty() || !place.ends_with("/src"), "{place}: nothing was found");
-            for circle in circles::shortest(&edges) {
-                told.push_str(&format!("{place}, of {} modules:\n{}", circle.modules, circle));
-            }
+        places.iter().map(move |place| format!("{folder}/{place}"))
+    });
+    places.map(|place| {
+        let sources = Sources::read(&root().join(&place));
+        let start = ROOTS.into_iter().find(|start| sources.get(start).is_some());
+        let edges = Modules::of(&sources, start.expect("a library, or tests")).edges();
+        assert!(!edges.is_empty() || !place.ends_with("/src"), "{place}: nothing was found");
+        (place, edges)
+    })
+}
+
+#[test]
+fn no_modules_of_a_crate_use_each_other_in_a_circle() {
+    let mut told = String::new();
+    for (place, edges) in edges() {
+        for circle in circles::shortest(&edges) {
+            told.push_str(&format!("{place}, of {} modules:\n{}", circle.modules, circle));
         }
     }
     assert!(told.is_empty(), "modules use each other in a circle\n{told}");
+}
+
+#[test]
+fn no_two_folders_of_a_crate_use_each_other() {
+    let mut told = String::new();
+    let ours = |place: &str| place.starts_with("policies/") || place.starts_with("gateway/");
+    for (place, edges) in edges().filter(|(place, _)| ours(place)) {
+        for breach in walls::breaches(&edges) {
+            told.push_str(&format!("{place}:\n{breach}"));
+        }
+    }
+    assert!(told.is_empty(), "no wall stands between\n{told}");
 }
 
 #[test]

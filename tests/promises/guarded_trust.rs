@@ -3,6 +3,7 @@
 use std::{fs, net::SocketAddr};
 
 use fencegate_tests::{
+    balancer::Balancer,
     client::{Answer, Ask, Outcome},
     ensemble::free_ports,
     gateway::{Gateway, Launch},
@@ -11,7 +12,6 @@ use fencegate_tests::{
     hop::{Hop, Shows},
     hosts::Hosts,
     patience::patiently,
-    relay::Relay,
 };
 use serde_json::json;
 
@@ -157,8 +157,8 @@ async fn two_gateways_with_two_guards_never_use_one_each() {
 async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_the_second_one() {
     let guarded = Guarded::fresh().await;
     let (one, two) = (guarded.guard().await, guarded.guard().await);
-    let relay = Relay::to(&[one.public, two.public]).await;
-    let gateway = at(&guarded, &[relay.address]).await;
+    let balancer = Balancer::to(&[one.public, two.public]).await;
+    let gateway = at(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
     let held = origin.holds("/pay/7");
     let first = gateway.begin(Ask::post("/pay/7"));
@@ -176,7 +176,7 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
     // An operator ends the wrong one and starts the other again.
     two.stops().await;
     let one = one.stops().await.start().await;
-    relay.leads_to(&[one.public]);
+    balancer.leads_to(&[one.public]);
     let served = async { while gateway.send(&Ask::post("/pay/9")).await.status != 200 {} };
     patiently("the one that is left to be believed", served, || gateway.log()).await;
     assert_eq!(origin.count("/pay/9"), 1);
@@ -186,14 +186,14 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
 #[tokio::test]
 async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_before() {
     let guarded = Guarded::fresh().await;
-    let relay = Relay::to(&[]).await;
+    let balancer = Balancer::to(&[]).await;
     let (one, two) = (guarded.guard().await, guarded.launch().await);
-    relay.leads_to(&[one.public]);
-    let gateway = at(&guarded, &[relay.address]).await;
+    balancer.leads_to(&[one.public]);
+    let gateway = at(&guarded, &[balancer.address]).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
     let one = one.stops().await;
     let two = two.start().await;
-    relay.leads_to(&[two.public]);
+    balancer.leads_to(&[two.public]);
     for path in ["/pay/7", "/pay/8"] {
         assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard");
     }
@@ -202,7 +202,7 @@ async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_befor
     // With its store the first one is believed as ever.
     two.stops().await;
     let one = one.start().await;
-    relay.leads_to(&[one.public]);
+    balancer.leads_to(&[one.public]);
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
 }
 
@@ -237,12 +237,12 @@ async fn a_guard_that_is_just_away_is_not_one_to_distrust() {
     let guarded = Guarded::fresh().await;
     let guard = guarded.guard().await;
     // Who is connected to is ended before it answers.
-    let relay = Relay::to(&[nobody()]).await;
-    let gateway = at(&guarded, &[relay.address]).await;
+    let balancer = Balancer::to(&[nobody()]).await;
+    let gateway = at(&guarded, &[balancer.address]).await;
     let answer = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"), "{answer:?}");
     assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
-    relay.leads_to(&[guard.public]);
+    balancer.leads_to(&[guard.public]);
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 }

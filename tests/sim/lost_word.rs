@@ -6,7 +6,7 @@ use std::{cell::Cell, time::Duration};
 
 use fencegate_lock::{
     once::{
-        Came, Wanted,
+        Came, Unwritten,
         record::{Record, State},
         refused::Refused,
         room::Owner,
@@ -29,10 +29,10 @@ use crate::{
 
 const T: Duration = Duration::from_secs(2);
 
-fn operation(number: u8, under: &Tenure) -> Wanted {
+fn operation(number: u8, under: &Tenure) -> Unwritten {
     let mut id = [7; 32];
     id[31] = number;
-    Wanted {
+    Unwritten {
         operation: Operation {
             id: OperationId::of(id),
             former: None,
@@ -53,7 +53,7 @@ fn operation(number: u8, under: &Tenure) -> Wanted {
 }
 
 /// What stands there now, by the word of somebody else.
-async fn written(ensemble: &Ensemble, wanted: &Wanted) -> State {
+async fn written(ensemble: &Ensemble, wanted: &Unwritten) -> State {
     let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
     let (data, _) = looker.data(&place(wanted)).await.expect("it was written down");
     Record::parse(&data).expect("a record").state
@@ -110,7 +110,7 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
 }
 
 /// Where the operation is written down.
-fn place(wanted: &Wanted) -> String {
+fn place(wanted: &Unwritten) -> String {
     let id = wanted.operation.id.to_string();
     format!("{ROOT}/ops/{}/{id}", &id[..2])
 }

@@ -8,6 +8,7 @@
 //! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
 //! shows what happens, and [`browser`] who looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session. [`memory`] is a ZooKeeper for simulated time.
 
+pub mod balancer;
 pub mod browser;
 pub mod case;
 pub mod client;
@@ -32,7 +33,6 @@ pub mod policy;
 pub mod postgres;
 pub mod process;
 pub mod prometheus;
-pub mod relay;
 pub mod scratch;
 pub mod site;
 pub mod terminator;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_http::{listen::interim::Saying, upstream::gate::Gate};
+use fencegate_http::{course::interim::Saying, upstream::gate::Gate};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, Plan, RouteId},
@@ -22,7 +22,7 @@ use crate::{
     edition::{Entrance, Running},
     in_flight::Permit,
     refusal::Reason,
-    siblings::{Forwarded, Told},
+    siblings::{Forwarded, Reported},
     trace::Trace,
 };
 
@@ -55,7 +55,7 @@ pub struct Notes {
     /// The gateway that we have sent it on to.
     pub forwarded_to: RefCell<Option<Arc<str>>>,
     /// What that gateway's answer says, which is then the client's.
-    pub told: Cell<Option<Told>>,
+    pub told: Cell<Option<Reported>>,
     /// How many processes forwarded the request before this one.
     pub hops: Cell<u32>,
     /// On whose behalf it came, as far as we believe.

@@ -27,7 +27,7 @@ pub enum Unreadable {
 }
 
 /// A plan, where there is one, and everything that is to be said of the file.
-pub struct Told<P> {
+pub struct Judged<P> {
     pub plan: Option<P>,
     /// Each with its place and remedy, in order.
     pub said: Vec<String>,
@@ -57,10 +57,10 @@ impl Written {
         buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS)
     }
 
-    pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Told<P> {
+    pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Judged<P> {
         let loaded = self.load(load);
         let said = loaded.diagnostics.iter().map(|diagnostic| self.shown(diagnostic));
-        Told { said: said.collect(), plan: loaded.plan }
+        Judged { said: said.collect(), plan: loaded.plan }
     }
 
     /// As people are shown it.

@@ -34,6 +34,7 @@ mod tests;
 pub mod ticket;
 mod time;
 pub mod vouch;
+mod wall_clock;
 
 pub use self::{
     guard::{Guard, Refusals, Stale},

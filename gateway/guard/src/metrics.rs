@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_process::families::{Families, SHORT, unknown_operations};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
 
-use crate::{refused::Word, store::Taken};
+use crate::refused::Word;
 
 /// The series of a guard.
 #[derive(Clone)]
@@ -127,10 +127,10 @@ impl GuardMetrics {
         self.quarantined.set(i64::try_from(keys).unwrap_or(i64::MAX));
     }
 
-    pub fn journal(&self, taken: Taken, most: u64) {
+    pub fn journal(&self, entries: u64, bytes: u64, most: u64) {
         let gauge = |gauge: &IntGauge, value| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        gauge(&self.journal_entries, taken.entries);
-        gauge(&self.journal_bytes, taken.bytes);
+        gauge(&self.journal_entries, entries);
+        gauge(&self.journal_bytes, bytes);
         gauge(&self.journal_most, most);
     }
 

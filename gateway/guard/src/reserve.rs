@@ -17,7 +17,7 @@ use crate::{
     patience::{Patience, Waiting},
     refused::Refused,
     store::FORMAT,
-    time::wall_clock,
+    wall_clock::wall_clock,
 };
 
 /// A request that is an operation.

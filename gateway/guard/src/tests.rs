@@ -32,7 +32,7 @@ use super::{
     register::Claim,
     reserve::Wanted,
     store::{self, Change, Identity, Redb, Remembered, Store, StoreError, Taken},
-    time,
+    wall_clock,
 };
 
 /// A store that counts what is committed at once.

@@ -45,18 +45,3 @@ impl Time {
         vec![Change::Time(self.at(now)), Change::MaxExecution(self.longest_execution(now))]
     }
 }
-
-/// Seconds of the wall clock: for people, never for safety.
-pub(crate) fn wall_clock() -> u64 {
-    #[cfg(test)]
-    let ahead = AHEAD.get();
-    #[cfg(not(test))]
-    let ahead = Duration::ZERO;
-    fencegate_process::clock::wall_clock() + ahead.as_secs()
-}
-
-#[cfg(test)]
-thread_local! {
-    /// How far the wall clock of a test has been set ahead.
-    pub(crate) static AHEAD: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };
-}

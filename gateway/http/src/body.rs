@@ -3,7 +3,6 @@
 mod broken;
 pub mod ending;
 pub mod fields;
-pub mod parting;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -28,10 +27,10 @@ use tokio::{sync::mpsc, time::Instant};
 pub use self::{broken::BodyError, source::Piece, trailers::Trailers};
 use self::{
     ending::{Ending, Held, Kept},
-    parting::{Passage, Taker},
     source::{Framing, Live, Source, some},
 };
-use crate::listen::course::Exchange;
+use crate::course::Exchange;
+use crate::parting::{Passage, Taker};
 
 /// An answer on its way to a client.
 pub type Reply = Response<Body>;

@@ -40,10 +40,10 @@ impl Pass {
     }
 
     /// What nobody can say who does not know the pass, and what does not tell it.
-    pub fn proof(&self, nonce: &Nonce) -> Proof {
+    pub fn proof(&self, nonce: &Nonce) -> Response {
         let key = Key::new(HMAC_SHA256, self.0.as_bytes());
         let tag = sign(&key, [PURPOSE, nonce.as_str()].concat().as_bytes());
-        Proof(written(tag.as_ref()))
+        Response(written(tag.as_ref()))
     }
 }
 
@@ -69,9 +69,9 @@ impl Nonce {
 }
 
 /// Of the knowledge of a pass.
-pub struct Proof(String);
+pub struct Response(String);
 
-impl Proof {
+impl Response {
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
+    path::segments::{Part, Tree},
     plan::{Plan, Route},
-    route::tree::{Part, Tree},
 };
 
 /// Wide routes have to be held against all others. Where that takes longer, every fenced route is taken for one of these.

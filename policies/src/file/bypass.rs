@@ -5,8 +5,8 @@ use std::cell::Cell;
 use super::{faults::Faults, reach::Pattern};
 use crate::{
     diagnose::{Code, Diagnostic},
+    path::segments::{Part, Tree},
     plan::{ServiceId, UpstreamId},
-    route::tree::{Part, Tree},
 };
 
 /// A route, and whether it holds a lock that keeps writers apart.

@@ -5,7 +5,7 @@ use super::{
     block::Block,
     doors::{self, Door},
     faults::Faults,
-    fence, listener, log, peer,
+    fence, listener, log, peer_listener,
     route::{self, Written},
     scalar, tickets,
     upstream::Upstreams,
@@ -14,8 +14,7 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic},
     fnv::fnv1a,
-    plan::{Fence, Gateway, Level, Plan, ReservedFields, Route, RouteId, Unmatched, ZooKeeper},
-    route::RouteTable,
+    plan::{Fence, Gateway, Level, Plan, ReservedFields, Route, RouteId, RouteTable, Unmatched, ZooKeeper},
 };
 
 /// `None` where something is missing that no default can stand in for; a fault then says so.
@@ -26,7 +25,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let listener = written.as_ref().map(|written| &written.listener);
     let admin = admin::admin(block, 9901);
     let reached = block.is_present("peer");
-    let peer = peer::peer(block);
+    let peer = peer_listener::peer(block);
     let public = listener.map(|listener| Door::public(block, "listeners", listener.address));
     let doors: Vec<Door> = public.into_iter().chain([admin.door()]).chain(peer.door()).collect();
     doors::clash(&doors, block.faults());

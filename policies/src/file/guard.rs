@@ -13,8 +13,7 @@ use super::{
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Guard, Missing, Plan, ReservedFields, Store, Unmatched, UpstreamId},
-    route::RouteTable,
+    plan::{Enforce, Guard, Missing, Plan, ReservedFields, RouteTable, Store, Unmatched, UpstreamId},
 };
 
 /// The longest a gateway keeps a key unless told otherwise, and some minutes in which others wait for it.

@@ -5,9 +5,11 @@ use std::ptr;
 use super::faults::Faults;
 use crate::{
     diagnose::{Code, Diagnostic, Place},
-    path::PathTemplate,
+    path::{
+        PathTemplate,
+        segments::{Part, Tree},
+    },
     plan::Conditions,
-    route::tree::{Part, Tree},
 };
 
 /// What a route takes.

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{once::Once, peer::Forward};
+use super::once::Once;
 use crate::key::{
     BadKey, KeyTemplate, Pointer, ResourceKey, Said, Values,
     json::{BadBody, Body},
 };
+use crate::plan::peer_listener::Forward;
 
 /// How a route takes its lock.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{peer::Peer, serving::Plan, tickets::Signing, zookeeper::ZooKeeper};
+use super::{serving::Plan, tickets::Signing, zookeeper::ZooKeeper};
+use crate::plan::peer_listener::PeerListener;
 
 /// Everything a gateway does, decided. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
@@ -10,7 +11,7 @@ pub struct Gateway {
     pub serving: Plan,
     pub zookeeper: ZooKeeper,
     /// Where the other gateways reach this one; nowhere without.
-    pub peer: Option<Peer>,
+    pub peer: Option<PeerListener>,
     /// What tickets are signed with; none are sent without.
     pub tickets: Option<Signing>,
     /// A folder for what has to outlive the process, such as the highest token seen.

@@ -1,5 +1,6 @@
 //! What a process serves and where it sends it: the part that gateway and guard have in common.
 
+use super::routing::RouteTable;
 use super::{
     admin::Admin,
     fields::ReservedFields,
@@ -7,7 +8,6 @@ use super::{
     log::Log,
     upstream::{Upstream, UpstreamId},
 };
-use crate::route::RouteTable;
 
 /// What a process serves and where it sends it: the part that gateway and guard have in common.
 #[derive(Debug, Clone)]

@@ -10,31 +10,32 @@ use axum::{
     routing::{get, post},
 };
 use fencegate_lock::tenures::{
-    inquiry::question::{Resolution, Resolved},
+    question::{Resolution, Resolved},
     survey::{Order, Select},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    asked::{Outcome, parsed},
     breaking,
-    did::Did,
     effective::Effective,
     fault::{Fault, Word},
     names,
-    seen::Seen,
-    told::{self, Contention, HotKey, Locks, One, millis},
+    replies::{Done, Looked, draining, resolved},
+};
+use crate::admin::{
+    deed::Deed,
+    documents::{self, Contention, HotKey, Locks, One, millis},
+    gateway_seen::GatewaySeen,
+    input::{Outcome, parsed},
 };
 use crate::metrics::Reloaded;
-
-type Told<T> = Result<Json<T>, Fault>;
 
 /// Locks and keys that are told at once, at most.
 const MOST: usize = 1000;
 const USUAL: usize = 100;
 
-pub(super) fn routes() -> Router<Seen> {
+pub(super) fn routes() -> Router<GatewaySeen> {
     Router::new()
         .route("/jwks.json", get(jwks))
         .route("/api/v1/locks", get(locks))
@@ -49,7 +50,9 @@ pub(super) fn routes() -> Router<Seen> {
         .route("/api/v1/drain", post(drain))
 }
 
-async fn jwks(State(seen): State<Seen>) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
+async fn jwks(
+    State(seen): State<GatewaySeen>,
+) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
     let jwks = seen.jwks.ok_or(StatusCode::NOT_FOUND)?;
     Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
 }
@@ -67,7 +70,7 @@ struct Page {
     by_interest: bool,
 }
 
-async fn locks(State(seen): State<Seen>, Query(page): Query<Page>) -> Told<Locks> {
+async fn locks(State(seen): State<GatewaySeen>, Query(page): Query<Page>) -> Looked<Locks> {
     let names = seen.names();
     let after = page.after.map(|after| names::meant(names, &after, &seen.keeper)).transpose()?;
     let survey = seen.keeper.survey(Select {
@@ -76,14 +79,14 @@ async fn locks(State(seen): State<Seen>, Query(page): Query<Page>) -> Told<Locks
         limit: page.limit.unwrap_or(USUAL).min(MOST),
         order: if page.by_interest { Order::Interest } else { Order::Key },
     });
-    Ok(Json(told::locks(&seen.name, survey, names)))
+    Ok(Json(documents::locks(&seen.name, survey, names)))
 }
 
-async fn one(State(seen): State<Seen>, Path(key): Path<String>) -> Told<One> {
+async fn one(State(seen): State<GatewaySeen>, Path(key): Path<String>) -> Looked<One> {
     seen.one(&key).await.map(Json)
 }
 
-impl Seen {
+impl GatewaySeen {
     pub(super) async fn one(&self, text: &str) -> Result<One, Fault> {
         let names = self.names();
         let key = names::meant(names, text, &self.keeper)?;
@@ -99,9 +102,9 @@ impl Seen {
         };
         Ok(One {
             gateway: self.name.to_string(),
-            says: told::says(&self.name, here.as_ref(), line.as_deref()),
+            says: documents::says(&self.name, here.as_ref(), line.as_deref()),
             key: names.of(&key),
-            here: here.map(|here| told::lock(&here, names)),
+            here: here.map(|here| documents::lock(&here, names)),
             line,
             line_error,
         })
@@ -113,11 +116,11 @@ struct Top {
     top: Option<usize>,
 }
 
-async fn contention(State(seen): State<Seen>, Query(Top { top }): Query<Top>) -> Json<Contention> {
+async fn contention(State(seen): State<GatewaySeen>, Query(Top { top }): Query<Top>) -> Json<Contention> {
     Json(seen.contention(top.unwrap_or(20).min(MOST)))
 }
 
-impl Seen {
+impl GatewaySeen {
     pub(super) fn contention(&self, top: usize) -> Contention {
         let names = self.names();
         let (hot, since) = self.hot.top(top);
@@ -134,16 +137,16 @@ impl Seen {
     }
 }
 
-async fn config(State(seen): State<Seen>) -> Json<Effective> {
+async fn config(State(seen): State<GatewaySeen>) -> Json<Effective> {
     Json(Effective::of(&seen.in_force.plan()))
 }
 
-async fn members(State(seen): State<Seen>) -> Told<Value> {
+async fn members(State(seen): State<GatewaySeen>) -> Looked<Value> {
     let members = seen.keeper.members().await?;
     Ok(Json(json!({ "gateway": *seen.name, "sessions": seen.keeper.sessions(), "members": members })))
 }
 
-async fn operations(State(seen): State<Seen>) -> Told<Value> {
+async fn operations(State(seen): State<GatewaySeen>) -> Looked<Value> {
     let names = seen.names();
     let open = seen.keeper.operations().await?;
     let operations: Vec<Value> = open
@@ -174,27 +177,28 @@ struct Resolve {
     force: bool,
 }
 
-async fn resolve(
-    State(seen): State<Seen>,
-    Path(reference): Path<String>,
-    body: Bytes,
-) -> Result<(Extension<Did>, Json<Value>), Fault> {
+async fn resolve(State(seen): State<GatewaySeen>, Path(reference): Path<String>, body: Bytes) -> Done {
     let Resolve { outcome, force } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
-    Ok((Extension(did), Json(json!({ "resolved": reference }))))
+    Ok(resolved(did, &reference))
 }
 
-impl Seen {
-    pub(super) async fn resolve(&self, reference: &str, outcome: Outcome, force: bool) -> Result<Did, Fault> {
+impl GatewaySeen {
+    pub(super) async fn resolve(
+        &self,
+        reference: &str,
+        outcome: Outcome,
+        force: bool,
+    ) -> Result<Deed, Fault> {
         let done = outcome == Outcome::Done;
         let resolution = Resolution { reference: reference.to_owned(), done, force };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
         let resolved = self.keeper.resolve(resolution).await.map_err(|untold| match Fault::from(untold) {
             nothing if nothing.word == Word::Away => nothing,
-            perhaps => perhaps.having(Did(format!("may have resolved operation {how}"))),
+            perhaps => perhaps.having(Deed(format!("may have resolved operation {how}"))),
         })?;
         match resolved {
-            Resolved::Written => Ok(Did(format!("resolved operation {how}"))),
+            Resolved::Written => Ok(Deed(format!("resolved operation {how}"))),
             Resolved::NotFound(said) => Err(Fault::new(Word::NotFound, said)),
             Resolved::MayRun(said) => Err(Fault::new(Word::Force, said)),
         }
@@ -208,19 +212,22 @@ struct Dry {
 }
 
 /// 200 when the file is in force, or would be; 422 when it is not sound, and then nothing has changed.
-async fn reload(State(seen): State<Seen>, Query(Dry { dry_run }): Query<Dry>) -> Result<Response, Fault> {
+async fn reload(
+    State(seen): State<GatewaySeen>,
+    Query(Dry { dry_run }): Query<Dry>,
+) -> Result<Response, Fault> {
     let stopping = || Fault::new(Word::Away, "the gateway is stopping");
     let report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
     let status = match report.result {
         Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
         Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
     };
-    let did = Did(format!("reload: {}", report.result.word()));
+    let did = Deed(format!("reload: {}", report.result.word()));
     Ok((status, Extension(did), Json(report)).into_response())
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Value>) {
+async fn drain(State(seen): State<GatewaySeen>) -> (StatusCode, Extension<Deed>, Json<Value>) {
     seen.commands.drain();
-    (StatusCode::ACCEPTED, Extension(Did("drain".into())), Json(json!({ "draining": true })))
+    draining()
 }

@@ -15,7 +15,7 @@ use tracing::{error, info};
 
 use fencegate_guard::ticket::{BadFile, secret};
 
-/// What callers have to show. Clones see the same token.
+/// The token that callers of the admin listener have to show. Clones see the same token.
 #[derive(Clone)]
 pub struct Bearer {
     file: PathBuf,

@@ -5,17 +5,16 @@ use axum::{
     body::Bytes,
     extract::{Path, State},
 };
-use fencegate_lock::tenures::inquiry::question::{Broken, Standing, Untold};
+use fencegate_lock::tenures::question::{Broken, Standing, Untold};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
-    asked::parsed,
-    did::Did,
     fault::{Fault, Word},
     names,
-    seen::Seen,
+    replies::Done,
 };
+use crate::admin::{deed::Deed, gateway_seen::GatewaySeen, input::parsed};
 
 /// What an operator has to say to break a lock.
 #[derive(Debug, Deserialize)]
@@ -31,22 +30,22 @@ pub(super) struct Breaking {
 }
 
 pub(super) async fn break_lock(
-    State(seen): State<Seen>,
+    State(seen): State<GatewaySeen>,
     Path(key): Path<String>,
     body: Bytes,
-) -> Result<(Extension<Did>, Json<Value>), Fault> {
+) -> Done {
     let breaking: Breaking = parsed(&body)?;
     let (did, broken) = seen.break_lock(&key, breaking).await?;
     Ok((Extension(did), Json(json!({ "broken": broken, "key": key }))))
 }
 
-impl Seen {
+impl GatewaySeen {
     /// The nodes that were removed.
     pub(super) async fn break_lock(
         &self,
         text: &str,
         breaking: Breaking,
-    ) -> Result<(Did, Vec<Standing>), Fault> {
+    ) -> Result<(Deed, Vec<Standing>), Fault> {
         let Breaking { confirm, holder, force } = breaking;
         let names = self.names();
         let key = names::meant(names, text, &self.keeper)?;
@@ -81,7 +80,7 @@ impl Seen {
             };
             return Err(stopped_at(&one, done, &broken, &names.of(&key)));
         }
-        let did = Did(format!("broke {}: {}", names.of(&key), named(&broken)));
+        let did = Deed(format!("broke {}: {}", names.of(&key), named(&broken)));
         if broken.is_empty() {
             return Err(Fault::new(Word::Changed, "it was given back in the meantime"));
         }
@@ -107,11 +106,11 @@ fn stopped_at(one: &Standing, untold: Untold, broken: &[Standing], key: &str) ->
     let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
     match (broken, nothing) {
         ([], true) => fault,
-        ([], false) => fault.having(Did(format!("may have broken {key}: {last}"))),
+        ([], false) => fault.having(Deed(format!("may have broken {key}: {last}"))),
         (broken, _) => {
             let broken = named(broken);
             let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.said);
-            Fault::new(Word::Unknown, said).having(Did(format!("broke {key}: {broken}; {of_the_last}")))
+            Fault::new(Word::Unknown, said).having(Deed(format!("broke {key}: {broken}; {of_the_last}")))
         }
     }
 }

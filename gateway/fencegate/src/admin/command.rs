@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::metrics::Reloaded;
 
-/// What came of asking for another plan.
+/// What came of reading the file again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub result: Reloaded,

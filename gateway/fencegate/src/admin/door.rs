@@ -26,11 +26,11 @@ use tracing::{info, warn};
 
 use super::{
     bearer::{BadBearer, Bearer},
-    did::Did,
     fault::{Fault, Word},
 };
+use crate::admin::deed::Deed;
 
-/// What is asked of everybody.
+/// What everybody has to show who wants in.
 #[derive(Debug, Clone)]
 pub struct Door {
     admin: Arc<plan::Admin>,
@@ -42,7 +42,7 @@ pub struct Door {
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub address: IpAddr,
-    /// What its verified certificate says.
+    /// What the verified certificate of the caller says.
     pub certificate: Option<Arc<str>>,
     pub secured: bool,
 }
@@ -101,7 +101,7 @@ fn late() -> Response {
 }
 
 fn audit(principal: &str, caller: &Caller, method: &Method, path: &str, answer: &Response) {
-    let did = answer.extensions().get::<Did>().map(|did| did.0.as_str());
+    let did = answer.extensions().get::<Deed>().map(|did| did.0.as_str());
     let (status, peer) = (answer.status().as_u16(), caller.address);
     // A path can name a key; what the handler says names it as the policy allows.
     let asked = did.map_or_else(|| action(path), str::to_owned);

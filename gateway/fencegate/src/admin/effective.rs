@@ -39,7 +39,7 @@ impl InForce {
         in_force
     }
 
-    /// To be called before the first request comes under it.
+    /// Notes the keys of a plan. To be called before the first request comes under this plan.
     pub fn expect(&self, gateway: &Gateway) {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         for route in gateway.serving.routes.routes() {

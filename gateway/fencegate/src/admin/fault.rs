@@ -5,18 +5,18 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use fencegate_lock::tenures::inquiry::question::Untold;
+use fencegate_lock::tenures::question::Untold;
 use serde_json::json;
 
-use super::did::Did;
+use crate::admin::deed::Deed;
 
 /// An answer that is none. Told as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]
 pub struct Fault {
     pub word: Word,
     pub said: String,
-    /// What was done, or may have been, all the same.
-    pub did: Option<Did>,
+    /// What was done, or may have been done, although the answer is a fault.
+    pub did: Option<Deed>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,14 +27,14 @@ pub enum Word {
     Confirm,
     Malformed,
     NotFound,
-    /// It is not as the operator saw it any more.
+    /// What the operator saw has changed meanwhile.
     Changed,
-    /// It would be unsafe, and was not said to be meant.
+    /// What is asked for is unsafe, and the operator has not said `force`.
     Force,
     /// Nobody who could do it answers.
     Away,
     Late,
-    /// It may have been done.
+    /// What is asked for may have been done.
     Unknown,
 }
 
@@ -74,8 +74,8 @@ impl Fault {
         Self { word, said: said.into(), did: None }
     }
 
-    /// With what the audit line is to say.
-    pub fn having(mut self, did: Did) -> Self {
+    /// The same fault, with what the line in the log is to say was done.
+    pub fn having(mut self, did: Deed) -> Self {
         self.did = Some(did);
         self
     }

@@ -34,7 +34,7 @@ use super::{
 
 /// Whoever asks again after this long connects again.
 const LONGEST: Duration = Duration::from_secs(600);
-/// From the end of an answer to the head of the next request, too.
+/// How long the head of a request may take; from the end of an answer to the next head, too.
 const HEAD: Duration = Duration::from_secs(30);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 16 * 1024;

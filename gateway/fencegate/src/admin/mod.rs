@@ -2,34 +2,37 @@
 //! have it do. It has a thread of its own, so it answers however busy the workers are, and none of them waits for it.
 //!
 //! [`door`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what people
-//! see. [`told`] is its JSON, described in `gateway/API.md`.
+//! see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators decide. The
+//! listeners of both roles are put together here.
 
 pub mod api;
-mod asked;
 pub mod bearer;
 mod breaking;
 pub mod command;
-mod did;
+mod csrf;
+mod deed;
+pub mod documents;
 pub mod door;
 pub mod effective;
 mod exposed;
 pub mod fault;
-pub mod guard;
+mod gateway_seen;
+pub mod input;
 pub mod listen;
 pub mod names;
+pub mod outcomes;
 mod page;
 mod places;
-mod seen;
-pub mod told;
+mod replies;
 pub mod trends;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
 use self::exposed::exposed;
-pub use self::{page::Csrf, seen::Seen};
+pub use self::{csrf::Csrf, gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
 
-/// Of a gateway.
-pub fn routes(seen: Seen) -> Router {
+/// What the admin listener of a gateway answers.
+pub fn of_gateway(seen: GatewaySeen) -> Router {
     let metrics = seen.metrics.clone();
     Router::new()
         .route("/ready", get(ready))
@@ -39,8 +42,18 @@ pub fn routes(seen: Seen) -> Router {
         .merge(exposed(metrics, || ()))
 }
 
+/// What the admin listener of a guard answers.
+pub fn of_guard(seen: GuardSeen) -> Router {
+    let (metrics, counted) = (seen.metrics.clone(), seen.guard.clone());
+    Router::new()
+        .merge(outcomes::routes())
+        .merge(page::doubts::routes())
+        .with_state(seen)
+        .merge(exposed(metrics, move || counted.count()))
+}
+
 /// 200 when a lock could be granted now. A gateway that is not ready still serves unfenced routes.
-async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
+async fn ready(State(seen): State<GatewaySeen>) -> (StatusCode, String) {
     match seen.not_ready() {
         None => (StatusCode::OK, "ready\n".into()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),

@@ -2,10 +2,9 @@
 //!
 //! Every text goes through the templates' escaping; nothing is inline that a content security policy would have to allow.
 
-mod csrf;
+pub(super) mod doubts;
 mod forms;
 mod frame;
-mod guarded;
 mod overview;
 mod parts;
 mod plot;
@@ -21,18 +20,16 @@ use axum::{
 };
 use tokio::task::spawn_blocking;
 
-pub use self::csrf::Csrf;
-pub(super) use self::guarded::routes as of_guard;
 use self::{
-    frame::{After, Page, Told, VERSION, assets},
+    frame::{After, FaultPage, Page, VERSION, assets},
     overview::Overview,
 };
-use super::{
-    seen::Seen,
-    told::{self, One},
+use crate::admin::{
+    documents::{self, One},
+    gateway_seen::GatewaySeen,
 };
 
-pub(super) fn routes() -> Router<Seen> {
+pub(super) fn routes() -> Router<GatewaySeen> {
     Router::new()
         .route("/", get(overview))
         .route("/locks/{key}", get(lock))
@@ -42,7 +39,7 @@ pub(super) fn routes() -> Router<Seen> {
         .merge(assets())
 }
 
-async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Response {
+async fn overview(State(seen): State<GatewaySeen>, Query(after): Query<After>) -> Response {
     let page = Overview::of(&seen, after.note()).await;
     // With thousands of routes it is long, and probes are answered on this thread.
     match spawn_blocking(|| Page(page).into_response()).await {
@@ -63,11 +60,11 @@ struct Lock<'a> {
     version: &'static str,
 }
 
-async fn lock(State(seen): State<Seen>, Path(key): Path<String>) -> Result<Response, Told> {
+async fn lock(State(seen): State<GatewaySeen>, Path(key): Path<String>) -> Result<Response, FaultPage> {
     let forced = !seen.compares(&key)?;
     let one = seen.one(&key).await?;
     let holder = one.line.iter().flatten().find(|node| node.holds).map(|node| node.node.clone());
-    let link = told::encoded(&key);
+    let link = documents::encoded(&key);
     let page = Lock { one, link, holder, forced, csrf: seen.csrf.text(), version: VERSION };
     Ok(Page(page).into_response())
 }

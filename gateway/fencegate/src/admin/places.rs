@@ -21,7 +21,7 @@ const FIRST_HEAD: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places(Arc<Mutex<Taken>>);
 
-/// By number of arrival.
+/// The connections by the number of their arrival.
 #[derive(Debug, Default)]
 struct Taken {
     all: BTreeMap<u64, Holder>,
@@ -46,7 +46,7 @@ enum Doing {
     Asking,
 }
 
-/// One connection, until it is dropped.
+/// The place of one connection. Dropping it makes the place free.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Places,
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// Until the connection has to end.
+    /// Returns when the connection has to end, to make room for another one.
     pub(super) async fn lost(&self) {
         let silent = async {
             sleep(FIRST_HEAD).await;

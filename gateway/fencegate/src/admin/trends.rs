@@ -21,14 +21,14 @@ pub const EVERY: Duration = Duration::from_secs(5);
 /// Fifteen minutes.
 pub const MOST: usize = 180;
 
-/// What was counted up to one moment.
+/// The counters as they were at one moment.
 #[derive(Debug, Clone)]
 struct Sample {
     wait: Spread,
     hold: Spread,
 }
 
-/// One interval; `None` where nothing happened in it.
+/// The rates of one interval; `None` where nothing happened in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     pub wait: Option<Typical>,

@@ -7,8 +7,8 @@ mod endpoints;
 mod ensemble;
 mod files;
 mod findings;
+mod handshakes;
 mod online;
-mod peers;
 mod report;
 mod services;
 
@@ -25,7 +25,7 @@ use crate::written::Written;
 
 /// How far to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum Depth {
     /// The file alone.
     File,
     /// Also what it names: ZooKeeper, endpoints, files.
@@ -36,16 +36,16 @@ pub enum Reach {
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
-pub fn check(file: &Written, reach: Reach) -> io::Result<Checked> {
+pub fn check(file: &Written, depth: Depth) -> io::Result<Checked> {
     let kind = file::kind(&file.text);
     match kind {
         Kind::Gateway => {
             let loaded = file.load(file::load_in);
-            go_on(kind, loaded, reach, |plan| online::gateway(&file.text, plan))
+            go_on(kind, loaded, depth, |plan| online::gateway(&file.text, plan))
         }
         Kind::Guard => {
             let loaded = file.load(file::load_guard_in);
-            go_on(kind, loaded, reach, |plan| online::guard(&file.text, plan))
+            go_on(kind, loaded, depth, |plan| online::guard(&file.text, plan))
         }
     }
 }
@@ -53,12 +53,12 @@ pub fn check(file: &Written, reach: Reach) -> io::Result<Checked> {
 fn go_on<P>(
     kind: Kind,
     loaded: Loaded<P>,
-    reach: Reach,
+    depth: Depth,
     look: impl FnOnce(&P) -> io::Result<online::Found>,
 ) -> io::Result<Checked> {
     let Loaded { plan, mut diagnostics, traces: _ } = loaded;
-    let online = match (reach, plan) {
-        (Reach::Online, Some(plan)) => {
+    let online = match (depth, plan) {
+        (Depth::Online, Some(plan)) => {
             let found = look(&plan)?;
             diagnostics.extend(found.diagnostics);
             Some(found.facts)

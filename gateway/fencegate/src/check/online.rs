@@ -15,10 +15,11 @@ use fencegate_process::said::causes;
 use futures_util::future::{join, join_all, join4};
 use tokio::task::LocalSet;
 
+use super::handshakes;
 use super::{
     endpoints, ensemble, files,
     findings::{Fact, Findings},
-    peers, services,
+    services,
 };
 use crate::{
     ticket_keys::{Pace, Remote},
@@ -50,12 +51,12 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
         let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));
         let gateways = async {
             let found = ensemble::look(&findings, gateway, &memory).await?;
-            peers::others(&findings, gateway, &found.members).await;
+            handshakes::others(&findings, gateway, &found.members).await;
             Some(found.meta)
         };
         let own = async {
             if let Some(peer) = &gateway.peer {
-                peers::own(&findings, peer).await;
+                handshakes::own(&findings, peer).await;
             }
         };
         let shared = services::look(&findings, serving);

@@ -20,7 +20,7 @@ use super::{
     policy,
 };
 use crate::{
-    check::{self, Checked, Reach, Report},
+    check::{self, Checked, Depth, Report},
     written::{Unreadable, Written},
 };
 
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
         };
         again::told(of, [Path::new("-c"), named]);
     }
-    let reach = if arguments.online { Reach::Online } else { Reach::File };
+    let reach = if arguments.online { Depth::Online } else { Depth::File };
     let checked = check::check(&file, reach).map_err(|error| failed(&error))?;
     match arguments.format {
         Format::Json => json(&Report::of(&name, &checked))?,

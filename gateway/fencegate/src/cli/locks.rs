@@ -13,7 +13,7 @@ use super::{
     out::{complain, failed, said, say},
     table::Table,
 };
-use crate::admin::told::{Lock, Locks, One, encoded, plural};
+use crate::admin::documents::{Lock, Locks, One, encoded, plural};
 
 #[derive(Debug, Args)]
 pub(super) struct Listing {

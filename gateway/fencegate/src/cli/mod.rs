@@ -7,16 +7,17 @@ mod ensemble;
 mod era;
 mod exit;
 mod explain;
-mod guard;
 mod keys;
 mod locks;
 mod log;
 mod once;
 mod out;
+mod outcomes;
 mod policy;
 mod print;
 mod reload;
 mod run;
+mod run_guard;
 mod table;
 mod top;
 mod verify;
@@ -57,7 +58,7 @@ enum Command {
     /// Run the gateway until SIGTERM.
     Run(run::Arguments),
     /// Run the guard beside an upstream until SIGTERM, or ask a running one.
-    Guard(guard::Arguments),
+    Guard(run_guard::Arguments),
     /// Check the policy of a gateway or the file of a guard: all errors at once, each with its place and remedy.
     Check(check::Arguments),
     /// Have a running gateway read its policy again, as SIGHUP does, and say what changes.
@@ -115,7 +116,7 @@ pub fn run() -> ExitCode {
     log::start(arguments.log_format);
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
-        Command::Guard(arguments) => guard::run(arguments),
+        Command::Guard(arguments) => run_guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Locks(listing) => locks::list(&listing),
         Command::Lock(verb) => locks::run(&verb),

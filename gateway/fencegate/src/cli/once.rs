@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::{
     config::Config,
     ensemble::{self, Away},
-    guard::Outcome,
     log::Format,
     when::since,
 };
+use crate::admin::input::Outcome;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Once {

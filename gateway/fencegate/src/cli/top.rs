@@ -23,7 +23,7 @@ use super::{
     out::{failed, say},
     table::Table,
 };
-use crate::admin::told::{Contention, Locks};
+use crate::admin::documents::{Contention, Locks};
 
 #[derive(Debug, Args)]
 pub(super) struct Top {

@@ -12,10 +12,10 @@ use super::{
     child::{Child, Signal},
     options::Level,
     policy,
-    relay::Relay,
     trouble::Trouble,
     zookeeper::{Durability, PrivateZooKeeper, Settings},
 };
+use crate::demo::relay::Relay;
 
 /// Everything that runs. Dropping it ends it, in the order of the fields.
 pub(super) struct Fleet {

@@ -5,11 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{
-    told::{SOON, executions, get},
-    trouble::Trouble,
-};
+use super::trouble::Trouble;
 use crate::client::Client;
+use crate::demo::interviews::{SOON, executions, get};
 
 /// What became of the late bytes.
 #[derive(Debug)]
@@ -19,21 +17,24 @@ pub(super) enum Late {
     Nowhere,
 }
 
-/// The guard turns them away before the ledger sees them.
-pub(super) async fn at_guard(
-    guard: &mut Client,
+/// The process that compares tokens, and tells of its latest refusal.
+pub(super) enum Judge<'a> {
+    /// The guard turns the late bytes away before the ledger sees them, and knows the account that they were for.
+    Guard { guard: Client, account: &'a str },
+    /// The ledger compares tokens by itself, and knows the operation that the late bytes were.
+    Ledger,
+}
+
+/// Asks for a refusal of the late bytes and for a second execution, until there is one of the two.
+pub(super) async fn late(
+    mut judge: Judge<'_>,
     ledger: &mut Client,
-    account: &str,
     operation: &str,
 ) -> Result<Late, Trouble> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
-        let latest = get(guard, "/api/v1/refusals").await?["latest"].take();
-        if latest["keys"][0] == format!("account/{account}") {
-            return Ok(Late::Refused {
-                presented: text(&latest["presented"]),
-                newest: text(&latest["newest"]),
-            });
+        if let Some(late) = judge.refused(ledger, operation).await? {
+            return Ok(late);
         }
         if let Some(late) = executed_again(ledger, operation).await? {
             return Ok(late);
@@ -41,30 +42,33 @@ pub(super) async fn at_guard(
         sleep(Duration::from_millis(20)).await;
     }
     Ok(Late::Nowhere)
+}
+
+impl Judge<'_> {
+    /// The latest refusal, if it is that of the late bytes.
+    async fn refused(&mut self, ledger: &mut Client, operation: &str) -> Result<Option<Late>, Trouble> {
+        let (latest, is_of_the_late) = match self {
+            Self::Guard { guard, account } => {
+                let latest = get(guard, "/api/v1/refusals").await?["latest"].take();
+                let is_of_the_late = latest["keys"][0] == format!("account/{account}");
+                (latest, is_of_the_late)
+            }
+            Self::Ledger => {
+                let latest = get(ledger, "/v1/refusals").await?["latest"].take();
+                let is_of_the_late = latest["operation"] == operation;
+                (latest, is_of_the_late)
+            }
+        };
+        let late =
+            || Late::Refused { presented: text(&latest["presented"]), newest: text(&latest["newest"]) };
+        Ok(is_of_the_late.then(late))
+    }
 }
 
 async fn executed_again(ledger: &mut Client, operation: &str) -> Result<Option<Late>, Trouble> {
     let executions = executions(ledger).await?;
     let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
     Ok(of_operation.next().map(|second| Late::Executed { token: second.token.clone().unwrap_or_default() }))
-}
-
-pub(super) async fn at_ledger(ledger: &mut Client, operation: &str) -> Result<Late, Trouble> {
-    let deadline = Instant::now() + SOON;
-    while Instant::now() < deadline {
-        let latest = get(ledger, "/v1/refusals").await?["latest"].take();
-        if latest["operation"] == operation {
-            return Ok(Late::Refused {
-                presented: text(&latest["presented"]),
-                newest: text(&latest["newest"]),
-            });
-        }
-        if let Some(late) = executed_again(ledger, operation).await? {
-            return Ok(late);
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-    Ok(Late::Nowhere)
 }
 
 fn text(value: &Value) -> String {

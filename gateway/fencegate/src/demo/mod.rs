@@ -6,6 +6,7 @@
 mod audit;
 pub mod child;
 mod fleet;
+mod interviews;
 mod late;
 mod options;
 mod payer;
@@ -13,7 +14,6 @@ mod policy;
 pub mod relay;
 mod report;
 mod story;
-mod told;
 mod trouble;
 pub mod zookeeper;
 

@@ -6,15 +6,15 @@ use super::{
     audit::{Balances, Findings, sample_of_tokens},
     child::Signal,
     fleet::Fleet,
-    late,
+    late::{Judge, late},
     options::Level,
     payer::{Crowd, Payment, Receipt, Told, attempt, pay},
     policy,
     report::{Narrator, Summary},
-    told::{SOON, executions, get, until_hung_up, until_ready},
     trouble::Trouble,
 };
 use crate::client::Client;
+use crate::demo::interviews::{SOON, executions, get, until_hung_up, until_ready};
 
 /// The account on which the accident happens, and the others.
 const VICTIM: &str = "alice";
@@ -91,10 +91,11 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     receipts.push(receipt);
 
     hold.release();
-    let late = match &fleet.guard {
-        Some(guard) => late::at_guard(&mut Client::of(guard.admin), &mut ledger, VICTIM, &operation).await?,
-        None => late::at_ledger(&mut ledger, &operation).await?,
+    let judge = match &fleet.guard {
+        Some(guard) => Judge::Guard { guard: Client::of(guard.admin), account: VICTIM },
+        None => Judge::Ledger,
     };
+    let late = late(judge, &mut ledger, &operation).await?;
     tell.arrived(level, &late);
     frozen.process.signal(Signal::CONT)?;
     match first {

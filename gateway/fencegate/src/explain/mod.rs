@@ -43,7 +43,7 @@ use crate::{
     refusal::Refusal,
     stack::{self, Parts},
     step::Serve,
-    steps::{fence, hop::HopName, key::Keyed, limit::PerClient, route::Routing, upgrade::Wanted},
+    steps::{fence, hop::HopName, key::Keyed, limit::PerClient, route::Routing, upgrade::Invitation},
 };
 
 /// What would become of the request. No side effects: nothing is connected to, nothing is written.
@@ -166,7 +166,7 @@ fn is_sent_on(gateway: &Gateway, keyed: &Keyed, fence: &Fence) -> bool {
     let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
     let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
     let switches = route.is_some_and(|route| !route.upgrade.is_empty())
-        && keyed.http.extensions().get::<Wanted>().is_some();
+        && keyed.http.extensions().get::<Invitation>().is_some();
     gateway.peer.is_some() && fence.forward == Forward::Holder && exclusive && in_full && !switches
 }
 

@@ -7,11 +7,7 @@ use std::{
 };
 
 use fencegate_http::{
-    body::Body,
-    buffered::Budget,
-    listen::{Facing, course::Course},
-    peer::Peer,
-    upstream::fleet::Fleets,
+    body::Body, buffered::Budget, course::Course, listen::Facing, peer::Peer, upstream::fleet::Fleets,
 };
 use fencegate_policies::{
     file::load,

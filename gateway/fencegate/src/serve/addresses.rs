@@ -30,7 +30,7 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
 }
 
 /// Keeps the address at which other gateways reach us, before they are told of it: the workers listen there later.
-pub(super) fn reserve(peer: &plan::Peer, beside: bool) -> Result<(Socket, SocketAddr), Trouble> {
+pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), Trouble> {
     let address = peer.address;
     let kept = unless_beside(beside, address).and_then(|()| reserved(address));
     kept.map_err(|source| Trouble::Listen { listener: siblings::NAME.into(), address, source })

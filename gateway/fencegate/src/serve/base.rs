@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 pub(super) struct Base {
     pub(super) clock: SharedClock,
     pub(super) metrics: Arc<Metrics>,
-    /// For bodies that are here in full.
+    /// The memory for bodies that are here in full.
     pub(super) budget: Budget,
     /// Cancelled when the process drains: from then on nothing new is begun.
     pub(super) drain: CancellationToken,

@@ -19,7 +19,6 @@ use super::{
     main_thread::MainThread,
     notify::Manager,
     reception::Reception,
-    reload::{Reloader, Watcher},
     staff::{self, Equipment, Staff},
     trouble::Trouble,
 };
@@ -41,36 +40,14 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
 
     let role = Gatekeeping::of(&gateway, keeper.clone(), &memory)?;
     let in_force = InForce::new(gateway.clone());
-    let equipment = Equipment {
-        role: role.clone(),
-        workers: options.workers,
-        beside: options.beside,
-        memory: memory.clone(),
-        ours: ours.clone(),
-    };
+    let (workers, beside) = (options.workers, options.beside);
+    let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours };
     let shared = staff::shared(&gateway.serving, &base, equipment)?;
-    let (tellers, edition) = (shared.tellers.clone(), shared.edition.clone());
-    let (guards, certificates) = (shared.guards.clone(), shared.certificates.clone());
-    let staff = Staff::start(shared)?;
+    let staff = Staff::start(shared.clone())?;
     drop(kept);
 
-    let commands = operators::let_in(reception, name, &base, role, in_force.clone())?;
-    let mut reloads = Reloads {
-        watcher: options.watch.then(|| Watcher::of(options.file.clone())),
-        reloader: Reloader {
-            file: options.file,
-            started: gateway.clone(),
-            gateway,
-            edition,
-            workers: staff.turns(),
-            metrics: base.metrics,
-            guards,
-            certificates: certificates.into_iter().chain(ours.and_then(|ours| ours.certificates)).collect(),
-            keeper: keeper.clone(),
-            nameplate,
-            in_force,
-        },
-    };
+    let commands = operators::let_in(reception, name, &base, shared.role.clone(), in_force.clone())?;
+    let mut reloads = Reloads::of(options, gateway, &shared, staff.turns(), nameplate, in_force);
     let manager = Manager::found();
     main.runtime.block_on(async {
         tokio::select! {
@@ -86,7 +63,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         // still be at work.
         return Err(Trouble::NotDrained(left));
     }
-    tellers.finish();
+    shared.tellers.finish();
     sessions.close(&memory);
     info!("stopped");
     Ok(())

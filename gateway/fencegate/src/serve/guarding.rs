@@ -1,7 +1,7 @@
 //! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
 
-mod kept;
 mod key_source;
+mod opening;
 mod operators;
 mod options;
 mod role;
@@ -14,7 +14,7 @@ use fencegate_policies::plan;
 use fencegate_process::shown;
 use tracing::{info, warn};
 
-use self::{kept::Kept, key_source::KeySource, role::Guarding};
+use self::{key_source::KeySource, role::Guarding};
 pub use self::{
     options::{Init, Options},
     trouble::GuardTrouble,
@@ -28,6 +28,7 @@ use super::{
     staff::{self, Equipment, Staff},
 };
 use crate::metrics::Metrics;
+use crate::serve::guarding::opening::OpenGuard;
 
 /// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
 /// fails: what could not be remembered must not be acted on.
@@ -37,7 +38,7 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let mut main = MainThread::begin()?;
     let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
     let tickets = plan.tickets.as_ref().map(|from| KeySource::open(from, &main.runtime)).transpose()?;
-    let Kept { guard, store } = Kept::open(plan, options.init.as_ref(), &base)?;
+    let OpenGuard { guard, store } = OpenGuard::open(plan, options.init.as_ref(), &base)?;
 
     let role = Guarding::of(plan, guard.clone(), tickets.as_ref());
     let equipment =
@@ -64,9 +65,9 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     if left > 0 {
         warn!(left, "guard.left_in_doubt");
     }
-    kept::leave(&guard)?;
+    opening::leave(&guard)?;
     tellers.finish();
-    kept::closed(store);
+    opening::closed(store);
     info!("stopped");
     Ok(())
 }

@@ -8,14 +8,14 @@ use tracing::info;
 
 use super::{notify::Manager, signals::Signals, staff::Staff};
 
-/// What the main thread waits with.
+/// The runtime on which the main thread waits, and the signals that it waits for.
 pub(super) struct MainThread {
     pub(super) runtime: Runtime,
     pub(super) signals: Signals,
 }
 
 impl MainThread {
-    /// From here on no signal kills the process any more.
+    /// Registers for signals: from here on none of them kills the process.
     pub(super) fn begin() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let signals = Signals::heard_on(&runtime)?;

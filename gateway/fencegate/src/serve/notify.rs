@@ -16,7 +16,7 @@ use std::{
 
 use tracing::warn;
 
-/// Who started this process and wants to know; nobody, mostly.
+/// The service manager that has started this process, if it wants to be told. Mostly there is none.
 #[derive(Debug)]
 pub(super) struct Manager(Option<SocketAddr>);
 
@@ -47,7 +47,7 @@ impl Manager {
         std::future::pending().await
     }
 
-    /// What runs is finished, and nothing new is begun.
+    /// Tells that the process drains: what runs is finished, and nothing new is begun.
     pub(super) fn stopping(&self) {
         self.tell("STOPPING=1");
     }

@@ -16,7 +16,7 @@ use crate::{
 /// The admin listener before it opens.
 pub(super) struct Reception {
     listener: TcpListener,
-    /// What callers are asked for.
+    /// Decides who gets in.
     door: Door,
     certificates: Option<Arc<Certificates>>,
 }

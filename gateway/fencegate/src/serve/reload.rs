@@ -30,7 +30,7 @@ pub struct Turn {
     pub taken: oneshot::Sender<()>,
 }
 
-/// What is in force, and who has to be told of a change.
+/// Reads the file again and puts its plan in force: it has what is in force, and all who have to be told of a change.
 pub struct Reloader {
     pub file: PathBuf,
     /// What the process was started with: of what needs a restart, this is in use.
@@ -40,7 +40,7 @@ pub struct Reloader {
     pub workers: Vec<mpsc::UnboundedSender<Turn>>,
     pub metrics: Arc<Metrics>,
     pub guards: Arc<Guards>,
-    /// What TLS is spoken with, on each listener where it is.
+    /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<Certificates>>,
     pub keeper: Keeper,
     pub nameplate: Nameplate,

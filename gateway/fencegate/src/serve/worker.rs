@@ -35,26 +35,26 @@ use crate::{
 /// What all workers share.
 #[derive(Clone)]
 pub struct Shared<R> {
-    /// In force at the start.
+    /// The edition that is in force at the start.
     pub edition: Arc<Edition>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
-    /// Who is told of requests.
+    /// Those who tell of requests: access log and spans.
     pub tellers: Tellers,
-    /// What this process is called by other hops.
+    /// The name of this process in the fields that name the hops of a request.
     pub hop: HopName,
     /// What is known of the guards among the upstreams.
     pub guards: Arc<Guards>,
-    /// What each client has under way.
+    /// How much each client has under way.
     pub shares: Shares,
-    /// For bodies that are here in full.
+    /// The memory for bodies that are here in full.
     pub budget: Budget,
     /// Another process may have the same address, and is about to stop.
     pub beside: bool,
-    /// How many they are.
+    /// How many workers there are.
     pub workers: usize,
     pub drain: CancellationToken,
-    /// What TLS is spoken with, where it is.
+    /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<Certificates>>,
     /// What this process is to other gateways, where they reach it.
     pub ours: Option<Ours>,

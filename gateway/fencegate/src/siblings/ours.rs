@@ -55,7 +55,7 @@ impl Ours {
     /// # Errors
     /// The files for TLS cannot be used.
     pub fn of(
-        peer: &plan::Peer,
+        peer: &plan::PeerListener,
         name: Arc<str>,
         bound: SocketAddr,
         metrics: &ClientMetrics,
@@ -87,7 +87,7 @@ impl Ours {
 pub const NAME: &str = "peer";
 
 /// Whoever listens on port 0 is reached on the port that it gets.
-fn advertised(peer: &plan::Peer, bound: SocketAddr) -> String {
+fn advertised(peer: &plan::PeerListener, bound: SocketAddr) -> String {
     match peer.advertise.rsplit_once(':') {
         Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
         _ => peer.advertise.clone(),
@@ -142,7 +142,7 @@ mod tests {
         let bound = "127.0.0.1:4711".parse().expect("an address");
         for (address, told) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
             let address = address.parse().expect("an address");
-            let peer = plan::Peer { address, advertise: "gw-1:99".into(), tls: None };
+            let peer = plan::PeerListener { address, advertise: "gw-1:99".into(), tls: None };
             assert_eq!(advertised(&peer, bound), told);
         }
     }

@@ -14,13 +14,13 @@ use crate::{
 
 /// In its own words: what became of the request, and why where it refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct Reported {
     pub outcome: Outcome,
     pub reason: Option<Reason>,
     pub token: Option<Token>,
 }
 
-impl Told {
+impl Reported {
     /// `None` for an answer that no gateway gives: nothing is known of the request then.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
@@ -79,12 +79,12 @@ mod tests {
     use super::*;
     use fencegate_http::body::Body;
 
-    fn read(lines: &[&str]) -> Option<Told> {
+    fn read(lines: &[&str]) -> Option<Reported> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(FENCING_OUTCOME, HeaderValue::from_str(line).expect("a value"));
         }
-        Told::read(&headers)
+        Reported::read(&headers)
     }
 
     #[test]

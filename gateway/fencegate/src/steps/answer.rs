@@ -5,8 +5,9 @@ use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use fencegate_http::{
-    body::{Body, BodyError, Piece, Reply, parting::Ended},
+    body::{Body, BodyError, Piece, Reply},
     buffered::{Budget, NoRoom, Pieces},
+    parting::Ended,
 };
 use fencegate_process::failpoint;
 use hyper::{

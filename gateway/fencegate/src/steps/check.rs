@@ -95,7 +95,7 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     };
     let admission = Admission::of(&running);
     let notes = request.notes.clone();
-    let kept = InFlight { running, checking: checking.clone(), notes: notes.clone() };
+    let kept = Dispatched { running, checking: checking.clone(), notes: notes.clone() };
     match next.serve(held(request, Some(admission))).await {
         Ok(reply) => answer::take(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
@@ -230,13 +230,13 @@ fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
 }
 
 /// A dispatch in flight, until its answer is here in full.
-struct InFlight<N> {
+struct Dispatched<N> {
     running: Running,
     checking: Checking<N>,
     notes: Rc<Notes>,
 }
 
-impl<N: Network> InFlight<N> {
+impl<N: Network> Dispatched<N> {
     /// Not even the head of an answer came: it may have ended at any time since the last byte was sent.
     fn unanswered(self) {
         let gate = self.notes.gate.take();
@@ -259,7 +259,7 @@ impl<N: Network> InFlight<N> {
     }
 }
 
-impl<N: Network> Keep for InFlight<N> {
+impl<N: Network> Keep for Dispatched<N> {
     /// What was written in full is waited for, whoever may have the key by now: that is what settling is for.
     async fn lapsed(&self) {
         std::future::pending().await

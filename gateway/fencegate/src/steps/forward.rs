@@ -92,7 +92,7 @@ impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
             notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
             // Never of a fenced request: what a byte was written of may have been executed.
             let spare = match hold {
-                None if !notes.fenced.get() && !tour.fresh && lend.link().reused && asked.is_none() => {
+                None if !notes.fenced.get() && !tour.fresh && lend.pooled().reused && asked.is_none() => {
                     once_more(&http)
                 }
                 _ => None,
@@ -161,7 +161,7 @@ impl<N: Network> Forward<N> {
         if lend.upstream().fencing != Level::None {
             lend.gate().awaits_answer();
         }
-        let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.link().stream()? }));
+        let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.pooled().stream()? }));
         let patience = Patience::with(http.body(), evidence.is_some());
         if patience.fenced && patience.upload.is_some() {
             cuts(&mut http, lend.gate());
@@ -169,9 +169,9 @@ impl<N: Network> Forward<N> {
         if let Some(saying) = notes.interims.get() {
             reply::pass_interims(&mut http, saying.clone(), self.fields.clone());
         }
-        let answer = lend.link().send(*http);
+        let answer = lend.pooled().send(*http);
         let (limit, level) = (lend.upstream().response_timeout, lend.upstream().fencing);
-        let progress = lend.link().progress();
+        let progress = lend.pooled().progress();
         let answered = tokio::select! {
             answered = answer => answered,
             late = patience.over(progress, limit) => return Err(self.too_late(&lend, late, limit)),

@@ -15,7 +15,7 @@ use hyper::{
 use crate::{
     refusal::Refusal,
     step::Serve,
-    steps::{admit::Admitted, upgrade::Wanted},
+    steps::{admit::Admitted, upgrade::Invitation},
 };
 
 /// No hop-by-hop field, no field that only we may write.
@@ -33,7 +33,7 @@ pub async fn hygiene<S: Serve<Clean>>(
     if takes_trailers(request.http.headers()) {
         request.http.extensions_mut().insert(TakesTrailers);
     }
-    if let Some(wanted) = Wanted::of(&request.http) {
+    if let Some(wanted) = Invitation::of(&request.http) {
         request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();

@@ -13,7 +13,7 @@ use fencegate_policies::{
 };
 use hyper::Request;
 
-use self::name::Wanted;
+use self::name::Content;
 use crate::{
     edition::Running,
     notes::{Notes, Planned},
@@ -128,7 +128,7 @@ fn named(
 fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
     let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
     let named = once.expand(values).map_err(|bad| Refusal::of_name(&bad))?;
-    let wanted = Wanted {
+    let wanted = Content {
         method: routed.http.method().as_str(),
         target: routed.http.uri().path_and_query().map_or("/", |target| target.as_str()),
         body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),

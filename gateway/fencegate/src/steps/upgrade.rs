@@ -12,7 +12,7 @@ use fencegate_http::body::Body;
 
 /// What a client asks for, the protocol that it likes best first; taken off the request with all other fields of its connection.
 #[derive(Debug, Clone)]
-pub struct Wanted(HeaderValue);
+pub struct Invitation(HeaderValue);
 
 /// What an upstream is asked for.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct Asked {
     protocol: HeaderValue,
 }
 
-impl Wanted {
+impl Invitation {
     /// One field, in HTTP/1.1, nominated as a field of the connection (RFC 9110, 7.8).
     pub fn of(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
@@ -37,7 +37,7 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 
 /// Asks the upstream for it, where the route lets it pass and nothing else is in the way.
 pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<Asked> {
-    let Wanted(protocol) = http.extensions_mut().remove()?;
+    let Invitation(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can let go of this client's stream.
     http.extensions_mut().remove::<OnUpgrade>()?;
     let allowed = &route?.upgrade;
@@ -82,7 +82,7 @@ mod tests {
             for (name, value) in fields {
                 http = http.header(*name, *value);
             }
-            Wanted::of(&http.body(Body::empty()).expect("a request")).is_some()
+            Invitation::of(&http.body(Body::empty()).expect("a request")).is_some()
         };
         let good = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         assert!(asked(&good, Version::HTTP_11));

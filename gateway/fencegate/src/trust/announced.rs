@@ -8,7 +8,7 @@ use fencegate_http::{
     upstream::{
         address::Address,
         introduce::{Attempt, Doubt, Due, Introduced, Introductions, Unmet},
-        link::Link,
+        pooled::Pooled,
     },
 };
 use fencegate_policies::plan::{Level, Upstream};
@@ -30,20 +30,20 @@ impl Introductions for Guards {
     /// A guard says who it is before anything else is said on the connection.
     fn introduce<'a>(
         &'a self,
-        link: &'a mut Link,
+        pooled: &'a mut Pooled,
         upstream: &'a Upstream,
         clock: &'a SharedClock,
     ) -> Introduced<'a> {
         Box::pin(async move {
             let asking = self.ask(upstream);
-            let announced = announcement(link).await.inspect_err(|unmet| {
+            let announced = announcement(pooled).await.inspect_err(|unmet| {
                 // One that is not there any more is nobody to distrust.
                 if let Unmet::Stranger(why) = unmet {
-                    let endpoint = link.endpoint();
+                    let endpoint = pooled.endpoint();
                     error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
                 }
             })?;
-            let met = self.meet(upstream, link.address(), &announced, asking, clock.now());
+            let met = self.meet(upstream, pooled.address(), &announced, asking, clock.now());
             met.map_err(|why| match why {
                 Distrust::Replaced => Unmet::Io(io::Error::other(why)),
                 Distrust::Split => Unmet::Contradicted(why.into()),
@@ -79,12 +79,12 @@ impl Introductions for Guards {
 
 /// Leaves the connection ready for another exchange. One that breaks is that of a guard which is away, and says nothing of
 /// who would have answered.
-async fn announcement(link: &mut Link) -> Result<Announcement, Unmet> {
+async fn announcement(pooled: &mut Pooled) -> Result<Announcement, Unmet> {
     let none = |why: String| Unmet::Stranger(Distrust::NoGuard(why).into());
-    let host = HeaderValue::from_str(link.endpoint()).map_err(|error| none(error.to_string()))?;
+    let host = HeaderValue::from_str(pooled.endpoint()).map_err(|error| none(error.to_string()))?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| none(error.to_string()))?;
-    let answer = link.send(request).await.map_err(|failed| match failed.why.is_parse() {
+    let answer = pooled.send(request).await.map_err(|failed| match failed.why.is_parse() {
         true => none(failed.why.to_string()),
         false => Unmet::Io(io::Error::other(failed.why)),
     })?;
@@ -101,7 +101,7 @@ async fn announcement(link: &mut Link) -> Result<Announcement, Unmet> {
         Err(error) => Unmet::Io(io::Error::other(error)),
     })?;
     let announced = serde_json::from_slice(&body.to_bytes()).map_err(|error| none(error.to_string()))?;
-    if !link.settled().await {
+    if !pooled.settled().await {
         return Err(Unmet::Io(io::Error::other("the connection ended behind the announcement")));
     }
     Ok(announced)

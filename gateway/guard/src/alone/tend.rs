@@ -110,7 +110,8 @@ impl Alone {
             Some(Scope::Keys(closed)) => closed,
             Some(Scope::EveryKey(_)) => keys.max(1),
         });
-        self.metrics.journal(self.store.journal(), self.rules.journal.most);
+        let taken = self.store.journal();
+        self.metrics.journal(taken.entries, taken.bytes, self.rules.journal.most);
         // Of a store that cannot be read the last number stands; that it cannot is counted.
         if let Ok(operations) = self.unknown() {
             self.metrics.operations_unknown(operations);

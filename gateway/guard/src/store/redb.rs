@@ -19,7 +19,7 @@ use self::tables::{
     SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
 use super::{AtWork, Change, CleanStop, FORMAT, Identity, Remembered, Store, StoreError, Taken, WholeMarks};
-use crate::{operation::Entry, time::wall_clock};
+use crate::{operation::Entry, wall_clock::wall_clock};
 
 /// A redb file. Only one process has it open.
 pub struct Redb {

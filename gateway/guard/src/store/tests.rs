@@ -5,7 +5,7 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token}
 use super::*;
 use crate::{
     operation::{Entry, Kept, State},
-    time::wall_clock,
+    wall_clock::wall_clock,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use super::*;
 async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when_a_wall_clock_says_so() {
     let site = site("");
     site.done(1, 3600).await.expect("done");
-    time::AHEAD.set(10 * DAY);
+    wall_clock::AHEAD.set(10 * DAY);
     site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1), "forgotten by a wall clock that was set ahead");
     site.clock.go(Duration::from_secs(3599));
@@ -14,7 +14,7 @@ async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when
     assert!(site.is_known(1));
     // What has passed outlives the process, the time between two of them is nobody's.
     let site = site.restarted();
-    time::AHEAD.set(Duration::ZERO);
+    wall_clock::AHEAD.set(Duration::ZERO);
     site.alone().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
     site.clock.go(Duration::from_secs(3));
@@ -35,11 +35,11 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
     // A complete answer that says nothing for certain: the service may be at work still.
     running.answered(answer(502, None)).await.expect("nothing to write");
     let entry = site.store.operation(&id(1)).expect("readable").expect("unknown");
-    time::AHEAD.set(DAY);
+    wall_clock::AHEAD.set(DAY);
     assert!(site.guard.may_still_run(&entry).await.expect("readable"), "by a wall clock that was set ahead");
     site.clock.go(site.guard.rules.max_execution + site.guard.rules.send_within + Duration::from_secs(1));
     assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
-    time::AHEAD.set(Duration::ZERO);
+    wall_clock::AHEAD.set(Duration::ZERO);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::broken::BodyError;
-use crate::listen::course::{Coming, Exchange};
+use crate::course::{Coming, Exchange};
 
 pub(super) enum Source {
     /// Given on in pieces of at most `piece` bytes.

@@ -2,8 +2,8 @@
 
 use std::task::Waker;
 
-use super::course::Answering;
 use crate::body::{Body, ending::Ending};
+use crate::course::Answering;
 
 impl Answering {
     /// That of this answer, which goes to the client of the connection.

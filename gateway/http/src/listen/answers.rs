@@ -4,7 +4,7 @@ use std::{convert::Infallible, pin::Pin, rc::Rc, time::Duration};
 
 use hyper::Request;
 
-use super::course::{Answering, Exchange};
+use crate::course::{Answering, Exchange};
 use crate::{
     body::{Body, Reply},
     peer::Peer,

@@ -4,10 +4,8 @@ use std::{convert::Infallible, rc::Rc, time::Duration};
 
 use hyper::{Request, body::Incoming, service::Service};
 
-use super::{
-    answers::{Answered, Answers, Asked},
-    course::Course,
-};
+use super::answers::{Answered, Answers, Asked};
+use crate::course::Course;
 use crate::{
     body::{Body, Reply},
     peer::Peer,

@@ -6,15 +6,12 @@
 mod answered;
 pub mod answers;
 pub mod certificates;
-pub mod course;
 mod detect;
 mod door;
 mod entry;
 mod facing;
 pub mod farewell;
-mod frames;
 pub mod identity;
-pub mod interim;
 pub mod limit;
 pub mod metrics;
 mod paced;

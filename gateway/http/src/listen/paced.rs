@@ -19,11 +19,11 @@ use tokio::{
 
 use super::{
     answers::{Answers, Refused},
-    course::{Course, Reading, Writing},
     farewell::{close, farewell, words},
     limit::Limit,
     metrics::ClientMetrics,
 };
+use crate::course::{Course, Reading, Writing};
 use crate::network::Reset;
 
 /// A connection that is served.

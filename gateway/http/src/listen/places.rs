@@ -9,7 +9,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::course::Course;
+use crate::course::Course;
 use crate::share::Client;
 
 /// Of one worker.

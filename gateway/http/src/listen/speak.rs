@@ -23,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     answers::{Answers, Refused},
-    course::{Course, Reading},
     detect::Spoken,
     facing::Facing,
     farewell::{close, farewell, words},
@@ -32,9 +31,10 @@ use super::{
     paced::Paced,
     places::Place,
 };
+use crate::course::{Course, Reading};
 use crate::{
-    body::parting::{Switched, Taker},
     network::Reset,
+    parting::{Switched, Taker},
     peer::Peer,
 };
 

@@ -11,7 +11,7 @@ use super::{
     speak::{NotAnswered, Running, Sender},
     tls::Generation,
 };
-use crate::body::{Body, parting::Switched};
+use crate::{body::Body, parting::Switched};
 
 /// It may carry one exchange at a time. Dropping it ends it at once: what is queued on it is never sent, and an exchange
 /// that was not complete ends with a reset.

@@ -11,16 +11,14 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{
-    endpoint::{Counted, Endpoint},
-    link::Link,
-};
+use super::endpoint::{Counted, Endpoint};
+use crate::upstream::pooled::Pooled;
 
 /// Both kinds of waiting.
 #[derive(Default)]
 pub struct Idle {
     /// By [`Endpoint::id`].
-    links: RefCell<BTreeMap<u64, Vec<Lying>>>,
+    lying: RefCell<BTreeMap<u64, Vec<Lying>>>,
     /// In the order in which they came. Who gives up takes itself out.
     waiters: RefCell<BTreeMap<u64, Waiter>>,
     next: Cell<u64>,
@@ -28,7 +26,7 @@ pub struct Idle {
 
 /// A connection that lies idle.
 struct Lying {
-    link: Box<Link>,
+    pooled: Box<Pooled>,
     until: Instant,
     _counted: Counted,
 }
@@ -36,14 +34,14 @@ struct Lying {
 /// A request that takes a connection to any of these.
 struct Waiter {
     endpoints: Vec<Arc<Endpoint>>,
-    taker: oneshot::Sender<Box<Link>>,
+    taker: oneshot::Sender<Box<Pooled>>,
 }
 
 /// A request's place among those that wait, until it is dropped.
 pub struct Waiting<'a> {
     idle: &'a Idle,
     number: u64,
-    taken: oneshot::Receiver<Box<Link>>,
+    taken: oneshot::Receiver<Box<Pooled>>,
 }
 
 /// A connection goes from hand to hand at one worker at most so often, while requests at others wait as well.
@@ -51,42 +49,42 @@ const MOST_HANDS: u32 = 32;
 
 impl Lying {
     fn is_usable(&self, now: Instant) -> bool {
-        self.link.is_usable() && now < self.until
+        self.pooled.is_usable() && now < self.until
     }
 }
 
 impl Idle {
     /// For a request that waits here, else to lie idle for so long.
-    pub fn keep(&self, link: Box<Link>, keep: Duration) {
-        if !link.is_usable() {
+    pub fn keep(&self, pooled: Box<Pooled>, keep: Duration) {
+        if !pooled.is_usable() {
             return;
         }
-        let Some(link) = self.hand_on(link) else { return };
+        let Some(pooled) = self.hand_on(pooled) else { return };
         // Somebody waits at another worker, who cannot use this connection, but can make one in its place.
-        if link.endpoint.waiting() > 0 {
+        if pooled.endpoint.waiting() > 0 {
             return;
         }
-        let Some(counted) = link.endpoint.idle() else { return };
-        let (id, until) = (link.endpoint.id, Instant::now() + keep);
-        self.links.borrow_mut().entry(id).or_default().push(Lying { link, until, _counted: counted });
+        let Some(counted) = pooled.endpoint.idle() else { return };
+        let (id, until) = (pooled.endpoint.id, Instant::now() + keep);
+        self.lying.borrow_mut().entry(id).or_default().push(Lying { pooled, until, _counted: counted });
     }
 
     /// Gives it to the first request here that waits for such a one.
-    fn hand_on(&self, mut link: Box<Link>) -> Option<Box<Link>> {
+    fn hand_on(&self, mut pooled: Box<Pooled>) -> Option<Box<Pooled>> {
         let mut waiters = self.waiters.borrow_mut();
-        if link.handed_on >= MOST_HANDS && link.endpoint.waiting() > waiters.len() {
-            return Some(link);
+        if pooled.handed_on >= MOST_HANDS && pooled.endpoint.waiting() > waiters.len() {
+            return Some(pooled);
         }
-        link.handed_on += 1;
+        pooled.handed_on += 1;
         loop {
-            let first = waiters.iter().find(|(_, waiter)| waiter.takes(&link)).map(|(number, _)| *number);
+            let first = waiters.iter().find(|(_, waiter)| waiter.takes(&pooled)).map(|(number, _)| *number);
             let Some(waiter) = first.and_then(|number| waiters.remove(&number)) else { break };
-            match waiter.taker.send(link) {
+            match waiter.taker.send(pooled) {
                 Ok(()) => return None,
-                Err(back) => link = back,
+                Err(back) => pooled = back,
             }
         }
-        Some(link)
+        Some(pooled)
     }
 
     /// Comes when a connection to one of these is given back at this worker.
@@ -103,16 +101,16 @@ impl Idle {
 
     /// The youngest idle connection that has finished its last exchange in both directions. One that has not is left
     /// where it is: queueing on a busy connection would send at a time that nobody chose.
-    pub fn take(&self, endpoint: &Endpoint) -> Option<Box<Link>> {
-        let mut all = self.links.borrow_mut();
-        let links = all.get_mut(&endpoint.id)?;
+    pub fn take(&self, endpoint: &Endpoint) -> Option<Box<Pooled>> {
+        let mut all = self.lying.borrow_mut();
+        let lying = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
         // Not all of them are looked at for each request: the sweep finds what is of no use before these.
-        for at in (0..links.len()).rev() {
-            if !links[at].is_usable(now) {
-                links.swap_remove(at);
-            } else if links[at].link.is_ready() {
-                return Some(links.swap_remove(at).link);
+        for at in (0..lying.len()).rev() {
+            if !lying[at].is_usable(now) {
+                lying.swap_remove(at);
+            } else if lying[at].pooled.is_ready() {
+                return Some(lying.swap_remove(at).pooled);
             }
         }
         None
@@ -122,19 +120,19 @@ impl Idle {
     /// worker from a connection of its own.
     pub fn sweep(&self) {
         let now = Instant::now();
-        self.links.borrow_mut().retain(|_, links| {
-            links.retain(|lying| lying.is_usable(now));
-            let waiting = links.first().map_or(0, |lying| lying.link.endpoint.waiting());
-            links.drain(..waiting.min(links.len()));
-            !links.is_empty()
+        self.lying.borrow_mut().retain(|_, lying| {
+            lying.retain(|lying| lying.is_usable(now));
+            let waiting = lying.first().map_or(0, |lying| lying.pooled.endpoint.waiting());
+            lying.drain(..waiting.min(lying.len()));
+            !lying.is_empty()
         });
     }
 }
 
 impl Future for Waiting<'_> {
-    type Output = Box<Link>;
+    type Output = Box<Pooled>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<Link>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<Pooled>> {
         Pin::new(&mut self.taken).poll(cx).map(|taken| taken.expect("its sender waits with it"))
     }
 }
@@ -146,8 +144,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Waiter {
-    fn takes(&self, link: &Link) -> bool {
-        self.endpoints.iter().any(|endpoint| endpoint.id == link.endpoint.id)
+    fn takes(&self, pooled: &Pooled) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.id == pooled.endpoint.id)
     }
 }
 

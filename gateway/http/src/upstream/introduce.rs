@@ -5,7 +5,8 @@ use std::{error::Error, fmt::Debug, future::Future, io, pin::Pin, sync::Arc};
 use fencegate_policies::plan::Upstream;
 use fencegate_process::clock::SharedClock;
 
-use super::{address::Address, link::Link};
+use super::address::Address;
+use crate::upstream::pooled::Pooled;
 
 /// Knows how to ask, and what was heard. Shared by all workers.
 pub trait Introductions: Debug + Send + Sync {
@@ -15,7 +16,7 @@ pub trait Introductions: Debug + Send + Sync {
     /// Asks at the beginning of a connection, and leaves it ready for another exchange.
     fn introduce<'a>(
         &'a self,
-        link: &'a mut Link,
+        pooled: &'a mut Pooled,
         upstream: &'a Upstream,
         clock: &'a SharedClock,
     ) -> Introduced<'a>;

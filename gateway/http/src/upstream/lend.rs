@@ -5,12 +5,13 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use fencegate_policies::plan::Upstream;
 use tokio::time::timeout;
 
-use super::{address::Address, endpoint::Counted, fleet::Fleet, gate::Gate, idle::Idle, link::Link};
+use super::{address::Address, endpoint::Counted, fleet::Fleet, gate::Gate, idle::Idle};
+use crate::upstream::pooled::Pooled;
 
 /// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
 pub struct Lend {
     /// Not in here: a lend is handed from step to step with the answer.
-    link: Option<Box<Link>>,
+    pooled: Option<Box<Pooled>>,
     fleet: Arc<Fleet>,
     idle: Rc<Idle>,
     /// How long the connection may lie idle afterwards.
@@ -19,17 +20,17 @@ pub struct Lend {
 }
 
 impl Lend {
-    pub(super) fn new(link: Box<Link>, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
-        let (keep, busy) = (fleet.upstream.idle, link.endpoint.busy());
-        Self { link: Some(link), fleet, idle, keep, _busy: busy }
+    pub(super) fn new(pooled: Box<Pooled>, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
+        let (keep, busy) = (fleet.upstream.idle, pooled.endpoint.busy());
+        Self { pooled: Some(pooled), fleet, idle, keep, _busy: busy }
     }
 
-    pub fn link(&mut self) -> &mut Link {
-        self.link.as_mut().expect("taken only when the lend ends")
+    pub fn pooled(&mut self) -> &mut Pooled {
+        self.pooled.as_mut().expect("taken only when the lend ends")
     }
 
-    fn lent(&self) -> &Link {
-        self.link.as_ref().expect("taken only when the lend ends")
+    fn lent(&self) -> &Pooled {
+        self.pooled.as_ref().expect("taken only when the lend ends")
     }
 
     pub fn gate(&self) -> &Rc<Gate> {
@@ -38,8 +39,8 @@ impl Lend {
 
     /// The process that has said who it is, and where it is.
     pub fn process(&self) -> Option<(&Address, &Arc<str>)> {
-        let link = self.lent();
-        Some((&link.address, link.process.as_ref()?))
+        let pooled = self.lent();
+        Some((&pooled.address, pooled.process.as_ref()?))
     }
 
     pub fn endpoint(&self) -> &Arc<str> {
@@ -63,9 +64,9 @@ impl Lend {
     /// Keeps the connection for another exchange, where this one is over already, as most are when the last byte of their
     /// answer is here. Else the lend goes on.
     pub fn give_back_if_over(mut self) -> Result<(), Self> {
-        match self.link.take_if(|link| link.is_settled()) {
-            Some(link) => {
-                self.keep(link);
+        match self.pooled.take_if(|pooled| pooled.is_settled()) {
+            Some(pooled) => {
+                self.keep(pooled);
                 Ok(())
             }
             None => Err(self),
@@ -76,17 +77,17 @@ impl Lend {
     /// answer before it has read the whole request: then the rest of the request is not worth the connection, and after
     /// `patience` no byte of it leaves any more.
     pub async fn give_back(mut self, patience: Duration) {
-        let Some(mut link) = self.link.take() else { return };
-        if !matches!(timeout(patience, link.settled()).await, Ok(true)) {
+        let Some(mut pooled) = self.pooled.take() else { return };
+        if !matches!(timeout(patience, pooled.settled()).await, Ok(true)) {
             return;
         }
-        self.keep(link);
+        self.keep(pooled);
     }
 
-    fn keep(&self, mut link: Box<Link>) {
-        link.gate.disarm();
-        link.reused = true;
-        self.idle.keep(link, self.keep);
+    fn keep(&self, mut pooled: Box<Pooled>) {
+        pooled.gate.disarm();
+        pooled.reused = true;
+        self.idle.keep(pooled, self.keep);
     }
 
     /// The upstream says how long it keeps an idle connection: never longer than that, or the next request would meet

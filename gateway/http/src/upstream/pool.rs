@@ -23,12 +23,12 @@ use super::{
     idle::Idle,
     introduce::{Doubt, Introductions, Unmet},
     lend::Lend,
-    link::Link,
     metrics::Waited,
     names::dial,
     speak::{self, HTTP1, HTTP2, Sender},
 };
 use crate::network::Network;
+use crate::upstream::pooled::Pooled;
 
 /// The connections of one worker.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub enum NotConnected {
 
 /// What a request has waited for.
 enum Freed {
-    Link(Box<Link>),
+    Pooled(Box<Pooled>),
     Place(Arc<Endpoint>, Place),
 }
 
@@ -72,14 +72,14 @@ impl<N: Network> Pool<N> {
     /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
     pub async fn checkout(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
         match self.at_hand(tour) {
-            Some(link) => Ok(self.lend(link, tour)),
+            Some(pooled) => Ok(self.lend(pooled, tour)),
             // Boxed: most requests find a connection, and need not be as large as finding one is.
             None => self.found(tour).boxed_local().await,
         }
     }
 
     /// An idle connection to where the request goes first. Where they have to be known, all have to be met before.
-    fn at_hand(&self, tour: &Tour<'_>) -> Option<Box<Link>> {
+    fn at_hand(&self, tour: &Tour<'_>) -> Option<Box<Pooled>> {
         if tour.fresh || self.introductions.are_needed(&tour.fleet.upstream) {
             return None;
         }
@@ -93,14 +93,14 @@ impl<N: Network> Pool<N> {
         let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
         while let Some(endpoint) = tour.stop() {
             if !tour.fresh
-                && let Some(link) = self.idle_at(upstream, endpoint)
+                && let Some(pooled) = self.idle_at(upstream, endpoint)
             {
-                return Ok(self.lend(link, tour));
+                return Ok(self.lend(pooled, tour));
             }
             match endpoint.place() {
                 None => full.push(endpoint.clone()),
                 Some(place) => match self.reach(fleet, endpoint, place).await {
-                    Ok(link) => return Ok(self.lend(link, tour)),
+                    Ok(pooled) => return Ok(self.lend(pooled, tour)),
                     Err(error) => failed = error,
                 },
             }
@@ -115,31 +115,31 @@ impl<N: Network> Pool<N> {
         let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
         fleet.metrics.waited(&upstream.name, result);
         match waited.map_err(|_| NotConnected::Full)? {
-            Freed::Link(link) if !self.is_believed(upstream, &link) => Err(NotConnected::Everywhere),
-            Freed::Link(link) => {
-                tour.settle_for(&link.endpoint);
-                Ok(self.lend(link, tour))
+            Freed::Pooled(pooled) if !self.is_believed(upstream, &pooled) => Err(NotConnected::Everywhere),
+            Freed::Pooled(pooled) => {
+                tour.settle_for(&pooled.endpoint);
+                Ok(self.lend(pooled, tour))
             }
             Freed::Place(endpoint, place) => {
                 tour.settle_for(&endpoint);
                 let reached = self.reach(fleet, &endpoint, place).await;
-                reached.map(|link| self.lend(link, tour))
+                reached.map(|pooled| self.lend(pooled, tour))
             }
         }
     }
 
     /// One that lies idle, and not with a process in whose place another one has answered since, or nobody.
-    fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<Link>> {
-        std::iter::from_fn(|| self.idle.take(endpoint)).find(|link| self.is_believed(upstream, link))
+    fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<Pooled>> {
+        std::iter::from_fn(|| self.idle.take(endpoint)).find(|pooled| self.is_believed(upstream, pooled))
     }
 
-    fn is_believed(&self, upstream: &plan::Upstream, link: &Link) -> bool {
-        let is_believed = |process| self.introductions.is_believed(upstream, &link.address, process);
-        link.process.as_ref().is_none_or(is_believed)
+    fn is_believed(&self, upstream: &plan::Upstream, pooled: &Pooled) -> bool {
+        let is_believed = |process| self.introductions.is_believed(upstream, &pooled.address, process);
+        pooled.process.as_ref().is_none_or(is_believed)
     }
 
-    fn lend(&self, link: Box<Link>, tour: &Tour<'_>) -> Lend {
-        Lend::new(link, tour.fleet.clone(), self.idle.clone())
+    fn lend(&self, pooled: Box<Pooled>, tour: &Tour<'_>) -> Lend {
+        Lend::new(pooled, tour.fleet.clone(), self.idle.clone())
     }
 
     /// Waits until a request at this worker gives a connection back, or until a further one may be made.
@@ -150,7 +150,7 @@ impl<N: Network> Pool<N> {
             async move { (endpoint.clone(), place.await) }.boxed_local()
         });
         tokio::select! {
-            link = given_back => Freed::Link(link),
+            pooled = given_back => Freed::Pooled(pooled),
             ((endpoint, place), ..) = select_all(places) => Freed::Place(endpoint, place),
         }
     }
@@ -161,12 +161,12 @@ impl<N: Network> Pool<N> {
         fleet: &Arc<Fleet>,
         endpoint: &Arc<Endpoint>,
         place: Place,
-    ) -> Result<Box<Link>, NotConnected> {
+    ) -> Result<Box<Pooled>, NotConnected> {
         let mut made = self.connect(fleet, endpoint, None, place).await;
         if matches!(made, Err(Unmet::Contradicted(_))) {
             self.ask_all(fleet).await?;
-            if let Some(link) = self.idle_at(&fleet.upstream, endpoint) {
-                return Ok(link);
+            if let Some(pooled) = self.idle_at(&fleet.upstream, endpoint) {
+                return Ok(pooled);
             }
             let place = timeout(fleet.upstream.connect_timeout, endpoint.clone().next_place()).await;
             made = self.connect(fleet, endpoint, None, place.map_err(|_| NotConnected::Full)?).await;
@@ -191,7 +191,7 @@ impl<N: Network> Pool<N> {
         endpoint: &Arc<Endpoint>,
         only: Option<Arc<Address>>,
         place: Place,
-    ) -> Result<Box<Link>, Unmet> {
+    ) -> Result<Box<Pooled>, Unmet> {
         let upstream = &fleet.upstream;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let limit = upstream.connect_timeout;
@@ -205,13 +205,13 @@ impl<N: Network> Pool<N> {
         let (address, stream) = dial(&self.network, &addresses, left, unreached).await?;
         let made = async {
             let speaking = timeout_at(by, self.speak(fleet, endpoint, address.clone(), stream, place));
-            let mut link = speaking.await.map_err(late)??;
+            let mut pooled = speaking.await.map_err(late)??;
             // Before anything else is said on it.
             if self.introductions.are_needed(upstream) {
-                let introduced = self.introductions.introduce(&mut link, upstream, &self.clock);
-                link.process = Some(timeout(limit, introduced).await.map_err(late)??);
+                let introduced = self.introductions.introduce(&mut pooled, upstream, &self.clock);
+                pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
             }
-            Ok::<_, Unmet>(Box::new(link))
+            Ok::<_, Unmet>(Box::new(pooled))
         };
         made.await.inspect_err(|failed| {
             if matches!(failed, Unmet::Io(_) | Unmet::Stranger(_)) {
@@ -227,7 +227,7 @@ impl<N: Network> Pool<N> {
         address: Arc<Address>,
         stream: N::Stream,
         place: Place,
-    ) -> io::Result<Link> {
+    ) -> io::Result<Pooled> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // On the socket itself: what is encrypted here may be written much later.
         let gated = Gated::new(stream, gate.clone());
@@ -252,7 +252,7 @@ impl<N: Network> Pool<N> {
         }
         let (connection, endpoint) = (Connection::new(speaks, gate, generation), endpoint.clone());
         let (process, handed_on, _place) = (None, 0, place);
-        Ok(Link { connection, endpoint, address, process, handed_on, _place })
+        Ok(Pooled { connection, endpoint, address, process, handed_on, _place })
     }
 
     /// Looks through what lies idle, now and then and whenever somebody waits for a connection.

@@ -27,8 +27,8 @@ use super::{
     frames::{Followed, Seen},
     heard::{Heard, Word},
 };
-use crate::body::{
-    Body,
+use crate::{
+    body::Body,
     parting::{Switched, Taker},
 };
 

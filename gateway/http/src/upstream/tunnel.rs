@@ -28,7 +28,7 @@ use super::{
     gate::{Gate, Why},
     lend::Lend,
 };
-use crate::body::parting::{Ended, Passage, Switched};
+use crate::parting::{Ended, Passage, Switched};
 
 /// Both ends, before anything has passed. Dropping it resets the upstream's connection.
 pub struct Tunnel {

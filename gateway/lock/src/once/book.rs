@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    Admission, Came, Wanted,
+    Admission, Came, Unwritten,
     census::Census,
     record::{Record, State, writes_to_admit},
     refused::Refused,
@@ -104,7 +104,12 @@ struct Page {
 
 impl Page {
     /// The version of the node once it is ours: then it may be sent.
-    async fn admit<L: Link>(&self, live: &Live<L>, shelves: &Shelves, wanted: &Wanted) -> Result<i32, Stop> {
+    async fn admit<L: Link>(
+        &self,
+        live: &Live<L>,
+        shelves: &Shelves,
+        wanted: &Unwritten,
+    ) -> Result<i32, Stop> {
         self.has_no_former(live, wanted).await?;
         let path = live.paths.operation(&self.id);
         let mut instead_of = None;
@@ -155,7 +160,7 @@ impl Page {
 
     /// A build that named operations by their upstream may have written this one down, also while we run. What it knows
     /// counts, until nobody has been seen for `keep` who writes under such names; see [`Census::may_know_former`].
-    async fn has_no_former<L: Link>(&self, live: &Live<L>, wanted: &Wanted) -> Result<(), Stop> {
+    async fn has_no_former<L: Link>(&self, live: &Live<L>, wanted: &Unwritten) -> Result<(), Stop> {
         let keep = Duration::from_secs(wanted.operation.keep);
         let may_know = || self.census.may_know_former(keep, live.clock.now());
         let Some(former) = wanted.operation.former.filter(|_| may_know()) else {
@@ -175,7 +180,7 @@ impl Page {
         &self,
         live: &Live<L>,
         shelves: &Shelves,
-        wanted: &Wanted,
+        wanted: &Unwritten,
     ) -> Result<Result<(), Refused>, Stop> {
         let share = self.census.has_room(&wanted.owner, wanted.memory);
         if share.is_err() {
@@ -189,7 +194,7 @@ impl Page {
         &self,
         live: &Live<L>,
         shelves: &Shelves,
-        wanted: &Wanted,
+        wanted: &Unwritten,
         instead_of: Option<i32>,
     ) -> Result<i32, Failed> {
         let (path, shelf, data) =

@@ -23,11 +23,11 @@ struct State {
     running: HashSet<Guid>,
     /// Attempts that ended in this gateway, and nobody will write down what came of them.
     left: HashMap<Guid, OperationId>,
-    /// By name of the shelf.
+    /// What was seen of each shelf, by the name of the shelf.
     shelves: BTreeMap<String, Shelf>,
     /// The shelf that was looked at last.
     last: String,
-    /// By owner, over all shelves.
+    /// How many operations each owner has, over all shelves.
     tally: Tally,
     /// Every shelf has been looked through since the start.
     complete: bool,
@@ -43,7 +43,7 @@ pub(super) struct Shelf {
     /// Operations of which nobody knows what came of them.
     pub(super) unknown: usize,
     pub(super) finished: HashMap<OperationId, Finished>,
-    /// One for each operation.
+    /// The owners of the operations, one for each operation.
     pub(super) owners: Vec<Arc<Owner>>,
     /// Some are known by the name that a former build gave them.
     pub(super) former: bool,
@@ -65,7 +65,7 @@ pub(super) struct Known {
     left: HashSet<Guid>,
 }
 
-/// Keeps an attempt among those that run.
+/// Keeps an attempt among those that run, until it is dropped.
 pub(crate) struct Mark {
     census: Arc<Census>,
     attempt: Guid,

@@ -28,7 +28,7 @@ use self::{refused::Refused, room::Owner};
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct Unwritten {
     pub operation: Operation,
     pub keys: Vec<ResourceKey>,
     /// Paths of the lock nodes: while the first word is written, all of them must be there.
@@ -125,14 +125,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Asks a session's thread for an operation; see [`book::serve`].
 pub struct Admission {
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: Unwritten,
     pub(crate) answer: oneshot::Sender<Result<(), Refused>>,
     pub(crate) came: oneshot::Receiver<Came>,
     pub(crate) written: oneshot::Sender<()>,
 }
 
 impl Admission {
-    pub(crate) fn new(wanted: Wanted) -> (Self, oneshot::Receiver<Result<(), Refused>>, Admitted) {
+    pub(crate) fn new(wanted: Unwritten) -> (Self, oneshot::Receiver<Result<(), Refused>>, Admitted) {
         let (answer, answered) = oneshot::channel();
         let (says, came) = oneshot::channel();
         let (written, hears) = oneshot::channel();

@@ -15,7 +15,7 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::{clock::wall_clock, randomness::Guid};
 use serde::{Deserialize, Serialize};
 
-use super::{Came, Wanted, room::Owner};
+use super::{Came, Unwritten, room::Owner};
 
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = 1;
@@ -61,8 +61,8 @@ pub enum State {
 const LONGEST_TARGET: usize = 512;
 
 impl Record {
-    pub fn new(wanted: &Wanted, attempt: Guid) -> Self {
-        let Wanted { operation, keys, token, method, target, name, owner, .. } = wanted;
+    pub fn new(wanted: &Unwritten, attempt: Guid) -> Self {
+        let Unwritten { operation, keys, token, method, target, name, owner, .. } = wanted;
         Self {
             format: FORMAT,
             attempt: attempt.to_string(),

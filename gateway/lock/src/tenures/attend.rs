@@ -10,7 +10,7 @@ use super::{
     caught::{FAILED, caught},
     ended::{Cause, Ended},
     queue::Due,
-    slot::{Slot, Wanted},
+    slot::{FirstWish, Slot},
 };
 use crate::tenures::slot::table::Table;
 use crate::{
@@ -159,7 +159,7 @@ async fn acquire<L: Link>(
     slot: &Arc<Slot>,
     table: &Arc<Table>,
     live: &Rc<Live<L>>,
-    wanted: &Wanted,
+    wanted: &FirstWish,
     nodes: &Nodes<L>,
 ) -> Result<(Rc<Attempt<L>>, Grant), NotGranted> {
     let old = match nodes.held() {

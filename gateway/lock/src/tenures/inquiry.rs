@@ -2,14 +2,15 @@
 //! are there, what nobody knows the outcome of.
 
 pub mod answers;
-pub mod question;
 
 use fencegate_policies::key::ResourceKey;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
-use self::question::{Broken, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold};
 use super::keeper::Keeper;
+use crate::tenures::question::{
+    Broken, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold,
+};
 use crate::tenures::work::Work;
 use crate::{
     once::open::Open,

@@ -23,17 +23,17 @@ use super::{
     desk::Desk,
     order::{Granted, Order},
     queue::Patience,
-    queues::{Full, Place, Queues},
     roll::{Asking, Roll},
     slot::{Entered, Wants},
     tenure::Tenure,
     wish::Wish,
 };
 use crate::not_granted::NotGranted;
+use crate::tenures::occupancy::{Full, Occupancy, Occupant};
 use crate::tenures::work::Work;
 use crate::tenures::{slot::table::Table, wish::Waits};
 use crate::{
-    once::{Admission, Admitted, Unsent, Wanted, census::Census, refused},
+    once::{Admission, Admitted, Unsent, Unwritten, census::Census, refused},
     reach::Way,
     session::live::View,
 };
@@ -44,7 +44,7 @@ pub struct Keeper {
     /// One per session; keys are spread over them.
     pub(super) desks: Arc<[Line]>,
     pub(super) table: Arc<Table>,
-    queues: Arc<Queues>,
+    occupancy: Arc<Occupancy>,
     /// Requests with a node of their own.
     pub(super) roll: Arc<Roll>,
     pub(super) clock: SharedClock,
@@ -99,7 +99,8 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
             (Line { work, view }, Desk::new(asked, seen, table.clone(), census.clone()))
         })
         .unzip();
-    let keeper = Keeper { desks: lines.into(), table, queues: Arc::default(), roll: Arc::default(), clock };
+    let keeper =
+        Keeper { desks: lines.into(), table, occupancy: Arc::default(), roll: Arc::default(), clock };
     (keeper, desks)
 }
 
@@ -193,7 +194,7 @@ impl Keeper {
 
     async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
         let line = self.line(wish.keys.first().expect("a wish names at least one key"));
-        let enter = |key| self.queues.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
+        let enter = |key| self.occupancy.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let behind = Arc::<AtomicBool>::default();
         let asking = Asking { asked: self.clock.now(), behind: behind.clone() };
@@ -219,7 +220,7 @@ impl Keeper {
     ///
     /// # Cancellation
     /// Dropping the future gives the operation up: nothing was sent, and that is written down.
-    pub async fn admit(&self, wanted: Wanted) -> Result<Admitted, refused::Refused> {
+    pub async fn admit(&self, wanted: Unwritten) -> Result<Admitted, refused::Refused> {
         let stopping = || refused::Refused::Service("the gateway is stopping".into());
         let line = self.line(wanted.keys.first().expect("an operation has at least one key"));
         let (admission, answered, admitted) = Admission::new(wanted);
@@ -244,7 +245,7 @@ impl Keeper {
 
     /// Keys that somebody here wants or holds.
     pub fn keys(&self) -> usize {
-        self.table.keys() + self.queues.keys()
+        self.table.keys() + self.occupancy.keys()
     }
 
     pub(super) fn line(&self, key: &ResourceKey) -> &Line {
@@ -293,7 +294,7 @@ async fn order(
     line: &Line,
     wish: Wish<'_>,
     behind: &Arc<AtomicBool>,
-    places: &Arc<[Place]>,
+    places: &Arc<[Occupant]>,
 ) -> Result<Granted, NotGranted> {
     let (caller, answer) = oneshot::channel();
     let gone = || NotGranted::Service("the gateway is stopping".into());

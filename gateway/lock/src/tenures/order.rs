@@ -19,9 +19,9 @@ use tracing::{debug, warn};
 use super::{
     caught::{FAILED, caught},
     ended::Cause,
-    queues::Place,
 };
 use crate::session::{evidence::Evidence, link::Link, live::Live};
+use crate::tenures::occupancy::Occupant;
 use crate::{
     not_granted::NotGranted,
     recipe::{
@@ -43,7 +43,7 @@ pub struct Order {
     /// Set when another holder is before us: then a wait that ends was for the lock, else for the lock service.
     pub behind: Arc<AtomicBool>,
     /// Kept until no node is left, however early the caller goes: what may wait is what may exist.
-    pub places: Arc<[Place]>,
+    pub places: Arc<[Occupant]>,
 }
 
 /// The nodes are removed when `over` is sent or dropped. It says whether what came of everything sent is known.

@@ -74,7 +74,7 @@ pub struct Wants<'a> {
 
 /// How the first of those who wait wants the key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct FirstWish {
     pub(super) mode: Mode,
     rules: Caching,
     /// What is asked for now becomes too old when this has grown.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{inquiry::question::Question, order::Order, slot::Slot};
+use super::{order::Order, slot::Slot};
 use crate::once::Admission;
+use crate::tenures::question::Question;
 
 /// What a worker asks of a session.
 pub enum Work {

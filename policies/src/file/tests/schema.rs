@@ -66,7 +66,7 @@ fn single(reader: &str) -> Value {
             json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
         }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
-        "scalar::address" | "scalar::server" | "peer::advertised" => {
+        "scalar::address" | "scalar::server" | "peer_listener::advertised" => {
             json!({"type": "string", "pattern": ":[0-9]+$"})
         }
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),

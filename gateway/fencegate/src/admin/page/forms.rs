@@ -12,17 +12,17 @@ use fencegate_process::shown::Names;
 use serde::Deserialize;
 
 use super::{
-    frame::{Page, Told, VERSION},
+    frame::{FaultPage, Page, VERSION},
     parts::InDoubt,
     times::since,
 };
 use crate::admin::{
-    asked::Outcome,
     breaking::Breaking,
-    did::Did,
+    deed::Deed,
+    documents::encoded,
     fault::{Fault, Word},
-    seen::Seen,
-    told::encoded,
+    gateway_seen::GatewaySeen,
+    input::Outcome,
 };
 
 #[derive(Deserialize)]
@@ -34,10 +34,10 @@ pub(super) struct Break {
 }
 
 pub(super) async fn break_lock(
-    State(seen): State<Seen>,
+    State(seen): State<GatewaySeen>,
     Path(key): Path<String>,
     Form(form): Form<Break>,
-) -> Result<(Extension<Did>, Redirect), Told> {
+) -> Result<(Extension<Deed>, Redirect), FaultPage> {
     seen.csrf.check(&form.csrf)?;
     let Break { confirm, holder, force, .. } = form;
     let (did, _) = seen.break_lock(&key, Breaking { confirm, holder, force: force.is_some() }).await?;
@@ -53,9 +53,9 @@ pub(super) struct Operation<'a> {
 }
 
 pub(super) async fn operation(
-    State(seen): State<Seen>,
+    State(seen): State<GatewaySeen>,
     Path(reference): Path<String>,
-) -> Result<Response, Told> {
+) -> Result<Response, FaultPage> {
     let open = seen.keeper.operations().await.map_err(Fault::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
     let page = Operation { one: in_doubt(one, seen.names()), csrf: seen.csrf.text(), version: VERSION };
@@ -71,10 +71,10 @@ pub(super) struct Resolve {
 }
 
 pub(super) async fn resolve(
-    State(seen): State<Seen>,
+    State(seen): State<GatewaySeen>,
     Path(reference): Path<String>,
     Form(form): Form<Resolve>,
-) -> Result<(Extension<Did>, Redirect), Told> {
+) -> Result<(Extension<Deed>, Redirect), FaultPage> {
     seen.csrf.check(&form.csrf)?;
     confirmed(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;

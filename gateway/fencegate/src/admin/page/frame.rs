@@ -27,7 +27,7 @@ impl<T: Template> IntoResponse for Page<T> {
 }
 
 /// As [`Fault`], for people.
-pub(super) struct Told(pub(super) Fault);
+pub(super) struct FaultPage(pub(super) Fault);
 
 #[derive(Template)]
 #[template(path = "fault.html")]
@@ -36,13 +36,13 @@ struct NotDone<'a> {
     version: &'static str,
 }
 
-impl From<Fault> for Told {
+impl From<Fault> for FaultPage {
     fn from(fault: Fault) -> Self {
         Self(fault)
     }
 }
 
-impl IntoResponse for Told {
+impl IntoResponse for FaultPage {
     fn into_response(self) -> Response {
         let page = Page(NotDone { said: &self.0.said, version: VERSION }).into_response();
         (self.0.word.status(), self.0.did.map(Extension), page).into_response()

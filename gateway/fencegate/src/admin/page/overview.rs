@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
 use fencegate_lock::tenures::{
-    inquiry::{Session, question::Registered},
+    inquiry::Session,
+    question::Registered,
     survey::{self, Order, Select, Survey, Why},
 };
 use fencegate_policies::plan::{Gateway, OnceStore};
@@ -21,9 +22,9 @@ use super::{
 };
 use crate::{
     admin::{
+        documents::{self, encoded},
         effective::Effective,
-        seen::Seen,
-        told::{self, encoded},
+        gateway_seen::GatewaySeen,
     },
     refusal::Reason,
 };
@@ -102,7 +103,7 @@ const ROWS: usize = 50;
 const ASKED: usize = 8;
 
 impl Overview {
-    pub(super) async fn of(seen: &Seen, note: Option<&'static str>) -> Self {
+    pub(super) async fn of(seen: &GatewaySeen, note: Option<&'static str>) -> Self {
         let plan = seen.in_force.plan();
         let names = seen.names();
         let survey =
@@ -154,7 +155,7 @@ impl Overview {
     }
 }
 
-fn state(seen: &Seen) -> Condition {
+fn state(seen: &GatewaySeen) -> Condition {
     match seen.not_ready() {
         None => Condition { word: "ready", class: "good", why: None },
         Some(why) if seen.drain.is_cancelled() => {
@@ -175,7 +176,7 @@ fn tiles(counted: &Gathered, survey: &Survey, sessions: &[Session], safety: &[Fa
         plain(format!("{in_flight:.0}"), "requests in flight", false),
         plain(survey.waiting.to_string(), "requests waiting", survey.waiting > 0),
         plain(
-            longest.map_or_else(|| "none".into(), |longest| brief(told::millis(longest))),
+            longest.map_or_else(|| "none".into(), |longest| brief(documents::millis(longest))),
             "longest wait",
             longest.is_some(),
         ),
@@ -193,7 +194,7 @@ fn link(key: &fencegate_policies::key::ResourceKey, names: Names) -> Option<Stri
     names.is_nameable().then(|| format!("/locks/{}", encoded(&names.of(key))))
 }
 
-async fn waits(seen: &Seen, survey: &Survey, names: Names) -> Vec<Wait> {
+async fn waits(seen: &GatewaySeen, survey: &Survey, names: Names) -> Vec<Wait> {
     let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
     let asked = wanted.iter().filter(|lock| lock.why == Some(Why::HeldElsewhere)).take(ASKED);
     let lines = join_all(asked.map(async |lock| (&lock.key, seen.keeper.line_of(&lock.key).await))).await;
@@ -202,7 +203,7 @@ async fn waits(seen: &Seen, survey: &Survey, names: Names) -> Vec<Wait> {
     };
     let row = |lock: &&survey::Lock| {
         let first = lock.line.first();
-        let mut why = told::says(&seen.name, Some(lock), line(lock));
+        let mut why = documents::says(&seen.name, Some(lock), line(lock));
         if lock.why == Some(Why::HeldElsewhere) && line(lock).is_none() {
             why = "Another gateway was before us.".into();
         }
@@ -211,7 +212,7 @@ async fn waits(seen: &Seen, survey: &Survey, names: Names) -> Vec<Wait> {
             link: link(&lock.key, names),
             route: first.map(|first| first.route.to_string()).unwrap_or_default(),
             count: lock.waiting,
-            longest: first.map(|first| brief(told::millis(first.since))).unwrap_or_default(),
+            longest: first.map(|first| brief(documents::millis(first.since))).unwrap_or_default(),
             why,
         }
     };
@@ -226,7 +227,7 @@ fn held(lock: &survey::Lock, names: Names) -> Held {
         route: first.route.as_ref().map(ToString::to_string).unwrap_or_default(),
         mode: first.mode.word(),
         token: first.token.map(|token| token.to_string()).unwrap_or_default(),
-        age: brief(told::millis(first.since)),
+        age: brief(documents::millis(first.since)),
         in_flight: lock.held.iter().map(|held| held.in_flight).sum(),
         waiting: lock.waiting,
         state: match first {
@@ -239,7 +240,7 @@ fn held(lock: &survey::Lock, names: Names) -> Held {
     }
 }
 
-fn hot(seen: &Seen) -> (Vec<Hot>, String) {
+fn hot(seen: &GatewaySeen) -> (Vec<Hot>, String) {
     let contention = seen.contention(10);
     let all: f64 = contention.hot.iter().map(|key| key.waited_ms).sum();
     #[expect(
@@ -247,7 +248,7 @@ fn hot(seen: &Seen) -> (Vec<Hot>, String) {
         clippy::cast_sign_loss,
         reason = "a part of a hundred; milliseconds"
     )]
-    let row = |key: told::HotKey| Hot {
+    let row = |key: documents::HotKey| Hot {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
         waited: brief(key.waited_ms as u64),
         key: key.key,
@@ -326,7 +327,7 @@ fn grouped(found: Vec<Registered>, fingerprint: u64) -> Vec<Member> {
     members.into_values().collect()
 }
 
-async fn operations(seen: &Seen, plan: &Arc<Gateway>) -> Option<Result<Vec<InDoubt>, String>> {
+async fn operations(seen: &GatewaySeen, plan: &Arc<Gateway>) -> Option<Result<Vec<InDoubt>, String>> {
     let routes = plan.serving.routes.routes();
     let remembered = routes.iter().filter_map(|route| route.fence.as_ref()?.once.as_ref());
     let names = seen.names();

@@ -7,14 +7,14 @@ pub(super) struct Condition {
     pub(super) why: Option<String>,
 }
 
-/// One number at the top.
+/// One of the numbers at the top of the page.
 pub(super) struct Tile {
     pub(super) value: String,
     pub(super) label: &'static str,
     pub(super) class: &'static str,
 }
 
-/// One thing that was counted.
+/// One counter, with what it means.
 pub(super) struct Fact {
     pub(super) what: String,
     pub(super) means: &'static str,
@@ -32,6 +32,6 @@ pub(super) struct InDoubt {
     pub(super) named: Option<String>,
     pub(super) since: String,
     pub(super) may_run: bool,
-    /// For so long its keys stay closed.
+    /// How long the keys of the operation stay closed.
     pub(super) closes: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// For people: two digits that count.
+/// A duration as people read it: with two significant digits.
 pub(super) fn brief(millis: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "it is rounded anyway")]
     let seconds = millis as f64 / 1000.0;

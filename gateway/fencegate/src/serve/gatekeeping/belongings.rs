@@ -17,11 +17,11 @@ use crate::{
     siblings::Ours,
 };
 
-/// What is taken, and given back only with the process.
+/// What the process takes at its start, and gives back only with its end.
 pub(super) struct Belongings {
     /// How far tokens have come, as the folder says where there is one.
     pub(super) memory: Arc<Memory>,
-    /// The gateway's.
+    /// The name of the gateway.
     pub(super) name: Arc<str>,
     /// Keeps the address for other gateways until the workers listen there.
     pub(super) kept: Option<Socket>,
@@ -31,7 +31,7 @@ pub(super) struct Belongings {
 
 impl Belongings {
     /// # Errors
-    /// Something of it belongs to another process, or cannot be read.
+    /// The folder or an address belongs to another process, or a file cannot be read.
     pub(super) fn taken(gateway: &Gateway, options: &Options, metrics: &Metrics) -> Result<Self, Trouble> {
         let memory = remembered(gateway, metrics)?;
         let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();

@@ -29,7 +29,7 @@ pub(super) fn let_in(
 ) -> io::Result<mpsc::UnboundedReceiver<Command>> {
     let (commands, given) = command::channel();
     let trends = Trends::default();
-    let seen = admin::Seen {
+    let seen = admin::GatewaySeen {
         name,
         keeper: role.keeper,
         metrics: base.metrics.clone(),
@@ -41,6 +41,6 @@ pub(super) fn let_in(
         commands,
         csrf: Csrf::new(&SystemRandomness),
     };
-    reception.open(admin::routes(seen), trends.follow(base.metrics.clone()))?;
+    reception.open(admin::of_gateway(seen), trends.follow(base.metrics.clone()))?;
     Ok(given)
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What `fencegate run` is told beside the policy.
+/// The options of the verb.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where the policy was read from, and is read from again.

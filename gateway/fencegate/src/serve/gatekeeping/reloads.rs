@@ -1,23 +1,53 @@
 //! Waits for whoever demands that the file is read again, or the end.
 
+use fencegate_lock::session::nameplate::Nameplate;
+use fencegate_policies::plan::Gateway;
 use tokio::sync::mpsc;
 
+use super::{options::Options, role::Gatekeeping};
 use crate::{
-    admin::command::Command,
+    admin::{command::Command, effective::InForce},
     serve::{
-        reload::{Reloader, Watcher},
+        reload::{Reloader, Turn, Watcher},
         signals::{Demand, Signals},
+        worker::Shared,
     },
 };
 
 /// Reads the file again whenever somebody demands it.
 pub(super) struct Reloads {
     /// Demands it when the file changes; `None` where nobody looks at the file.
-    pub(super) watcher: Option<Watcher>,
-    pub(super) reloader: Reloader,
+    watcher: Option<Watcher>,
+    reloader: Reloader,
 }
 
 impl Reloads {
+    /// `turns`: one for each worker.
+    pub(super) fn of(
+        Options { file, watch, .. }: Options,
+        gateway: Gateway,
+        shared: &Shared<Gatekeeping>,
+        turns: Vec<mpsc::UnboundedSender<Turn>>,
+        nameplate: Nameplate,
+        in_force: InForce,
+    ) -> Self {
+        let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
+        let reloader = Reloader {
+            started: gateway.clone(),
+            gateway,
+            edition: shared.edition.clone(),
+            workers: turns,
+            metrics: shared.metrics.clone(),
+            guards: shared.guards.clone(),
+            certificates: shared.certificates.iter().cloned().chain(ours).collect(),
+            keeper: shared.role.keeper.clone(),
+            nameplate,
+            in_force,
+            file: file.clone(),
+        };
+        Self { watcher: watch.then(|| Watcher::of(file)), reloader }
+    }
+
     /// Reads the file again when a signal, an operator or the file itself demands it; returns when a signal or an
     /// operator demands the end.
     ///

@@ -28,12 +28,12 @@ use crate::serve::base::Base;
 pub(super) struct Sessions {
     thread: thread::JoinHandle<()>,
     close: CancellationToken,
-    /// Closed without a word when the thread unwinds.
+    /// Closed, without a word, when the thread unwinds.
     pub(super) end: oneshot::Receiver<Infallible>,
 }
 
 impl Sessions {
-    /// One for each desk, with the settings of its number.
+    /// Starts a session for each desk, with the settings of its number.
     pub(super) fn start(desks: Vec<Desk>, settings: impl Fn(usize) -> Settings) -> io::Result<Self> {
         let settings: Vec<Settings> = (0..desks.len()).map(settings).collect();
         let (alive, end) = oneshot::channel::<Infallible>();

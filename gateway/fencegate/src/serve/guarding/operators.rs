@@ -23,7 +23,7 @@ pub(super) fn let_in(
     guard: Arc<Guard>,
 ) -> io::Result<CancellationToken> {
     let end = CancellationToken::new();
-    let seen = admin::guard::Seen {
+    let seen = admin::GuardSeen {
         guard,
         metrics: base.metrics.clone(),
         drain: base.drain.clone(),
@@ -31,6 +31,6 @@ pub(super) fn let_in(
         csrf: Csrf::new(&SystemRandomness),
         names: Names(plan.serving.log.keys),
     };
-    reception.open(admin::guard::routes(seen), async {})?;
+    reception.open(admin::of_guard(seen), async {})?;
     Ok(end)
 }

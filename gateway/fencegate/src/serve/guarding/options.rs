@@ -1,9 +1,9 @@
 //! What `fencegate guard` is told beside its file.
 
-/// What `fencegate guard` is told beside its file.
+/// The options of the verb.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Make the store.
+    /// Make the store; it must not be there yet.
     pub init: Option<Init>,
     pub workers: usize,
 }

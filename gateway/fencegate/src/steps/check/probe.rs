@@ -82,7 +82,7 @@ async fn status<N: Network>(
     let request =
         request.header(IDEMPOTENCY_KEY, named).body(Body::empty()).map_err(|error| error.to_string())?;
     lend.gate().arm(None);
-    let answer = lend.link().send(request).await.map_err(|failed| failed.why.to_string())?;
+    let answer = lend.pooled().send(request).await.map_err(|failed| failed.why.to_string())?;
     Ok(answer.status().as_u16())
 }
 

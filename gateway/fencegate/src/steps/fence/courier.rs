@@ -26,10 +26,10 @@ use crate::{
     metrics::{Forwarding, WorkerMetrics},
     refusal::{Outcome, Reason, Refusal},
     siblings::{
-        Ours, Told, field,
-        link::{Dialling, Idle, Lend},
+        Ours, Reported, field,
+        trunk::{Dialling, Idle, Lend},
     },
-    steps::{key::Keyed, presence::Client, upgrade::Wanted},
+    steps::{key::Keyed, presence::Client, upgrade::Invitation},
 };
 
 /// One worker's, under one plan.
@@ -41,6 +41,17 @@ pub struct Courier<N> {
     pub metrics: Rc<WorkerMetrics>,
     /// Kept from one plan to the next.
     pub idle: Rc<Idle>,
+}
+
+/// What is to be sent on, and where to.
+#[derive(Clone, Copy)]
+pub struct Errand<'r> {
+    /// The way to the gateway that keeps the key.
+    pub way: &'r Way,
+    pub key: &'r ResourceKey,
+    pub request: &'r Keyed,
+    /// How long the request may wait there for its key.
+    pub left: Duration,
 }
 
 /// What came of a request that was sent on.
@@ -60,23 +71,17 @@ pub enum Carried {
 const MARGIN: Duration = Duration::from_secs(5);
 
 impl<N: Network> Courier<N> {
-    /// Sends it on. `left`: how long it may wait there for its key.
+    /// Sends a request on, and waits for its answer as long as its client does.
     ///
     /// # Cancellation
     /// Not to be dropped before it returns: whether anything was written would not be known.
-    pub async fn carry(
-        &self,
-        way: &Way,
-        key: &ResourceKey,
-        request: &Keyed,
-        left: Duration,
-        client: &mut Client,
-    ) -> Carried {
-        if request.http.extensions().get::<Wanted>().is_some() {
+    pub async fn carry(&self, errand: Errand<'_>, client: &mut Client) -> Carried {
+        let Errand { way, request, .. } = errand;
+        if request.http.extensions().get::<Invitation>().is_some() {
             return Carried::Back("it asks for another protocol");
         }
         request.notes.forwarded_to.replace(Some(way.gateway.clone()));
-        let carried = self.send(way, key, request, left, client).await;
+        let carried = self.send(errand, client).await;
         let counted = match &carried {
             Carried::Answered(_) => Forwarding::Answered,
             Carried::Back(why) | Carried::Unreached(why) => {
@@ -100,14 +105,7 @@ impl<N: Network> Courier<N> {
         carried
     }
 
-    async fn send(
-        &self,
-        way: &Way,
-        key: &ResourceKey,
-        request: &Keyed,
-        left: Duration,
-        client: &mut Client,
-    ) -> Carried {
+    async fn send(&self, Errand { way, key, request, left }: Errand<'_>, client: &mut Client) -> Carried {
         let until = Instant::now() + left;
         let due = until + self.patience(request);
         let dialling = |left| Dialling {
@@ -197,7 +195,7 @@ impl<N: Network> Courier<N> {
         request: &Keyed,
         until: Instant,
     ) -> Carried {
-        let Some(told) = Told::read(response.headers()) else {
+        let Some(told) = Reported::read(response.headers()) else {
             lend.give_up();
             warn!("an answer to what was sent on that no gateway gives");
             return Carried::Refused(Refusal::new(Reason::OutcomeUnknown, "it answers as no gateway does"));

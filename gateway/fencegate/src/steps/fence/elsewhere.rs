@@ -7,16 +7,13 @@
 use std::{pin::pin, time::Duration};
 
 use fencegate_http::{body::Reply, network::Network};
-use fencegate_lock::{reach::Way, tenures::wish::Waits};
-use fencegate_policies::{
-    key::ResourceKey,
-    plan::{self, Enforce, Fence, Forward, Mode},
-};
+use fencegate_lock::tenures::wish::Waits;
+use fencegate_policies::plan::{self, Enforce, Fence, Forward, Mode};
 use tokio::time::Instant;
 
 use super::{
     acquire::Got,
-    courier::{Carried, Courier},
+    courier::{Carried, Courier, Errand},
     fencing::Fencing,
     hold::Hold,
 };
@@ -25,7 +22,7 @@ use crate::{
     steps::{
         key::{Fenced, Keyed},
         presence::{Client, presence},
-        upgrade::Wanted,
+        upgrade::Invitation,
     },
 };
 
@@ -82,7 +79,7 @@ impl<N: Network> Fencing<N> {
             };
             let Some(courier) = &self.courier else { continue };
             let given = left();
-            match self.carry(courier, (&way, key, request), given, client).await {
+            match self.carry(courier, Errand { way: &way, key, request, left: given }, client).await {
                 Carried::Answered(reply) => {
                     self.keeper.confirm(key, &way);
                     return Ok(Waited::Answered(Box::new(reply)));
@@ -117,19 +114,13 @@ impl<N: Network> Fencing<N> {
 
     /// Sends it on, for as long as its client waits, and not beyond half of our drain: what has no answer then can wait
     /// longer than we live.
-    async fn carry(
-        &self,
-        courier: &Courier<N>,
-        (way, key, request): (&Way, &ResourceKey, &Keyed),
-        left: Duration,
-        client: &mut Client,
-    ) -> Carried {
+    async fn carry(&self, courier: &Courier<N>, errand: Errand<'_>, client: &mut Client) -> Carried {
         let (asking, mut asked) = presence();
-        let mut carrying = pin!(courier.carry(way, key, request, left, &mut asked));
+        let mut carrying = pin!(courier.carry(errand, &mut asked));
         let drained = tokio::select! {
             carried = &mut carrying => return carried,
             () = client.gone() => false,
-            () = self.drained(request.plan.listener.timeouts.drain / 2) => true,
+            () = self.drained(errand.request.plan.listener.timeouts.drain / 2) => true,
         };
         // To whoever carries it, that is a client that goes away; only there it is known whether anything was written.
         drop(asking);
@@ -156,7 +147,7 @@ fn is_kept(fenced: &Fenced, fence: &Fence) -> bool {
 fn leaves(request: &Keyed, fenced: &Fenced) -> Waits {
     let sends = fenced.fence(&request.plan).forward == Forward::Holder;
     let whole = request.http.body().again().is_some();
-    let switches = request.http.extensions().get::<Wanted>().is_some();
+    let switches = request.http.extensions().get::<Invitation>().is_some();
     if sends && whole && !switches { Waits::Anywhere } else { Waits::Here }
 }
 

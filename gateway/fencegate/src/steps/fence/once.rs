@@ -1,7 +1,7 @@
 //! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
 
 use fencegate_http::network::Network;
-use fencegate_lock::once::{Admitted, Came, Wanted, refused::Refused, room::Owner};
+use fencegate_lock::once::{Admitted, Came, Unwritten, refused::Refused, room::Owner};
 use fencegate_policies::plan::{Enforce, Fence, OnceStore};
 use fencegate_process::failpoint;
 use hyper::StatusCode;
@@ -30,7 +30,7 @@ impl<N: Network> Fencing<N> {
         let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };
         let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
         let name = request.http.headers().get("idempotency-key");
-        let wanted = Wanted {
+        let wanted = Unwritten {
             operation: (**operation).clone(),
             keys: fenced.keys.to_vec(),
             nodes: hold.tenure.nodes(),

@@ -2,7 +2,7 @@
 
 use fencegate_http::{
     body::Body,
-    listen::course::{Coming, Exchange},
+    course::{Coming, Exchange},
     upstream::{
         gate::{Gate, Why},
         lend::Lend,
@@ -46,7 +46,7 @@ pub(super) fn failed(
 ) -> Failed {
     // From here on the count cannot grow. A body that broke has shut the gate before.
     lend.gate().shut(if failed.why.is_parse() { Why::Cut } else { Why::Abandoned });
-    let silent = lend.link().has_died_silently();
+    let silent = lend.pooled().has_died_silently();
     let sent = match lend.gate().written() {
         0 => Sent::Nothing,
         _ if silent && spare.is_some() => Sent::Harmless,
@@ -63,7 +63,7 @@ pub(super) fn failed(
         return Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
     }
     metrics.upstream_error(&lend.upstream().name, if sent == Sent::Nothing { "unsent" } else { "broken" });
-    let reused = lend.link().reused;
+    let reused = lend.pooled().reused;
     if cause == Cause::Closed && !(reused && sent != Sent::Something) {
         lend.failed();
     }

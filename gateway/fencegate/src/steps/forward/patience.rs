@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use fencegate_http::{
     body::Body,
-    listen::course::{Coming, Exchange},
+    course::{Coming, Exchange},
     upstream::connection::Progress,
 };
 
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use fencegate_http::{
-        listen::course::Course,
+        course::Course,
         upstream::gate::{Gate, Gated},
     };
     use fencegate_process::clock::ManualClock;

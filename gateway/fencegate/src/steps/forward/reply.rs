@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_http::{
     body::{Body, Reply, Trailers, fields},
-    listen::interim::Saying,
+    course::interim::Saying,
     upstream::{lend::Lend, lent},
 };
 use fencegate_policies::plan::ReservedFields;

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_http::{
-    body::{Body, Reply, fields, parting::Switched},
+    body::{Body, Reply, fields},
+    parting::Switched,
     upstream::{
         lend::Lend,
         tunnel::{Bounds, Tunnel},

@@ -7,7 +7,7 @@ use fencegate_policies::operation::{Fingerprint, Operation, OperationId};
 
 /// What decides whether two requests with one name are the same request.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct Content<'a> {
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
@@ -16,8 +16,8 @@ pub struct Wanted<'a> {
 
 /// `upstream`: what the file calls it. It is no part of the identity, because a file may change; a build before this
 /// one made it one, and what that one remembers is looked for under it as well.
-pub fn operation(upstream: &str, once: &Once, named: &plan::Operation, wanted: Wanted<'_>) -> Operation {
-    let Wanted { method, target, body } = wanted;
+pub fn operation(upstream: &str, once: &Once, named: &plan::Operation, wanted: Content<'_>) -> Operation {
+    let Content { method, target, body } = wanted;
     Operation {
         id: identity(&once.scope, named),
         former: (once.scope != upstream).then(|| identity(upstream, named)),
@@ -67,7 +67,7 @@ mod tests {
         Once { scope: scope.into(), ..once }
     }
 
-    const WANTED: Wanted<'_> = Wanted { method: "POST", target: "/a", body: b"{}" };
+    const WANTED: Content<'_> = Content { method: "POST", target: "/a", body: b"{}" };
 
     #[test]
     fn names_of_two_scopes_or_principals_are_two_operations() {
@@ -93,11 +93,11 @@ mod tests {
     fn the_fingerprint_is_that_of_the_request() {
         let of = |wanted| operation("u", &once(""), &named("n", "p"), wanted).fingerprint;
         let same = of(WANTED);
-        assert_eq!(of(Wanted { ..WANTED }), same);
+        assert_eq!(of(Content { ..WANTED }), same);
         for other in [
-            Wanted { method: "PUT", ..WANTED },
-            Wanted { target: "/a?b", ..WANTED },
-            Wanted { body: b"{ }", ..WANTED },
+            Content { method: "PUT", ..WANTED },
+            Content { target: "/a?b", ..WANTED },
+            Content { body: b"{ }", ..WANTED },
         ] {
             assert_ne!(of(other), same);
         }

@@ -70,8 +70,8 @@ impl<N: Network> Pool<N> {
             };
         };
         let asked = self.connect(fleet, endpoint, Some(address.clone()), place).boxed_local();
-        if let Ok(link) = asked.await {
-            self.idle.keep(link, upstream.idle);
+        if let Ok(pooled) = asked.await {
+            self.idle.keep(pooled, upstream.idle);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use fencegate_policies::key::ResourceKey;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use crate::tenures::inquiry::question::{
+use crate::tenures::question::{
     Broken, MOST, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold,
 };
 use crate::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencegate_process::clock::Boot;
 
-use super::{Slot, Wanted};
+use super::{FirstWish, Slot};
 use crate::tenures::wish::Waits;
 use crate::{
     recipe::grant::Grant,
@@ -22,16 +22,16 @@ impl Slot {
     }
 
     /// How the first of those who wait wants the key; `None` when nobody waits.
-    pub(in crate::tenures) fn wanted(&self) -> Option<Wanted> {
+    pub(in crate::tenures) fn wanted(&self) -> Option<FirstWish> {
         let mut entry = self.entry();
         entry.queue.forget(|caller| caller.answer.is_closed());
         let outdated = entry.outdated;
         let (mode, caller) = entry.queue.wanted()?;
-        Some(Wanted { mode, rules: caller.rules, outdated })
+        Some(FirstWish { mode, rules: caller.rules, outdated })
     }
 
-    pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: Wanted) {
-        let Wanted { mode, rules, outdated } = wanted;
+    pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: FirstWish) {
+        let FirstWish { mode, rules, outdated } = wanted;
         let mut entry = self.entry();
         entry.standing.granted();
         // Where requests may be sent on from here, those of other gateways may come.

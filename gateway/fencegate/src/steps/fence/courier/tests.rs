@@ -73,7 +73,8 @@ async fn as_client(
 ) -> Carried {
     let key = ResourceKey::parse("pay/7").expect("a key");
     let way = way(to);
-    let carrying = courier.carry(&way, &key, request, Duration::from_millis(left), &mut client);
+    let errand = Errand { way: &way, key: &key, request, left: Duration::from_millis(left) };
+    let carrying = courier.carry(errand, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
 

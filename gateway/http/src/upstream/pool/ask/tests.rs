@@ -15,8 +15,8 @@ use crate::{
     upstream::{
         fleet::Fleets,
         introduce::{Attempt, Doubt, Due, Introduced, Introductions},
-        link::Link,
         metrics::EndpointMetrics,
+        pooled::Pooled,
     },
 };
 
@@ -34,7 +34,7 @@ impl Introductions for Introducer {
         true
     }
 
-    fn introduce<'a>(&'a self, _: &'a mut Link, _: &'a Upstream, _: &'a SharedClock) -> Introduced<'a> {
+    fn introduce<'a>(&'a self, _: &'a mut Pooled, _: &'a Upstream, _: &'a SharedClock) -> Introduced<'a> {
         Box::pin(async { unreachable!("nobody listens there") })
     }
 

@@ -19,7 +19,7 @@ use fencegate_lock::session::member::Member;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
-    plan::{self, ClientAuth, ClientCertificate, Gateway, Peer, PeerTls, ServedTls, TlsVersion},
+    plan::{self, ClientAuth, ClientCertificate, Gateway, PeerListener, PeerTls, ServedTls, TlsVersion},
 };
 use fencegate_process::said::causes;
 use futures_util::future::join_all;
@@ -46,7 +46,7 @@ const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 const MOST: usize = 64;
 
 /// What stands in the file: its certificate, and what the others are told.
-pub(super) async fn own(findings: &Findings, peer: &Peer) {
+pub(super) async fn own(findings: &Findings, peer: &PeerListener) {
     if let Some(tls) = &peer.tls {
         files(findings, peer, tls);
     }
@@ -62,7 +62,7 @@ pub(super) async fn own(findings: &Findings, peer: &Peer) {
     findings.wrong(&["peer", "advertise"], Code::NotReached, message, remedy);
 }
 
-fn files(findings: &Findings, peer: &Peer, tls: &PeerTls) {
+fn files(findings: &Findings, peer: &PeerListener, tls: &PeerTls) {
     let way = ["peer", "tls"];
     let shown = ServedTls {
         certificates: vec![tls.pair.clone()],
@@ -89,7 +89,7 @@ fn files(findings: &Findings, peer: &Peer, tls: &PeerTls) {
 }
 
 /// As another gateway with the same `ca_file` would look at us, whoever of the two connects.
-fn believed(peer: &Peer, tls: &PeerTls) -> Result<(), String> {
+fn believed(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
     let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| causes(&bad))?;
     let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| causes(&bad))?);
     let (first, rest) = chain.split_first().ok_or("there is none")?;

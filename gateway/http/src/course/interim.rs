@@ -60,7 +60,7 @@ impl Interims {
     }
 
     /// Writes what there is, with `write`.
-    pub(super) fn poll_write(
+    pub(crate) fn poll_write(
         &self,
         mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<()>> {
@@ -83,7 +83,7 @@ impl Interims {
     }
 
     /// Nothing else may be written before the rest of them is.
-    pub(super) fn is_begun(&self) -> bool {
+    pub(crate) fn is_begun(&self) -> bool {
         self.queue().begun
     }
 

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{
     text::{self, Key},
-    verb::{Outcome, Verb},
+    verb::Verb,
 };
 use crate::{
-    admin::{guard::Open, told::encoded},
+    admin::{documents::encoded, input::Outcome, outcomes::Open},
     cli::{
         admin::{self, Asker, Found, Of, Trouble},
         log::Format,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What is to be printed.
-pub(super) fn run(verb: &Verb, found: &Found) -> Result<String, Trouble> {
+pub(in crate::cli) fn run(verb: &Verb, found: &Found) -> Result<String, Trouble> {
     admin::ask(found, Of::Guard, async |asker| {
         let mut guard = Guard(asker);
         match verb {

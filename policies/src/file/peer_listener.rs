@@ -10,14 +10,14 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic, Place, Severity},
     host::CanonicalHost,
-    plan::{Pair, Peer, PeerTls},
+    plan::{Pair, PeerListener, PeerTls},
 };
 
 /// What could be read.
 #[derive(Default)]
 pub(super) struct Read {
     /// `None` where there is nothing, or where a fault says what is missing.
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<PeerListener>,
     address: Option<(SocketAddr, Place)>,
 }
 
@@ -44,7 +44,7 @@ fn settings(block: &mut Block) -> Read {
         plain(block, address);
     }
     let place = block.place_of("address");
-    let peer = || Some(Peer { address: address?, advertise: advertise?, tls: tls? });
+    let peer = || Some(PeerListener { address: address?, advertise: advertise?, tls: tls? });
     Read { peer: peer(), address: address.map(|address| (address, place)) }
 }
 

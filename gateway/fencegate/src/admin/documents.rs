@@ -5,7 +5,7 @@ use fencegate_process::shown::Names;
 use serde::{Deserialize, Serialize};
 
 use fencegate_lock::tenures::{
-    inquiry::question::Standing,
+    question::Standing,
     survey::{self, Keeping, Survey, Why},
 };
 
@@ -49,7 +49,7 @@ pub struct Held {
     pub in_flight: u32,
     /// Somebody waits who cannot hold beside it.
     pub contended: bool,
-    /// It may write now.
+    /// A request under this tenure may write now: its session is proven.
     pub proven: bool,
     /// Nothing is started under it any more.
     pub ending: bool,
@@ -184,7 +184,7 @@ pub fn plural(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// One key and its number, for a link.
+/// A key as a segment of a path, for a link: by its name or its number, as the log may call it.
 pub fn segment(key: &ResourceKey, names: Names) -> String {
     encoded(&names.of(key))
 }

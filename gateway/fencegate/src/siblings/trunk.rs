@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::field;
 
 struct Lying {
-    link: Connection,
+    connection: Connection,
     pass: Pass,
     until: Instant,
 }
@@ -40,7 +40,7 @@ pub struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
 /// At most. A gateway that listens closes what lies idle for its own `timeouts.idle`, 60 s unless it says otherwise; a
 /// request that meets this on its way would have an unknown outcome.
 const KEPT: Duration = Duration::from_secs(30);
-/// To one gateway.
+/// Connections to one gateway that are kept.
 const MOST: usize = 64;
 /// Gateways that connections are kept to.
 const MOST_WAYS: usize = 256;
@@ -51,7 +51,7 @@ const REST: Duration = Duration::from_secs(1);
 /// For a connection, with its first exchange. A gateway that is not there is found out soon: the request waits meanwhile,
 /// and can queue here.
 const CONNECT: Duration = Duration::from_secs(1);
-/// For the same, where there is next to nothing left to wait.
+/// The least that connecting and its first exchange may take, where there is next to nothing left to wait.
 const AT_LEAST: Duration = Duration::from_millis(50);
 /// An answer has the fields of the upstream's and our own.
 const WIDER: Heads = Heads { fields: 288, bytes: 128 << 10 };
@@ -64,19 +64,19 @@ impl Idle {
         let mut all = self.0.borrow_mut();
         let lying = all.get_mut(&way.address)?;
         let now = Instant::now();
-        lying.retain(|one| one.link.is_usable() && now < one.until && one.pass == way.pass);
-        let ready = lying.iter().rposition(|one| one.link.is_ready())?;
-        Some(lying.swap_remove(ready).link)
+        lying.retain(|one| one.connection.is_usable() && now < one.until && one.pass == way.pass);
+        let ready = lying.iter().rposition(|one| one.connection.is_ready())?;
+        Some(lying.swap_remove(ready).connection)
     }
 
-    fn keep(&self, link: Connection, way: &Way, keep: Duration) {
+    fn keep(&self, connection: Connection, way: &Way, keep: Duration) {
         let mut all = self.0.borrow_mut();
-        if !link.is_usable() || (all.len() >= MOST_WAYS && !all.contains_key(&way.address)) {
+        if !connection.is_usable() || (all.len() >= MOST_WAYS && !all.contains_key(&way.address)) {
             return;
         }
         let lying = all.entry(way.address.clone()).or_default();
         if lying.len() < MOST {
-            lying.push(Lying { link, pass: way.pass.clone(), until: Instant::now() + keep });
+            lying.push(Lying { connection, pass: way.pass.clone(), until: Instant::now() + keep });
         }
     }
 
@@ -96,14 +96,14 @@ impl Idle {
             sleep(SWEEP).await;
             let now = Instant::now();
             self.0.borrow_mut().retain(|_, lying| {
-                lying.retain(|one| one.link.is_usable() && now < one.until);
+                lying.retain(|one| one.connection.is_usable() && now < one.until);
                 !lying.is_empty()
             });
         }
     }
 }
 
-/// What connections are made with.
+/// What a connection to another gateway is made with.
 pub struct Dialling<'a, N> {
     pub network: &'a N,
     pub clock: &'a SharedClock,
@@ -124,9 +124,9 @@ impl<N: Network> Dialling<'_, N> {
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
         let proven = async {
-            let mut link = self.connect(way).await?;
-            prove(&mut link, way).await?;
-            Ok(link)
+            let mut connection = self.connect(way).await?;
+            prove(&mut connection, way).await?;
+            Ok(connection)
         };
         timeout(longest, proven).await.map_err(late)?
     }
@@ -169,7 +169,7 @@ async fn prove(connection: &mut Connection, way: &Way) -> io::Result<()> {
 
 /// A connection while it carries an exchange. Unless it is given back, it ends with the lend.
 pub struct Lend {
-    link: Option<Connection>,
+    connection: Option<Connection>,
     idle: Rc<Idle>,
     way: Way,
     /// How long the connection may lie idle afterwards.
@@ -185,16 +185,16 @@ impl Lend {
         fresh: bool,
     ) -> io::Result<Self> {
         let lying = if fresh { None } else { idle.take(way) };
-        let link = match lying {
-            Some(link) => link,
+        let connection = match lying {
+            Some(connection) => connection,
             None => dialling.reach(way).await?,
         };
         let keep = dialling.kept.min(KEPT);
-        Ok(Self { link: Some(link), idle: idle.clone(), way: way.clone(), keep })
+        Ok(Self { connection: Some(connection), idle: idle.clone(), way: way.clone(), keep })
     }
 
-    fn link(&mut self) -> &mut Connection {
-        self.link.as_mut().expect("taken only when the lend ends")
+    fn connection(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("taken only when the lend ends")
     }
 
     /// Sends a request, and counts what of it is written from here on.
@@ -202,9 +202,9 @@ impl Lend {
         &mut self,
         request: Request<Body>,
     ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
-        let link = self.link();
-        link.gate.arm(None);
-        link.send(request)
+        let connection = self.connection();
+        connection.gate.arm(None);
+        connection.send(request)
     }
 
     pub fn way(&self) -> &Way {
@@ -213,12 +213,12 @@ impl Lend {
 
     /// It has carried an exchange before, so the other side may have closed it meanwhile.
     pub fn is_reused(&mut self) -> bool {
-        self.link().reused
+        self.connection().reused
     }
 
     /// No byte is written any more. True if none was since [`Self::send`].
     pub fn give_up(&mut self) -> bool {
-        let gate = &self.link().gate;
+        let gate = &self.connection().gate;
         gate.shut(Why::Abandoned);
         gate.written() == 0
     }
@@ -226,11 +226,11 @@ impl Lend {
     /// Behind the last byte of the answer: keeps the connection for another exchange, once this one is over in both
     /// directions.
     fn give_back(mut self) {
-        let Some(mut link) = self.link.take() else { return };
+        let Some(mut connection) = self.connection.take() else { return };
         tokio::task::spawn_local(async move {
-            if matches!(timeout(REST, link.settled()).await, Ok(true)) {
-                link.reused = true;
-                self.idle.keep(link, &self.way, self.keep);
+            if matches!(timeout(REST, connection.settled()).await, Ok(true)) {
+                connection.reused = true;
+                self.idle.keep(connection, &self.way, self.keep);
             }
         });
     }

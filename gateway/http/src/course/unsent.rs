@@ -8,11 +8,11 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::listen::frames::Frames;
+use crate::course::passing::Frames;
 
 /// Bytes of bodies, of all streams of a connection.
 #[derive(Debug)]
-pub(in crate::listen) struct Unsent {
+pub(crate) struct Unsent {
     bytes: Cell<usize>,
     /// When some were given or written.
     moved: Cell<Instant>,
@@ -32,7 +32,7 @@ impl Unsent {
     }
 
     /// For so long the client may take nothing.
-    pub(in crate::listen) fn waits(&self, patience: Duration) {
+    pub(crate) fn waits(&self, patience: Duration) {
         self.patience.set(patience);
     }
 

@@ -1,13 +1,15 @@
 //! What a running guard can be asked by an operator.
 
-use clap::{Args, Subcommand, ValueEnum};
-use serde::Serialize;
+use clap::{Args, Subcommand};
 
-use crate::cli::{admin::Place, log::Format};
+use crate::{
+    admin::input::Outcome,
+    cli::{admin::Place, log::Format},
+};
 
 /// What a running guard is asked, or told.
 #[derive(Debug, Subcommand)]
-pub(super) enum Verb {
+pub(in crate::cli) enum Verb {
     /// List requests whose outcome is unknown; or tell what is known of one operation or key.
     Show {
         /// The reference of an operation, the token of an execution, or a key. All that is unknown unless given.
@@ -39,26 +41,16 @@ pub(super) enum Verb {
 
 /// Which guard is meant, and how its answer is shown.
 #[derive(Debug, Args)]
-pub(super) struct Running {
+pub(in crate::cli) struct Running {
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(in crate::cli) place: Place,
     /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(super) format: Format,
-}
-
-/// What came of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(in crate::cli) enum Outcome {
-    /// It took effect.
-    Done,
-    /// It did not, and never will.
-    NotDone,
+    pub(in crate::cli) format: Format,
 }
 
 impl Verb {
-    pub(super) fn running(&self) -> &Running {
+    pub(in crate::cli) fn running(&self) -> &Running {
         let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
         guard
     }

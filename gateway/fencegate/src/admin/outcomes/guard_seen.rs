@@ -19,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin::{
-        asked::Outcome,
-        did::Did,
+        csrf::Csrf,
+        deed::Deed,
         fault::{Fault, Word},
-        page::Csrf,
+        input::Outcome,
     },
     metrics::Metrics,
 };
 
-/// What the admin listener of a guard shows.
+/// What the admin listener of a guard shows, and whom it asks for the end.
 #[derive(Clone)]
-pub struct Seen {
+pub struct GuardSeen {
     pub guard: Arc<Guard>,
     pub metrics: Arc<Metrics>,
     pub drain: CancellationToken,
@@ -42,7 +42,7 @@ pub struct Seen {
 /// An operation or execution that nobody knows the outcome of.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Open {
-    /// To name it by: of an operation, or the token of an execution that is none.
+    /// What an operator names it by: the reference of an operation, or the token of an execution that is no operation.
     pub reference: String,
     pub kind: Kind,
     /// As the guard's file lets its log call them.
@@ -57,7 +57,7 @@ pub struct Open {
     /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<u64>,
-    /// Until the key is free again without anybody's word.
+    /// How long it takes until the keys are free again without anybody's word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closes_key_for_ms: Option<u64>,
 }
@@ -74,7 +74,7 @@ pub enum Kind {
 /// Operations shown at most.
 const MOST: usize = 1000;
 
-impl Seen {
+impl GuardSeen {
     /// Everything that nobody knows the outcome of.
     pub(in crate::admin) async fn open(&self) -> Result<Vec<Open>, Refused> {
         let guard = &self.guard;
@@ -113,10 +113,10 @@ impl Seen {
     }
 
     /// An operator knows what came of it.
-    pub(in crate::admin) async fn resolve(&self, reference: &str, outcome: Outcome) -> Result<Did, Fault> {
+    pub(in crate::admin) async fn resolve(&self, reference: &str, outcome: Outcome) -> Result<Deed, Fault> {
         let guard = &self.guard;
         let done = outcome == Outcome::Done;
-        let did = |what: &str| Did(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
+        let did = |what: &str| Deed(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
         if let Ok(token) = Token::parse(reference) {
             let doubts = guard.doubts().await.map_err(|refused| away(&refused))?;
             let doubt = doubts.into_iter().find(|doubt| doubt.token == token);

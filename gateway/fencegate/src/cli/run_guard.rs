@@ -1,19 +1,14 @@
 //! `fencegate guard`: runs one, or asks a running one for an operator what is unknown, and says what came of it.
 
-mod ask;
-mod text;
-mod verb;
-
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-pub(super) use self::verb::Outcome;
-use self::verb::Verb;
 use super::{
     admin::Of,
     config,
     out::{ended, said},
+    outcomes::{self, Verb},
     policy,
 };
 use crate::serve::{guarding, staff::cores};
@@ -49,5 +44,5 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
         return guarding::run(&plan, &guarding::Options { init, workers }).map_err(|trouble| ended(&trouble));
     };
     let found = verb.running().place.found(Of::Guard)?;
-    said(ask::run(&verb, &found))
+    said(outcomes::ask(&verb, &found))
 }

@@ -1,10 +1,8 @@
 //! Finds the route of a request: the first one, top to bottom, that takes its method and path.
 
-pub(crate) mod tree;
-
 use std::cell::RefCell;
 
-use self::tree::{Part, Tree};
+use crate::path::segments::{Part, Tree};
 use crate::{
     key::{BadKey, Values},
     path::{Bound, CanonicalPath},

@@ -1,6 +1,6 @@
 //! What a guard shows and lets an operator decide: operations and executions whose outcome nobody saw.
 
-mod seen;
+pub mod guard_seen;
 
 use axum::{
     Extension, Json, Router,
@@ -14,15 +14,12 @@ use fencegate_policies::key::ResourceKey;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::seen::unknown;
-pub use self::seen::{Kind, Open, Seen};
-pub(super) use self::seen::{away, quarantine};
-use super::{
-    asked::{Outcome, parsed},
-    did::Did,
-    exposed::exposed,
-    fault::Fault,
-    page,
+use self::guard_seen::{GuardSeen, away, quarantine, unknown};
+pub use self::guard_seen::{Kind, Open};
+use super::replies::{Done, Looked, draining, resolved};
+use crate::admin::{
+    deed::Deed,
+    input::{Outcome, parsed},
 };
 
 /// What an operator says of an operation.
@@ -32,13 +29,7 @@ struct Resolve {
     outcome: Outcome,
 }
 
-type Answer = Result<Json<Value>, Fault>;
-
-/// Of what changes something, with what it did, for the audit log.
-type Done = Result<(Extension<Did>, Json<Value>), Fault>;
-
-pub fn routes(seen: Seen) -> Router {
-    let (metrics, counted) = (seen.metrics.clone(), seen.guard.clone());
+pub(super) fn routes() -> Router<GuardSeen> {
     Router::new()
         .route("/ready", get(ready))
         .route("/api/v1/operations", get(operations))
@@ -47,13 +38,10 @@ pub fn routes(seen: Seen) -> Router {
         .route("/api/v1/drain", post(drain))
         .route("/api/v1/keys/{*key}", get(key))
         .route("/api/v1/refusals", get(refusals))
-        .merge(page::of_guard())
-        .with_state(seen)
-        .merge(exposed(metrics, move || counted.count()))
 }
 
 /// 200 when something could be admitted now: on some keys, that is.
-async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
+async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
@@ -70,27 +58,27 @@ async fn ready(State(seen): State<Seen>) -> (StatusCode, String) {
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<Seen>) -> (StatusCode, Extension<Did>, Json<Value>) {
+async fn drain(State(seen): State<GuardSeen>) -> (StatusCode, Extension<Deed>, Json<Value>) {
     seen.end.cancel();
-    (StatusCode::ACCEPTED, Extension(Did("drain".into())), Json(json!({ "draining": true })))
+    draining()
 }
 
-async fn operations(State(seen): State<Seen>) -> Answer {
+async fn operations(State(seen): State<GuardSeen>) -> Looked<Value> {
     let open = seen.open().await.map_err(|refused| away(&refused))?;
     Ok(Json(json!({ "operations": open })))
 }
 
-async fn resolve(State(seen): State<Seen>, Path(reference): Path<String>, body: Bytes) -> Done {
+async fn resolve(State(seen): State<GuardSeen>, Path(reference): Path<String>, body: Bytes) -> Done {
     let Resolve { outcome } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome).await?;
-    Ok((Extension(did), Json(json!({ "resolved": reference }))))
+    Ok(resolved(did, &reference))
 }
 
 /// A finished operation and its kept answer are forgotten at once.
-async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Done {
+async fn forget(State(seen): State<GuardSeen>, Path(reference): Path<String>) -> Done {
     match seen.guard.forget(&reference).await {
         Ok(true) => {
-            let did = Did(format!("forgot operation {}", reference.escape_debug()));
+            let did = Deed(format!("forgot operation {}", reference.escape_debug()));
             Ok((Extension(did), Json(json!({ "forgotten": reference }))))
         }
         Ok(false) => Err(unknown(&reference)),
@@ -98,7 +86,7 @@ async fn forget(State(seen): State<Seen>, Path(reference): Path<String>) -> Done
     }
 }
 
-async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
+async fn key(State(seen): State<GuardSeen>, Path(key): Path<String>) -> Looked<Value> {
     let parsed = ResourceKey::parse(&key).map_err(|_| unknown(&key))?;
     let known = seen.guard.seen(&parsed).await.map_err(|refused| away(&refused))?;
     let known = known.ok_or_else(|| unknown(&key))?;
@@ -110,7 +98,7 @@ async fn key(State(seen): State<Seen>, Path(key): Path<String>) -> Answer {
     })))
 }
 
-async fn refusals(State(seen): State<Seen>) -> Json<Value> {
+async fn refusals(State(seen): State<GuardSeen>) -> Json<Value> {
     let Refusals { stale, latest } = seen.guard.refusals();
     let latest = latest.map(|one| {
         json!({ "keys": seen.names.of_each(&one.keys), "presented": one.presented, "newest": one.newest })

@@ -1,4 +1,4 @@
-//! What those who take part say when they are asked.
+//! Asks those who take part in the story: guard, gateways and ledger.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::client::Client;
 /// For what takes milliseconds, on a machine that may have other things to do.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
-/// All of them; the ledger tells them in pages.
+/// All executions. The ledger tells them in pages.
 pub(super) async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
     let mut executions: Vec<Execution> = Vec::new();
     loop {

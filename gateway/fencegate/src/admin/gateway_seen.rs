@@ -6,12 +6,12 @@ use fencegate_lock::{session::live::View, tenures::keeper::Keeper};
 use fencegate_process::shown::Names;
 use tokio_util::sync::CancellationToken;
 
-use super::{command::Commands, effective::InForce, page::Csrf, trends::Trends};
+use super::{command::Commands, csrf::Csrf, effective::InForce, trends::Trends};
 use crate::metrics::{Metrics, hot::Hot};
 
-/// What the admin listener shows.
+/// What the admin listener of a gateway shows, and whom it commands.
 #[derive(Clone)]
-pub struct Seen {
+pub struct GatewaySeen {
     /// The gateway's.
     pub name: Arc<str>,
     pub keeper: Keeper,
@@ -26,7 +26,7 @@ pub struct Seen {
     pub csrf: Csrf,
 }
 
-impl Seen {
+impl GatewaySeen {
     /// Why no lock could be granted now.
     pub(super) fn not_ready(&self) -> Option<String> {
         if self.drain.is_cancelled() {

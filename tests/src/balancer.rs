@@ -12,7 +12,7 @@ use tokio::{
 };
 
 /// Leads each connection to the next of several addresses in turn. Works on the runtime of the test that makes it.
-pub struct Relay {
+pub struct Balancer {
     pub address: SocketAddr,
     turn: Arc<Mutex<Turn>>,
     running: JoinHandle<()>,
@@ -23,7 +23,7 @@ struct Turn {
     next: usize,
 }
 
-impl Relay {
+impl Balancer {
     /// # Panics
     /// If no port is free.
     pub async fn to(addresses: &[SocketAddr]) -> Self {
@@ -57,7 +57,7 @@ impl Turn {
     }
 }
 
-impl Drop for Relay {
+impl Drop for Balancer {
     fn drop(&mut self) {
         self.running.abort();
     }

@@ -6,7 +6,7 @@ use super::Pair;
 
 /// The listener for other gateways, and what they are told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerListener {
     pub address: SocketAddr,
     /// `host:port` by which the others reach it.
     pub advertise: String,

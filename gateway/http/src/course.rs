@@ -1,7 +1,9 @@
 //! What a connection is about at the moment. Whoever moves its bytes and whoever answers its requests tell each other
 //! here: the HTTP library between them tells neither.
 
+pub mod interim;
 mod now;
+mod passing;
 #[cfg(test)]
 mod tests;
 mod unsent;
@@ -18,10 +20,10 @@ use std::{
 use tokio::time::Instant;
 
 pub use self::now::Coming;
-pub(super) use self::now::{Reading, Sight, Writing};
+pub(crate) use self::now::{Reading, Sight, Writing};
 use self::unsent::Unsent;
-use super::interim::Interims;
-use crate::body::parting::Taker;
+use crate::course::interim::Interims;
+use crate::parting::Taker;
 
 /// The course of one connection.
 #[derive(Debug)]
@@ -30,28 +32,28 @@ pub struct Course {
     writing: Cell<Writing>,
     /// Several requests at once, as HTTP/2 has it.
     several: bool,
-    /// Then, those that may still be under way.
+    /// Where there are several at once: the exchanges that may still be under way.
     exchanges: RefCell<Vec<Weak<Exchange>>>,
-    /// To be closed with a reset.
+    /// The connection is to be closed with a reset.
     reset: Cell<bool>,
     /// The rest of a body is not taken for now.
     held_back: Cell<bool>,
-    /// Who looks for the next request, once this one is over.
+    /// Woken when this request is over, to look for the next one.
     waits: RefCell<Option<Waker>>,
     /// Something of an answer was given to the HTTP library since all that it had was written.
     unwritten: Cell<bool>,
     /// On HTTP/2, what the library still has then: it writes no more of a body than the client has room for.
-    pub(super) unsent: Unsent,
-    /// Who waits until it is.
+    pub(crate) unsent: Unsent,
+    /// Woken when it is written.
     written: RefCell<Vec<Waker>>,
     /// What is said to its client before an answer, where it takes one at a time.
-    pub(super) interims: Option<Arc<Interims>>,
+    pub(crate) interims: Option<Arc<Interims>>,
     /// The stream has gone to somebody else, or is about to.
     parted: Cell<bool>,
     /// When it began, and when the last of several exchanges was over.
     began: Instant,
     over: Cell<Option<Instant>>,
-    /// Who is given the stream, once the answer that says so has left.
+    /// Given the stream of the connection, once the answer that says so has left.
     taker: RefCell<Option<Taker>>,
 }
 
@@ -125,22 +127,22 @@ impl Course {
     }
 
     /// So many bytes of these were taken.
-    pub(super) fn passed(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
+    pub(crate) fn passed(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
         if let (true, Poll::Ready(Ok(count))) = (self.several, polled) {
             self.unsent.passed(pieces, *count);
         }
     }
 
-    pub(super) fn reading(&self) -> Reading {
+    pub(crate) fn reading(&self) -> Reading {
         self.reading.get()
     }
 
-    pub(super) fn writing(&self) -> Writing {
+    pub(crate) fn writing(&self) -> Writing {
         self.writing.get()
     }
 
     /// Nothing is there to read, and nothing has to be.
-    pub(super) fn waits(&self, waker: &Waker) {
+    pub(crate) fn waits(&self, waker: &Waker) {
         let mut waits = self.waits.borrow_mut();
         if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *waits = Some(waker.clone());
@@ -148,25 +150,25 @@ impl Course {
     }
 
     /// The HTTP library has written all that it had.
-    pub(super) fn is_written(&self) {
+    pub(crate) fn is_written(&self) {
         self.unwritten.set(false);
         self.written.take().into_iter().for_each(Waker::wake);
     }
 
     /// Nobody reads what comes, so that the client's end would not be seen.
-    pub(super) fn holds_back(&self) -> bool {
+    pub(crate) fn holds_back(&self) -> bool {
         self.held_back.get()
     }
 
     /// Bytes came.
-    pub(super) fn heard(&self) {
+    pub(crate) fn heard(&self) {
         if let Reading::Idle(_) = self.reading.get() {
             self.reading.set(Reading::Head(Instant::now()));
         }
     }
 
     /// Since when nothing has come, if nothing has to.
-    pub(super) fn idle_since(&self, known: Option<Instant>) -> Instant {
+    pub(crate) fn idle_since(&self, known: Option<Instant>) -> Instant {
         known.unwrap_or_else(|| {
             let now = Instant::now();
             self.reading.set(Reading::Idle(Some(now)));
@@ -175,30 +177,30 @@ impl Course {
     }
 
     /// `left` bytes of complete answers are still to be written.
-    pub(super) fn owes(&self, left: usize) {
+    pub(crate) fn owes(&self, left: usize) {
         self.writing.set(Writing::Owed(left));
     }
 
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.reset.set(true);
     }
 
-    pub(super) fn is_reset(&self) -> bool {
+    pub(crate) fn is_reset(&self) -> bool {
         self.reset.get()
     }
 
     /// The stream is not to be closed after this answer.
-    pub(super) fn parts(&self) -> bool {
+    pub(crate) fn parts(&self) -> bool {
         self.taker.borrow().is_some()
     }
 
-    pub(super) fn take_taker(&self) -> Option<Taker> {
+    pub(crate) fn take_taker(&self) -> Option<Taker> {
         self.taker.take()
     }
 
     /// Since when the client has nothing to wait for: no request of it was taken that is not answered in full, and no
     /// answer is given that is not written.
-    pub(super) fn is_quiet(&self) -> Option<Instant> {
+    pub(crate) fn is_quiet(&self) -> Option<Instant> {
         if self.unwritten.get() || self.unsent.is_some() {
             return None;
         }
@@ -221,7 +223,7 @@ impl Course {
     }
 
     #[cfg(test)]
-    pub(super) fn grows_older(&self, by: Duration) {
+    pub(crate) fn grows_older(&self, by: Duration) {
         self.over.set(self.over.get().map(|over| over - by));
         self.unsent.grows_older(by);
         if let Reading::Head(since) = self.reading.get() {
@@ -230,7 +232,7 @@ impl Course {
     }
 
     /// Looked at now and then, on HTTP/2.
-    pub(super) fn look(&self) -> Sight {
+    pub(crate) fn look(&self) -> Sight {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
         let mut sight = Sight { exchanges: exchanges.len(), unsent: self.unsent.is_some(), not_taken: 0 };

@@ -11,19 +11,19 @@ use fencegate_process::gathered::Gathered;
 
 use super::{
     forms::{Operation, Resolve, confirmed, not_open},
-    frame::{After, Page, Told, VERSION, assets},
+    frame::{After, FaultPage, Page, VERSION, assets},
     parts::{Condition, Fact, InDoubt, Tile},
     times::{brief, now, since},
 };
 use crate::admin::{
-    did::Did,
-    guard::{Open, Seen, away, quarantine},
-    told::encoded,
+    deed::Deed,
+    documents::encoded,
+    outcomes::guard_seen::{GuardSeen, Open, away, quarantine},
 };
 
 #[derive(Template)]
 #[template(path = "guard.html")]
-struct Overview {
+struct Doubts {
     version: &'static str,
     at: String,
     state: Condition,
@@ -34,7 +34,7 @@ struct Overview {
     stale: Option<String>,
 }
 
-pub(crate) fn routes() -> Router<Seen> {
+pub(in crate::admin) fn routes() -> Router<GuardSeen> {
     Router::new()
         .route("/", get(overview))
         .route("/operations/{reference}", get(operation))
@@ -42,7 +42,7 @@ pub(crate) fn routes() -> Router<Seen> {
         .merge(assets())
 }
 
-async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Response {
+async fn overview(State(seen): State<GuardSeen>, Query(after): Query<After>) -> Response {
     seen.guard.count();
     let operations = open(&seen).await;
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
@@ -54,7 +54,7 @@ async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Respo
     let stale = refusals.latest.map(|stale| {
         format!("{} for {}, where {} had been", stale.presented, seen.names.of_all(&stale.keys), stale.newest)
     });
-    let page = Overview {
+    let page = Doubts {
         version: VERSION,
         at: now(),
         state: state(&seen),
@@ -72,7 +72,7 @@ async fn overview(State(seen): State<Seen>, Query(after): Query<After>) -> Respo
     Page(page).into_response()
 }
 
-fn state(seen: &Seen) -> Condition {
+fn state(seen: &GuardSeen) -> Condition {
     if seen.drain.is_cancelled() {
         return Condition { word: "draining", class: "warn", why: None };
     }
@@ -91,7 +91,7 @@ fn decisions(counted: &Gathered) -> Vec<Fact> {
     counted.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(fact).collect()
 }
 
-async fn open(seen: &Seen) -> Result<Vec<InDoubt>, String> {
+async fn open(seen: &GuardSeen) -> Result<Vec<InDoubt>, String> {
     let open = seen.open().await.map_err(|refused| refused.to_string())?;
     Ok(open.into_iter().map(in_doubt).collect())
 }
@@ -114,7 +114,10 @@ fn in_doubt(open: Open) -> InDoubt {
     }
 }
 
-async fn operation(State(seen): State<Seen>, Path(reference): Path<String>) -> Result<Response, Told> {
+async fn operation(
+    State(seen): State<GuardSeen>,
+    Path(reference): Path<String>,
+) -> Result<Response, FaultPage> {
     let open = seen.open().await.map_err(|refused| away(&refused))?;
     let one = open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
     let page = Operation { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
@@ -122,10 +125,10 @@ async fn operation(State(seen): State<Seen>, Path(reference): Path<String>) -> R
 }
 
 async fn resolve(
-    State(seen): State<Seen>,
+    State(seen): State<GuardSeen>,
     Path(reference): Path<String>,
     Form(form): Form<Resolve>,
-) -> Result<(Extension<Did>, Redirect), Told> {
+) -> Result<(Extension<Deed>, Redirect), FaultPage> {
     seen.csrf.check(&form.csrf)?;
     confirmed(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome).await?;

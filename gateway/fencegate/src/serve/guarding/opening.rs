@@ -18,12 +18,12 @@ use super::{options::Init, trouble::GuardTrouble};
 use crate::serve::base::Base;
 
 /// A guard, and the thread that makes its words durable.
-pub(super) struct Kept {
+pub(super) struct OpenGuard {
     pub(super) guard: Arc<Guard>,
     pub(super) store: thread::JoinHandle<()>,
 }
 
-impl Kept {
+impl OpenGuard {
     /// `init`: the store is made, and begins there.
     ///
     /// # Errors

@@ -9,9 +9,9 @@ use fencegate_process::{
 };
 use serde::Deserialize;
 
-use super::verb::Outcome;
+use crate::admin::input::Outcome;
 use crate::{
-    admin::guard::{Kind, Open},
+    admin::outcomes::{Kind, Open},
     cli::when::since,
 };
 

@@ -9,7 +9,7 @@ use fencegate_policies::key::ResourceKey;
 
 /// The counts of all workers, in shards so that they seldom meet.
 #[derive(Debug, Default)]
-pub struct Queues {
+pub struct Occupancy {
     shards: [Mutex<HashMap<ResourceKey, usize>>; SHARDS],
 }
 
@@ -19,9 +19,9 @@ const SHARDS: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-impl Queues {
+impl Occupancy {
     /// Takes a place behind at most `most` others; dropping it gives it up.
-    pub fn enter(self: &Arc<Self>, key: &ResourceKey, most: usize) -> Result<Place, Full> {
+    pub fn enter(self: &Arc<Self>, key: &ResourceKey, most: usize) -> Result<Occupant, Full> {
         let mut counts = self.shard(key);
         let count = counts.entry(key.clone()).or_default();
         // `most` may wait behind the one that holds.
@@ -29,7 +29,7 @@ impl Queues {
             return Err(Full);
         }
         *count += 1;
-        Ok(Place { queues: self.clone(), key: key.clone() })
+        Ok(Occupant { occupancy: self.clone(), key: key.clone() })
     }
 
     /// Keys with at least one request.
@@ -49,14 +49,14 @@ fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A place in the queue of a key.
 #[derive(Debug)]
-pub struct Place {
-    queues: Arc<Queues>,
+pub struct Occupant {
+    occupancy: Arc<Occupancy>,
     key: ResourceKey,
 }
 
-impl Drop for Place {
+impl Drop for Occupant {
     fn drop(&mut self) {
-        let mut counts = self.queues.shard(&self.key);
+        let mut counts = self.occupancy.shard(&self.key);
         if let Some(count) = counts.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 /// What comes next from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::listen) enum Reading {
+pub(crate) enum Reading {
     /// A request, or nothing. The time is known once somebody waits for it.
     Idle(Option<Instant>),
     /// The rest of a head that began then.
@@ -15,7 +15,7 @@ pub(in crate::listen) enum Reading {
 
 /// What the HTTP library writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::listen) enum Writing {
+pub(crate) enum Writing {
     /// Answers of ours; on HTTP/2 frames.
     Answers,
     /// It was given the last piece of an answer, and has not written since: all it writes now belongs to it.
@@ -45,10 +45,10 @@ pub enum Coming {
 
 /// What is under way on an HTTP/2 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::listen) struct Sight {
-    pub(in crate::listen) exchanges: usize,
+pub(crate) struct Sight {
+    pub(crate) exchanges: usize,
     /// Something of answers that were given is not written.
-    pub(in crate::listen) unsent: bool,
+    pub(crate) unsent: bool,
     /// How often in a row some client was seen taking nothing of its answer.
-    pub(in crate::listen) not_taken: u32,
+    pub(crate) not_taken: u32,
 }

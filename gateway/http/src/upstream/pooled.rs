@@ -1,4 +1,4 @@
-//! A connection to an endpoint of an upstream.
+//! A connection of a pool, with the endpoint that it leads to and the place that it takes there.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -11,23 +11,23 @@ use super::{
     endpoint::{Endpoint, Place},
 };
 
-/// One of those that an endpoint may have.
-pub struct Link {
-    /// Ends before its place is free.
+/// One of the connections that an endpoint may have.
+pub struct Pooled {
+    /// Dropped first, so that the connection ends before its place is free.
     pub(super) connection: Connection,
     pub(super) endpoint: Arc<Endpoint>,
-    /// Where it leads.
+    /// The address that the connection leads to.
     pub(super) address: Arc<Address>,
-    /// The process that has said who it is, where that is asked.
+    /// The name of the process at the other end, where it is asked who it is.
     pub(super) process: Option<Arc<str>>,
     /// How often it went from one request straight to the next that waited for it.
     pub(super) handed_on: u32,
-    /// Free for another connection when this one has ended.
+    /// The place at the endpoint: free for another connection when this one has ended.
     pub(super) _place: Place,
 }
 
-impl Link {
-    /// May it carry another exchange?
+impl Pooled {
+    /// Whether it may carry another exchange.
     pub(super) fn is_usable(&self) -> bool {
         !self.address.is_gone() && self.connection.is_usable()
     }
@@ -43,7 +43,7 @@ impl Link {
     }
 }
 
-impl Deref for Link {
+impl Deref for Pooled {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -51,7 +51,7 @@ impl Deref for Link {
     }
 }
 
-impl DerefMut for Link {
+impl DerefMut for Pooled {
     fn deref_mut(&mut self) -> &mut Connection {
         &mut self.connection
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use fencegate_process::randomness::{Guid, Randomness};
 
-use crate::admin::fault::{Fault, Word};
+use super::fault::{Fault, Word};
 
 /// Stands in every form of this process, and nowhere else.
 #[derive(Clone)]

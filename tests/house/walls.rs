@@ -1,0 +1,95 @@
+//! Finds rooms that import each other: two modules beside each other, with all that is below each, which nobody can
+//! understand, test or move one by one.
+//!
+//! That no files use each other in a circle does not rule it out: one file of a room may need another room, and that
+//! room another file of the first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use crate::modules::Edges;
+
+/// Two rooms that have no wall between them.
+#[derive(Debug)]
+pub(crate) struct Breach {
+    rooms: [String; 2],
+    /// Who uses what of the other room, for each of the two.
+    uses: [BTreeSet<String>; 2],
+}
+
+/// One for each pair of modules beside each other in which each uses the other, as far as files below them go.
+pub(crate) fn breaches(edges: &Edges) -> Vec<Breach> {
+    let mut uses: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for (user, used) in edges {
+        for (definer, items) in used {
+            if let Some(rooms) = rooms(user, definer) {
+                let items = Vec::from_iter(items.iter().map(String::as_str)).join(", ");
+                let line = format!("{user} uses {items} of {definer}");
+                uses.entry(rooms).or_default().insert(line);
+            }
+        }
+    }
+    let both = uses.iter().filter_map(|((one, other), there)| {
+        let back = uses.get(&(other.clone(), one.clone()))?;
+        (one < other)
+            .then(|| Breach { rooms: [one.clone(), other.clone()], uses: [there.clone(), back.clone()] })
+    });
+    both.collect()
+}
+
+/// The modules beside each other that two modules are in, or are. `None` where one is below the other.
+fn rooms(user: &str, used: &str) -> Option<(String, String)> {
+    let (user, used): (Vec<_>, Vec<_>) = (user.split("::").collect(), used.split("::").collect());
+    let shared = user.iter().zip(&used).take_while(|(one, other)| one == other).count();
+    let room = |names: &[&str]| names.get(..=shared).map(|names| names.join("::"));
+    room(&user).zip(room(&used)).filter(|(user, used)| user != "crate" && used != "crate")
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [one, other] = &self.rooms;
+        writeln!(f, "    {one} and {other}:")?;
+        self.uses.iter().flatten().try_for_each(|line| writeln!(f, "        {line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{circles, modules::Modules, sources::Sources};
+
+    fn edges(files: &[(&str, &str)]) -> Edges {
+        Modules::of(&Sources::made_up(files), "lib.rs").edges()
+    }
+
+    #[test]
+    fn rooms_that_use_each_other_through_different_files_are_told() {
+        let edges = edges(&[
+            ("lib.rs", "mod kitchen; mod cellar;"),
+            ("kitchen.rs", "mod stove; mod knife;"),
+            ("kitchen/stove.rs", "use crate::cellar::coal::Coal; pub struct Stove(Coal);"),
+            ("kitchen/knife.rs", "pub struct Knife;"),
+            ("cellar.rs", "pub mod coal; mod ham;"),
+            ("cellar/coal.rs", "pub struct Coal;"),
+            ("cellar/ham.rs", "fn cut(_: crate::kitchen::knife::Knife) {}"),
+        ]);
+        assert!(circles::shortest(&edges).is_empty(), "no file needs itself");
+        let told: Vec<_> = breaches(&edges).iter().map(ToString::to_string).collect();
+        let breach = "    cellar and kitchen:\n        cellar::ham uses Knife of kitchen::knife\n        \
+                      kitchen::stove uses Coal of cellar::coal\n";
+        assert_eq!(told, [breach]);
+    }
+
+    #[test]
+    fn a_room_and_what_is_below_it_may_use_each_other() {
+        let edges = edges(&[
+            ("lib.rs", "mod house; pub struct Address;"),
+            ("house.rs", "mod door; mod bell; pub struct House(door::Door);"),
+            ("house/door.rs", "use super::bell::Bell; use crate::Address; pub struct Door(Bell, Address);"),
+            ("house/bell.rs", "pub struct Bell;"),
+        ]);
+        assert!(breaches(&edges).is_empty(), "{:?}", breaches(&edges));
+    }
+}

@@ -20,7 +20,7 @@ pub(super) enum Late {
 /// The process that compares tokens, and tells of its latest refusal.
 pub(super) enum Judge<'a> {
     /// The guard turns the late bytes away before the ledger sees them, and knows the account that they were for.
-    Guard { guard: Client, account: &'a str },
+    Guard { guard: &'a mut Client, account: &'a str },
     /// The ledger compares tokens by itself, and knows the operation that the late bytes were.
     Ledger,
 }

@@ -91,8 +91,9 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     receipts.push(receipt);
 
     hold.release();
-    let judge = match &fleet.guard {
-        Some(guard) => Judge::Guard { guard: Client::of(guard.admin), account: VICTIM },
+    let mut guard = fleet.guard.as_ref().map(|guard| Client::of(guard.admin));
+    let judge = match &mut guard {
+        Some(guard) => Judge::Guard { guard, account: VICTIM },
         None => Judge::Ledger,
     };
     let late = late(judge, &mut ledger, &operation).await?;

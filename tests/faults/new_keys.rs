@@ -13,7 +13,7 @@ use fencegate_tests::{
     client::{Ask, Client},
     gateway::Gateway,
     site::Site,
-    zookeeper::{OwnZooKeeper, ask},
+    zookeeper::ask,
 };
 use serde_json::json;
 use tokio::{
@@ -48,14 +48,13 @@ async fn znodes(server: SocketAddr) -> usize {
 
 #[tokio::test]
 async fn three_hundred_new_keys_in_a_second_for_five_minutes_leave_a_level_number_of_nodes() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     let policy = |name: &str, hold| {
         site.policy(name).with("/zookeeper/session_timeout", "12s").with("/defaults/hold", hold)
     };
     let strict = policy("gw-1", json!({"mode": "strict"}));
     let cached = policy("gw-2", json!({"mode": "cached"}));
-    let (one, two) = tokio::join!(Gateway::start(&strict), Gateway::start(&cached));
+    let (one, two) = Gateway::start_both(&strict, &cached).await;
     let (next, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
     let begun = Instant::now();
     let mut clients: JoinSet<_> =

@@ -4,6 +4,7 @@
 use fencegate_tests::{
     client::Ask,
     gateway::{Gateway, Line},
+    held::Held,
     site::Site,
 };
 use serde_json::{Value, json};
@@ -56,9 +57,7 @@ async fn a_refusal_and_a_client_that_went_away_have_their_lines_too() {
     assert_eq!(gateway.send(&Ask::post("/nowhere")).await.status, 404);
     let refused = line(&gateway, "/nowhere").await;
     assert_eq!((&refused["status"], &refused["reason"]), (&json!(404), &json!("no-route")), "{refused}");
-    let held = site.origin.holds("/pay/8");
-    let gone = gateway.begin(Ask::post("/pay/8"));
-    site.origin.request("/pay/8", 1).await;
+    let Held { request: gone, latch: held, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/8")).await;
     gone.hang_up();
     let gone = line(&gateway, "/pay/8").await;
     held.let_go();

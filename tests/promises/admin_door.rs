@@ -58,7 +58,7 @@ struct Secret(TempDir);
 
 impl Secret {
     fn new() -> Self {
-        let secret = Self(TempDir::new_in(scratch::folder()).expect("a folder"));
+        let secret = Self(scratch::place());
         secret.write(TOKEN);
         secret
     }

@@ -42,7 +42,7 @@ async fn who_holds_and_why_the_others_wait_is_told() {
     let site = Site::fresh().await;
     let policy = |name: &str| site.policy(name).cached();
     let (policies, latch) = ((policy("gw-1"), policy("gw-2")), site.origin.holds("/pay/7"));
-    let (one, two) = tokio::join!(Gateway::start(&policies.0), Gateway::start(&policies.1));
+    let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
     let holder = one.begin(Ask::post("/pay/7"));
     let token = site.origin.request("/pay/7", 1).await.stamped();
     let waiting = [one.begin(Ask::post("/pay/7")), two.begin(Ask::post("/pay/7"))];
@@ -105,9 +105,8 @@ async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     }));
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/move/1/2");
-    let set = gateway.begin(Ask::post("/move/1/2"));
-    let token = site.origin.request("/move/1/2", 1).await.stamped();
+    let set = site.origin.holds_one(&gateway, Ask::post("/move/1/2")).await;
+    let token = set.record.stamped();
     let behind = gateway.begin(Ask::post("/pay/2"));
     let locks = tells(&gateway, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
     let keys: Vec<_> =
@@ -120,15 +119,14 @@ async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
         );
     }
     assert_eq!(locks["locks"][1]["line"][0]["route"], json!("pay"));
-    latch.let_go();
-    assert_eq!((set.answer().await.status, behind.answer().await.status), (200, 200));
+    assert_eq!((set.finishes().await.status, behind.answer().await.status), (200, 200));
 }
 
 #[tokio::test]
 async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
     const KEYS: usize = 10_000;
     let site = Site::alone().await;
-    let policy = site.policy("gw-1").with("/defaults/hold", json!({"mode": "cached", "linger": "60s"}));
+    let policy = site.policy("gw-1").keeping("60s");
     let gateway = Gateway::start(&policy).await;
     let all: Vec<_> = (0..16)
         .map(|client| {
@@ -172,9 +170,7 @@ async fn nothing_is_broken_by_a_slip() {
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
     let path = "/api/v1/locks/account%2F7/break";
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     for (body, status, reason) in [
         (json!({}), 400, "malformed"),
         (json!({"confirm": "account/7", "unknown": 1}), 400, "malformed"),
@@ -201,8 +197,7 @@ async fn nothing_is_broken_by_a_slip() {
         assert_eq!((answered, told["reason"].as_str()), (409, Some("force")), "{told}");
     }
     assert_eq!(told_held(&gateway).await, json!(1));
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
 }
 
 /// `enforce: observe`: a request may go without its lock or token, so nobody compares either.
@@ -327,13 +322,10 @@ async fn keys_are_called_as_the_log_may_call_them() {
 async fn drain_ends_the_process_as_a_signal_does() {
     let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let latch = site.origin.holds("/pay/7");
-    let running = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let running = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let (status, told) = said(&gateway, "/api/v1/drain", &json!({})).await;
     assert_eq!((status, &told["draining"]), (202, &json!(true)));
     gateway.becomes_unready().await;
-    latch.let_go();
-    assert_eq!(running.answer().await.status, 200);
+    assert_eq!(running.finishes().await.status, 200);
     assert!(gateway.exit().await.success());
 }

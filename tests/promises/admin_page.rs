@@ -9,6 +9,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::Dispatch,
     guarded::Guarded,
+    held::Held,
     live::Live,
     origin::Act,
     process::Process,
@@ -162,9 +163,7 @@ async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
 async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
     let site = Site::fresh().await.comparing();
     let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let path = "/locks/account%2F7";
     let page = String::from_utf8(gateway.admin(path).await.body.to_vec()).expect("text");
     let hidden = |name: &str| {

@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use fencegate_tests::{
     client::Ask,
     gateway::{Gateway, command},
+    held::Held,
     site::Site,
 };
 use serde_json::{Value, json};
@@ -26,9 +27,8 @@ async fn locks_are_listed_shown_and_broken() {
     let site = Site::fresh().await.comparing();
     let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
     let admin = gateway.admin.to_string();
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    let token = site.origin.request("/pay/7", 1).await.stamped();
+    let Held { request: holder, latch, record } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let token = record.stamped();
     for verb in [&["locks"][..], &["top", "--once"]] {
         let (code, told, wrong) = said(&[verb, &["--admin", &admin]].concat()).await;
         assert_eq!((code, wrong.as_str()), (Some(0), ""), "{verb:?}");

@@ -6,7 +6,6 @@ use std::{
 };
 
 use fencegate_tests::{gateway::command, prometheus::deploy, scratch};
-use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::clients::{run, text, venv};
@@ -62,7 +61,7 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
 
 #[tokio::test]
 async fn the_units_are_sound_and_give_the_process_few_rights() {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let binary = scratch::binaries().join("fencegate").display().to_string();
     for unit in ["fencegate@.service", "fencegate-guard.service"] {
         let text = read(&format!("systemd/{unit}"));
@@ -161,7 +160,7 @@ async fn yaml_files_are_as_yamllint_wants_them() {
 #[tokio::test]
 async fn the_balancers_take_their_snippets() {
     run("/usr/sbin/haproxy", &["-c", "-f", &shipped("proxies/haproxy.cfg")]).await;
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let at = home.path().display();
     let around = format!(
         "events {{}}\nerror_log stderr;\npid {at}/pid;\nhttp {{ access_log off; client_body_temp_path {at}/body; \

@@ -72,8 +72,7 @@ async fn written(zookeeper: &OwnZooKeeper, tree: &Tree) -> (u64, u64) {
 async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_requests() {
     const CLIENTS: usize = 16;
     const EACH: usize = 60;
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({}))).await;
     let tree = site.tree().await;
 
@@ -96,7 +95,7 @@ async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
     const REQUESTS: u32 = 10;
     let site = Site::alone().await;
     let link = FaultyLink::to(site.zookeeper).await;
-    let policy = site.unswept("gw-1").with("/zookeeper/servers", json!([link.address().to_string()]));
+    let policy = site.unswept("gw-1").through(link.address());
     let gateway = Gateway::start(&cached(policy, json!({"linger": KEPT}))).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
     link.delay(DELAY);
@@ -128,7 +127,7 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
     site.origin.works_for(Duration::from_millis(3));
     let policy = |name| cached(site.policy(name), json!({}));
     let (first, second) = (policy("gw-1"), policy("gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) = Gateway::start_both(&first, &second).await;
 
     let told = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
 
@@ -161,7 +160,7 @@ async fn a_key_that_nobody_uses_is_given_back_after_its_linger() {
     let answer = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(tree.locks().await.len(), 1, "given back at once");
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     let kept = answer.completed.elapsed();
     assert!(kept >= LINGER - Duration::from_millis(50), "kept only {kept:?}");
     assert!(kept < LINGER + Duration::from_secs(1), "kept {kept:?}");

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
+    held::Held,
     history::History,
     patience::QUIET,
     site::Site,
@@ -18,9 +19,7 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
     let site = Site::alone().await;
     let policy = cached(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
     gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
 
@@ -81,7 +80,7 @@ async fn waits_are_bounded(holder: Holder, hold: &str) {
         latch.let_go();
         assert_eq!(held.answer().await.status, 200, "{case}");
         // A kept tenure of another gateway is one that a request which does not wait gives way to.
-        tree.locks_become("none kept", <[String]>::is_empty).await;
+        tree.no_lock_is_left().await;
     }
     History::of(&site.origin.log()).assert_holds();
 }
@@ -105,9 +104,7 @@ async fn a_wait_is_bounded_behind_a_strict_holder() {
 async fn clients_that_hang_up_leave_the_local_queue_and_the_others_their_order() {
     let site = Site::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7").field("x-attempt", "0"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7").field("x-attempt", "0")).await;
     let mut waiting = BTreeMap::new();
     for n in 1..=6_u32 {
         waiting.insert(n, gateway.begin(Ask::post("/pay/7").field("x-attempt", &n.to_string())));
@@ -119,8 +116,7 @@ async fn clients_that_hang_up_leave_the_local_queue_and_the_others_their_order()
     gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
     for waiting in waiting.into_values() {
         assert_eq!(waiting.answer().await.status, 200);
     }

@@ -20,14 +20,9 @@ use fencegate_tests::{
     zookeeper::OwnZooKeeper,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-fn folder() -> TempDir {
-    TempDir::new_in(scratch::folder()).expect("a folder")
-}
 
 async fn check(policy: &Policy, options: &[&str]) -> Output {
-    let home = folder();
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     command(&[&["check", &file, "--online"][..], options].concat()).await.expect("started")
 }
@@ -209,7 +204,7 @@ async fn gateways_that_are_not_where_they_say_are_named() {
 
 #[tokio::test]
 async fn certificates_that_other_gateways_would_not_believe_are_told() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let (authority, stranger) = (Authority::new(), Authority::new());
     let ca_file = home.path().join("peers.pem");
     authority.write(&ca_file);
@@ -242,7 +237,7 @@ async fn certificates_that_other_gateways_would_not_believe_are_told() {
 
 #[tokio::test]
 async fn who_does_not_prove_its_name_is_told_from_who_does() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let (authority, stranger) = (Authority::new(), Authority::new());
     authority.write(&home.path().join("ca.pem"));
     stranger.write(&home.path().join("other.pem"));
@@ -294,7 +289,7 @@ async fn a_guard_is_told_from_what_is_none_and_from_a_foreign_one() {
 
 #[tokio::test]
 async fn the_file_of_a_guard_is_looked_at_as_well() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let file = Policy::of_guard(site.origin.door("guard"), &home.path().join("guard.redb"));
     let (keys, public) = (home.path().join("key.json"), home.path().join("keys.json"));
     let (keys, shown) = (keys.display().to_string(), public.display().to_string());
@@ -327,7 +322,7 @@ async fn the_file_of_a_guard_is_looked_at_as_well() {
 
 #[tokio::test]
 async fn a_file_that_is_wrong_in_itself_is_told_and_nobody_is_asked() {
-    let home = folder();
+    let home = scratch::place();
     let file = write_policy(home.path(), "version: 1\nlisteners: {public: {address: 127.0.0.1:0}}\n");
     let file = file.display().to_string();
     let output = command(&["check", "--online", "--format", "json", "-c", &file]).await.expect("started");

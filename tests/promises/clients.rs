@@ -65,7 +65,7 @@ async fn both(site: &Site, keys: &Keys) -> (Gateway, Gateway) {
     let certificates = json!([keys.write("a", "localhost")]);
     let secured = site.policy("gw-2").with("/listeners/public/tls", json!({"certificates": certificates}));
     let plain = site.policy("gw-1");
-    tokio::join!(Gateway::start(&plain), Gateway::start(&secured))
+    Gateway::start_both(&plain, &secured).await
 }
 
 /// What a client says it was told.

@@ -5,6 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use fencegate_tests::{
     client::{Answer, Ask, Client, Outcome},
     gateway::Gateway,
+    held::Held,
     history::History,
     origin::Latch,
     policy::Policy,
@@ -43,11 +44,9 @@ async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served
     let site = Site::alone().await;
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let waiter = gateway.begin(Ask::post("/pay/7"));
-    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tree.so_many_wait(1).await;
 
     let answer = gateway.send(&Ask::post("/pay/7")).await;
     assert_refused(&answer);
@@ -73,24 +72,22 @@ async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_f
     let site = Site::alone().await;
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let in_flight = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: in_flight, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     for _ in 0..3 {
         let waiter = gateway.begin(Ask::post("/pay/7"));
-        tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+        tree.so_many_wait(1).await;
         assert_refused(&gateway.send(&Ask::post("/pay/7")).await);
         waiter.hang_up();
-        tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+        tree.so_many_wait(0).await;
     }
     // The upstream goes on for it: the key is still held on behalf of this client.
     in_flight.hang_up();
     let waiter = gateway.begin(Ask::post("/pay/7"));
-    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tree.so_many_wait(1).await;
     assert_refused(&gateway.send(&Ask::post("/pay/7")).await);
     latch.let_go();
     assert_eq!(waiter.answer().await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     let latch = site.origin.holds("/pay/8");
     let both = [(); 2].map(|()| gateway.begin(Ask::post("/pay/8")));
     tree.locks_become("both in their places", |locks| locks.len() == 2).await;
@@ -111,7 +108,7 @@ async fn behind_a_trusted_proxy_clients_are_told_apart() {
     let mut asked = Vec::new();
     for (n, client) in ["2001:db8::1", "2001:db8::2", "198.51.100.7", "2001:db8:0:1::1"].iter().enumerate() {
         asked.push(gateway.begin(of(client)));
-        tree.locks_become("one more", |locks| locks.len() == n + 1).await;
+        tree.so_many_wait(n).await;
     }
     assert_refused(&gateway.send(&of("2001:db8::3")).await);
     latch.let_go();
@@ -145,9 +142,7 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     assert_eq!(gateway.send(&Ask::get("/c")).await.status, 200, "who hangs up on an unfenced route is gone");
     // On a fenced one the upstream goes on, and so does the count.
     pays.hang_up();
-    let held = site.origin.holds("/a");
-    let again = gateway.begin(Ask::get("/a"));
-    site.origin.request("/a", 2).await;
+    let Held { request: again, latch: held, .. } = site.origin.holds_one(&gateway, Ask::get("/a")).await;
     assert_eq!(gateway.send(&Ask::get("/c")).await.status, 429);
     for latch in latches.iter().chain([&held]) {
         latch.let_go();
@@ -155,7 +150,7 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     for request in [reads, again] {
         assert_eq!(request.answer().await.status, 200);
     }
-    site.tree().await.locks_become("none left", <[String]>::is_empty).await;
+    site.tree().await.no_lock_is_left().await;
     let latches = ["/d", "/e", "/f"].map(|path| site.origin.holds(path));
     let all = ["/d", "/e", "/f"].map(|path| gateway.begin(Ask::get(path)));
     for path in ["/d", "/e", "/f"] {

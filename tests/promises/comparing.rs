@@ -8,7 +8,6 @@ use fencegate_tests::{
     scratch,
 };
 use rusqlite::{Connection, named_params};
-use tempfile::TempDir;
 
 const KEY: &str = "account/7";
 /// As the README says what tokens look like; of one tenure, and then of a later one.
@@ -67,7 +66,7 @@ fn sqlite_lets_in_what_is_newer_and_nothing_else() {
 #[test]
 fn in_sqlite_the_older_of_two_for_a_new_key_never_comes_second() {
     let [_, table, statement] = blocks();
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = home.path().join("service.sqlite");
     let (mut one, mut other) = (sqlite(&file), sqlite(&file));
     one.execute_batch(&table).expect("the table of the README");

@@ -211,7 +211,7 @@ async fn a_request_takes_no_lock_before_its_body_is_there() {
     let mut slow = Raw::connect(gateway.public).await.expect("listens");
     slow.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha").await.expect("connected");
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     slow.say("lf").await.expect("connected");
     assert!(slow.answer().await.expect("answered").start.contains(" 200 "));
     assert_eq!(site.origin.request("/pay/7", 2).await.request.body, b"half");

@@ -12,11 +12,11 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Client, Outcome},
     gateway::Gateway,
+    held::Held,
     patience::QUIET,
     site::Site,
-    zookeeper::{OwnZooKeeper, last_zxid},
+    zookeeper::last_zxid,
 };
-use serde_json::json;
 use tokio::task::JoinSet;
 
 #[tokio::test]
@@ -24,11 +24,9 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
     let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let in_flight = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: in_flight, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let waiting = gateway.begin(Ask::post("/pay/7"));
-    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tree.so_many_wait(1).await;
     let mut idle = Client::connect(gateway.public).await.expect("listens");
     assert_eq!(idle.send(&Ask::get("/x")).await.expect("answered").status, 200);
 
@@ -76,9 +74,7 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
         .with("/upstreams/ledger/fencing", "none")
         .with("/listeners/public/timeouts/drain", "300ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
-    let latch = site.origin.holds("/pay/7");
-    let lost = one.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: lost, latch, .. } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
     let next = two.begin(Ask::post("/pay/7"));
 
     one.signal(Signal::TERM);
@@ -96,12 +92,8 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
 async fn a_gateway_that_keeps_many_idle_keys_gives_all_of_them_back_at_once() {
     const KEYS: usize = 2000;
     const CLIENTS: usize = 16;
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
-    let policy = site
-        .policy("gw-1")
-        .with("/zookeeper/session_timeout", "20s")
-        .with("/defaults/hold", json!({"mode": "cached", "linger": "9m"}));
+    let (_zookeeper, site) = Site::on_its_own().await;
+    let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "20s").keeping("9m");
     let gateway = Gateway::start(&policy).await;
     let (public, next) = (gateway.public, Arc::<AtomicUsize>::default());
     let client = |next: Arc<AtomicUsize>| async move {

@@ -59,15 +59,13 @@ async fn the_least_busy_endpoint_gets_the_next_request() {
     let site = Site::fresh().await;
     let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "least-busy");
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/held");
-    let held = gateway.begin(Ask::get("/held"));
-    let busy = site.origin.request("/held", 1).await.gateway;
+    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
+    let busy = held.record.gateway.clone();
     gets(&gateway, "/a", 6).await;
     let came: BTreeSet<String> = came_to(&site.origin.log(), "/a").into_iter().collect();
     assert_eq!(came.len(), 2, "{came:?}");
     assert!(!came.contains(&busy), "{came:?} beside {busy}");
-    latch.let_go();
-    assert_eq!(held.answer().await.status, 200);
+    assert_eq!(held.finishes().await.status, 200);
 }
 
 /// Of a fenced request the resource counts, of another one its path.
@@ -212,17 +210,14 @@ async fn no_more_connections_than_allowed_and_who_finds_none_waits_or_is_told() 
     let policy =
         limited(&site, json!({"max_connections": 1})).with("/upstreams/ledger/connect_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/held");
-    let held = gateway.begin(Ask::get("/held"));
-    site.origin.request("/held", 1).await;
+    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
     let refused = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "overloaded"));
     assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
     assert!(refused.took() >= Duration::from_secs(1), "it waits for a while");
     let waiting = gateway.begin(Ask::get("/waits"));
     gateway.gauge_becomes("fencegate_upstream_pool_waiting", 1.0).await;
-    latch.let_go();
-    assert_eq!((held.answer().await.status, waiting.answer().await.status), (200, 200));
+    assert_eq!((held.finishes().await.status, waiting.answer().await.status), (200, 200));
     let metrics = gateway.metrics().await;
     let waits = |result: &str| metrics.sum("fencegate_upstream_pool_waits_total", &[result]) as u64;
     assert_eq!((waits("in-vain"), waits("got")), (1, 1));
@@ -252,15 +247,12 @@ async fn when_one_endpoint_is_full_another_one_is_asked() {
     let policy =
         at(site.policy("gw-1"), &[one, two]).with("/upstreams/ledger/pool", json!({"max_connections": 1}));
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/held");
-    let held = gateway.begin(Ask::get("/held"));
-    site.origin.request("/held", 1).await;
+    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
     for _ in 0..5 {
         let answer = gateway.send(&Ask::get("/a")).await;
         assert!(answer.status == 200 && answer.took() < Duration::from_secs(2), "{answer:?}");
     }
-    latch.let_go();
-    assert_eq!(held.answer().await.status, 200);
+    assert_eq!(held.finishes().await.status, 200);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use fencegate_tests::{
     client::{Ask, Outcome},
     ensemble::{Ensemble, SERVERS},
     gateway::{Gateway, Pending},
+    held::Held,
     history::History,
     load::{Load, Plan},
     origin::{Latch, Record},
@@ -38,8 +39,7 @@ impl Fleet {
                 .with("/routes/0/fence/wait", "60s")
                 .with("/upstreams/ledger/response_timeout", "60s")
         };
-        let (one, two) = (policy("gw-1"), policy("gw-2"));
-        let (one, two) = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+        let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
         Self { ensemble, site, one, two }
     }
 
@@ -53,10 +53,9 @@ impl Fleet {
     }
 
     async fn held(&self) -> (Pending, Record, Latch) {
-        let latch = self.site.origin.holds("/pay/7");
-        let n = self.site.origin.count("/pay/7") + 1;
-        let asked = self.one.begin(Ask::post("/pay/7"));
-        (asked, self.site.origin.request("/pay/7", n).await, latch)
+        let Held { request, record, latch } =
+            self.site.origin.holds_one(&self.one, Ask::post("/pay/7")).await;
+        (request, record, latch)
     }
 }
 
@@ -76,7 +75,7 @@ async fn a_request_in_flight_across(accident: Accident) {
     assert_eq!(fleet.one.send(&Ask::post("/pay/7")).await.status, 200);
     let (asked, record, latch) = fleet.held().await;
     let waiting = fleet.two.begin(Ask::post("/pay/7"));
-    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tree.so_many_wait(1).await;
     let (members, locks) = (tree.members().await, tree.locks().await);
 
     let leader = fleet.ensemble.leader().await;
@@ -172,16 +171,13 @@ async fn accidents_under_load(hold: Value) {
     fleet.are_ready().await;
     worked(&fleet).await;
 
-    let told = load.stop().await;
-    let history = History::of(&fleet.site.origin.log()).with(&told);
-    history.assert_holds();
-    assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
+    let told = load.keeps_its_promises(&fleet.site.origin, 20).await;
     for told in &told {
         let status = told.answer.as_ref().map(|answer| answer.status);
         assert!(matches!(status, Ok(200 | 423 | 503)), "{told:?}");
     }
     let tree = fleet.tree(0).await;
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
 }
 
 /// Waits until both gateways have had further requests at the origin.

@@ -8,10 +8,9 @@ use fencegate_tests::{
     site::Site,
 };
 use serde_json::Value;
-use tempfile::TempDir;
 
 async fn show(policy: &Policy, more: &[&str]) -> (Option<i32>, String, String) {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let mut arguments = vec!["era", "show", "-c"];
     let file = file.display().to_string();

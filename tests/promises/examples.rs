@@ -12,7 +12,6 @@ use fencegate_tests::{
     terminator::Authority,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const MINIMAL: &str = include_str!("../../policies/examples/minimal.yaml");
 const PAYMENTS: &str = include_str!("../../policies/examples/payments.yaml");
@@ -60,7 +59,7 @@ async fn the_least_policy_runs() {
 
 #[tokio::test]
 async fn the_inventory_runs() {
-    let (site, home) = (Site::fresh().await, TempDir::new_in(scratch::folder()).expect("a folder"));
+    let (site, home) = (Site::fresh().await, scratch::place());
     let authority = Authority::new();
     authority.write(&home.path().join("gateways.pem"));
     let (certificate, key_file) = authority.sign(&["gw-1.internal"]).write(home.path(), "gw-1");
@@ -100,7 +99,7 @@ async fn the_shops_of_many_tenants_run() {
 #[tokio::test]
 async fn payments_run_through_their_guard_and_a_capture_happens_once() {
     let guarded = Guarded::fresh().await;
-    let (site, home) = (&guarded.site, TempDir::new_in(scratch::folder()).expect("a folder"));
+    let (site, home) = (&guarded.site, scratch::place());
     let path = |name: &str| home.path().join(name).display().to_string();
     operator(&["keys", "new", &path("key.json")]).await;
     fs::write(path("keys.json"), operator(&["keys", "public", &path("key.json")]).await).expect("our folder");

@@ -11,7 +11,6 @@ use fencegate_tests::{
     patience::QUIET,
     policy::Policy,
     site::Site,
-    zookeeper::OwnZooKeeper,
 };
 use serde_json::json;
 
@@ -45,8 +44,7 @@ fn status(told: &Told) -> Result<u16, &str> {
 async fn under_load(hold: fn(Policy) -> Policy) {
     let site = Site::fresh().await;
     site.origin.works_for(WORK);
-    let (one, two) = (hold(site.policy("gw-1")), hold(site.policy("gw-2")));
-    let (one, two) = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+    let (one, two) = Gateway::start_both(&hold(site.policy("gw-1")), &hold(site.policy("gw-2"))).await;
 
     let told = Load::start("load", &plan(&[&one, &two], 3, 12, 40)).end().await;
 
@@ -90,8 +88,7 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
 
 #[tokio::test]
 async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_itself() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     site.origin.works_for(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let load = Load::start("load", &plan(&[&one, &two], 2, 6, 3000));
@@ -119,14 +116,11 @@ async fn two_routes_with_one_key_exclude_each_other() {
         "fence": {"key": "account/{path.id}"},
     });
     let gateway = Gateway::start(&site.policy("gw-1").route(refund)).await;
-    let latch = site.origin.holds("/pay/7");
-    let first = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let first = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let second = gateway.begin(Ask::post("/refund/7"));
     assert_eq!(gateway.send(&Ask::post("/refund/8")).await.status, 200, "another key is free");
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/refund/7"), 0);
-    latch.let_go();
-    assert_eq!((first.answer().await.status, second.answer().await.status), (200, 200));
+    assert_eq!((first.finishes().await.status, second.answer().await.status), (200, 200));
     History::of(&site.origin.log()).assert_holds();
 }

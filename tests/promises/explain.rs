@@ -14,13 +14,12 @@ use fencegate::explain::{self, Ask, Explained};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client,
-    gateway::{Gateway, command, write_policy},
+    gateway::PolicyFile,
+    gateway::{Gateway, command},
     policy::Policy,
-    scratch,
     site::Site,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use self::spelled::HOST;
 
@@ -43,13 +42,11 @@ async fn what_is_said_of_waiting_is_what_happens() {
     let policy = policy.with("/routes/0/fence/queue", 1);
     let plan = file::load(&policy.to_string()).plan.expect("sound");
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds("/pay/7");
-    let holder = gateway.begin(client::Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&gateway, client::Ask::post("/pay/7")).await;
     let tree = site.tree().await;
     for (field, wait, least) in [(None, "700ms", 700), (Some("wait=0"), "0s", 0)] {
         // Whoever has waited in vain gives its place in the queue back when its node has gone.
-        tree.locks_become("that of the holder", |locks| locks.len() == 1).await;
+        tree.so_many_wait(0).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
         let said =
             explained(&plan, &Ask::new("POST /pay/7", HOST, &fields, Bytes::new()).expect("a request"));
@@ -66,12 +63,11 @@ async fn what_is_said_of_waiting_is_what_happens() {
             begun.elapsed()
         );
     }
-    tree.locks_become("that of the holder", |locks| locks.len() == 1).await;
+    tree.so_many_wait(0).await;
     let waiting = gateway.begin(client::Ask::post("/pay/7"));
     gateway.gauge_becomes("fencegate_lock_waiters", 1.0).await;
     assert_eq!(gateway.send(&client::Ask::post("/pay/7")).await.status, 429, "the queue has one place");
-    held.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
     drop(waiting);
 }
 
@@ -111,8 +107,7 @@ async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
 
 #[tokio::test]
 async fn the_command_says_it_in_text_and_in_json() {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = write_policy(home.path(), PAYMENTS).display().to_string();
+    let file = PolicyFile::of(PAYMENTS);
     let ask =
         ["explain", "-c", &file, "POST /v1/orders/%34%32/capture", "-H", "Idempotency-Key: a", "-d", "{}"];
     let output = command(&ask).await.expect("started");
@@ -136,8 +131,7 @@ async fn the_command_says_it_in_text_and_in_json() {
 
 #[tokio::test]
 async fn routes_that_lock_one_key_are_told_together() {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = write_policy(home.path(), INVENTORY).display().to_string();
+    let file = PolicyFile::of(INVENTORY);
     let ask = ["explain", "-c", &file, "GET /warehouses/berlin/skus/A7/count"];
     let text = String::from_utf8(command(&ask).await.expect("started").stdout).expect("text");
     assert!(text.contains("also by   reserve, record, transfer"), "{text}");
@@ -151,8 +145,7 @@ async fn a_code_has_its_story_and_nonsense_is_a_usage_error() {
     let output = command(&["explain", "fg0203"]).await.expect("started");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("FG0203: ") && text.contains("\nWhy: "), "{text}");
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = write_policy(home.path(), MINIMAL).display().to_string();
+    let file = PolicyFile::of(MINIMAL);
     let nonsense: [&[&str]; 4] = [
         &["explain", "FG9999"],
         &["explain", "GET /"],

@@ -37,9 +37,7 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
         .with("/listeners/public/timeouts/request_body", "60s");
     let gateway = Launch::new(&policy).with_memory(512 * MIB).start().await;
     gateway.becomes_ready().await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
 
     let mut flood = JoinSet::new();
     let ask = Ask::post("/pay/7").body(vec![b'x'; MIB - 1]);
@@ -86,8 +84,7 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
         told += 1.0;
     }
     flood.shutdown().await;
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
     gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7").body(vec![b'z'; MIB])).await.status, 200);
     History::of(&site.origin.log()).assert_holds();

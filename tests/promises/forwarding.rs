@@ -8,6 +8,7 @@ use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
+    held::Held,
     history::History,
     load::Load,
     origin::{Act, Reply},
@@ -26,7 +27,7 @@ const KEPT: &str = "60s";
 /// A gateway that others can reach, and that gives a key back only when somebody wants it.
 fn reached(site: &Site, name: &str) -> Policy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
-    site.policy(name).with("/defaults/hold", json!({"mode": "cached", "linger": KEPT})).with("/peer", peer)
+    site.policy(name).keeping(KEPT).with("/peer", peer)
 }
 
 /// The same, and it sends requests on.
@@ -36,7 +37,7 @@ pub(super) fn sending(site: &Site, name: &str) -> Policy {
 
 pub(super) async fn two(site: &Site) -> (Gateway, Gateway) {
     let (one, two) = (sending(site, "gw-1"), sending(site, "gw-2"));
-    let gateways = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+    let gateways = Gateway::start_both(&one, &two).await;
     tokio::join!(gateways.0.becomes_ready(), gateways.1.becomes_ready());
     gateways
 }
@@ -104,8 +105,7 @@ async fn gateways_that_begin_at_once_settle_on_one_holder() {
 async fn without_forwarding_the_same_load_is_handed_over_again_and_again() {
     let site = Site::fresh().await;
     site.origin.works_for(Duration::from_millis(1));
-    let (first, second) = (reached(&site, "gw-1"), reached(&site, "gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) = Gateway::start_both(&reached(&site, "gw-1"), &reached(&site, "gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
 
@@ -150,9 +150,7 @@ async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
     let two = Gateway::start(&sending(&site, "gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let latch = site.origin.holds("/pay/7");
-    let working = two.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 2).await;
+    let working = site.origin.holds_one(&two, Ask::post("/pay/7")).await;
 
     let at_once = two.send(&Ask::post("/pay/7").field("Prefer", "wait=0")).await;
     assert_eq!((at_once.status, at_once.reason().as_str()), (423, "locked"));
@@ -165,8 +163,7 @@ async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
     let crowded = two.send(&Ask::post("/pay/7")).await;
     assert_eq!((crowded.status, crowded.reason().as_str()), (429, "queue-full"));
-    latch.let_go();
-    assert_eq!(working.answer().await.status, 200);
+    assert_eq!(working.finishes().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 3);
 }
@@ -176,17 +173,14 @@ async fn a_client_that_hangs_up_while_another_gateway_waits_for_it_is_not_served
     let site = Site::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    let latch = site.origin.holds("/pay/7");
-    let working = one.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 2).await;
+    let working = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
     let waiting = two.begin(Ask::post("/pay/7"));
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
 
     waiting.hang_up();
 
     one.gauge_becomes("fencegate_lock_waiters", 0.0).await;
-    latch.let_go();
-    assert_eq!(working.answer().await.status, 200);
+    assert_eq!(working.finishes().await.status, 200);
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 3, "it was executed");
 }
@@ -217,8 +211,7 @@ async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
 async fn an_operation_is_done_once_whichever_gateway_is_asked() {
     let site = Site::fresh().await;
     let once = |name| sending(&site, name).with("/routes/0/fence/once", json!({"store": "zookeeper"}));
-    let (first, second) = (once("gw-1"), once("gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) = Gateway::start_both(&once("gw-1"), &once("gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     let pay = |name: &str| Ask::post("/pay/7").field("Idempotency-Key", name).body("{}");
     assert_eq!(one.send(&pay("before")).await.status, 200);
@@ -239,9 +232,7 @@ async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
     let two = Gateway::start(&sending(&site, "gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let latch = site.origin.holds("/pay/7");
-    let working = two.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 2).await;
+    let working = site.origin.holds_one(&two, Ask::post("/pay/7")).await;
 
     for gateway in [&one, &two] {
         let answer = gateway.send(&Ask::post("/pay/7")).await;
@@ -249,8 +240,7 @@ async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
     }
     let other = super::clients_share::from("127.0.0.2", &two, Ask::post("/pay/7"));
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-    latch.let_go();
-    assert_eq!(working.answer().await.status, 200);
+    assert_eq!(working.finishes().await.status, 200);
     assert_eq!(other.await.expect("no panic").status, 200);
 }
 
@@ -259,9 +249,9 @@ async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_i
     let site = Site::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    let latch = site.origin.holds("/pay/7");
-    let asked = two.begin(Ask::post("/pay/7").field("x-attempt", "first"));
-    let executed = site.origin.request("/pay/7", 2).await.stamped();
+    let Held { request: asked, latch, record } =
+        site.origin.holds_one(&two, Ask::post("/pay/7").field("x-attempt", "first")).await;
+    let executed = record.stamped();
 
     one.signal(Signal::KILL);
 
@@ -306,15 +296,13 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
 
     one.signal(Signal::STOP);
     let asked = two.begin(Ask::post("/pay/7").field("x-attempt", "sent-on"));
-    let latch = site.origin.holds("/pay/7");
-    let taken = three.begin(Ask::post("/pay/7").field("x-attempt", "queued"));
-    let newer = site.origin.request("/pay/7", 2).await;
+    let taken = site.origin.holds_one(&three, Ask::post("/pay/7").field("x-attempt", "queued")).await;
+    let newer = taken.record.clone();
     assert_eq!(newer.gateway, "gw-3");
     one.signal(Signal::CONT);
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 2, "sent beside the next holder");
-    latch.let_go();
-    assert_eq!(taken.answer().await.status, 200);
+    assert_eq!(taken.finishes().await.status, 200);
 
     let answer = patiently("an answer", asked.result(), || site.origin.log().records.clone()).await;
     let mut history = History::of(&site.origin.log());

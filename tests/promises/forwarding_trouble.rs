@@ -4,10 +4,10 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
+    held::Held,
     link::FaultyLink,
     site::Site,
 };
-use serde_json::json;
 
 use super::forwarding::{keeps, sending};
 
@@ -15,16 +15,13 @@ use super::forwarding::{keeps, sending};
 async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
     let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;
-    let first = sending(&site, "gw-1")
-        .with("/zookeeper/servers", json!([link.address().to_string()]))
-        .with("/zookeeper/sessions", 1);
+    let first = sending(&site, "gw-1").through(link.address()).with("/zookeeper/sessions", 1);
     let second = sending(&site, "gw-2").with("/routes/0/fence/wait", "60s");
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let latch = site.origin.holds("/pay/7");
-    let working = one.begin(Ask::post("/pay/7"));
-    let executing = site.origin.request("/pay/7", 2).await.stamped();
+    let Held { request: working, latch, record } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let executing = record.stamped();
     let waiting = two.begin(Ask::post("/pay/7"));
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
 
@@ -45,12 +42,10 @@ async fn a_gateway_that_stops_does_not_wait_for_an_answer_from_another_one() {
     let site = Site::fresh().await;
     let second = sending(&site, "gw-2").with("/listeners/public/timeouts/drain", "2s");
     let first = sending(&site, "gw-1");
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let latch = site.origin.holds("/pay/7");
-    let asked = two.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 2).await;
+    let Held { request: asked, latch, .. } = site.origin.holds_one(&two, Ask::post("/pay/7")).await;
 
     two.signal(Signal::TERM);
 

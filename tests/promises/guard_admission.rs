@@ -14,15 +14,12 @@ use fencegate_tests::{
 async fn a_newer_tenure_waits_for_the_older_execution_and_then_runs_alone() {
     let beside = Beside::fresh().await;
     let guard = beside.guard().await;
-    let latch = beside.origin.holds("/old");
-    let old = guard.begin(Dispatch::new("a", 20).post("/old"));
-    beside.origin.request("/old", 1).await;
+    let old = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/old")).await;
 
     let new = guard.begin(Dispatch::new("a", 30).post("/new"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(beside.origin.count("/new"), 0, "two at once");
-    latch.let_go();
-    assert_eq!((old.answer().await.status, new.answer().await.status), (200, 200));
+    assert_eq!((old.finishes().await.status, new.answer().await.status), (200, 200));
     History::of(&beside.origin.log()).assert_holds();
 }
 
@@ -30,15 +27,12 @@ async fn a_newer_tenure_waits_for_the_older_execution_and_then_runs_alone() {
 async fn what_is_older_than_the_newest_announced_never_reaches_the_upstream() {
     let beside = Beside::fresh().await;
     let guard = beside.guard().await;
-    let latch = beside.origin.holds("/old");
-    let old = guard.begin(Dispatch::new("a", 20).post("/old"));
-    beside.origin.request("/old", 1).await;
+    let old = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/old")).await;
     let new = guard.begin(Dispatch::new("a", 30).post("/new"));
     // Announced, and still waiting: the older tenure is over all the same.
     guard.marked("a", 30).await;
     assert_refused(&guard.send(&Dispatch::new("a", 20).g(2).post("/stale")).await, "stale");
-    latch.let_go();
-    old.answer().await;
+    old.finishes().await;
     assert_eq!(new.answer().await.status, 200);
     let stale = guard.send(&Dispatch::new("a", 29).post("/stale")).await;
     assert_refused(&stale, "stale");
@@ -52,15 +46,12 @@ async fn what_is_older_than_the_newest_announced_never_reaches_the_upstream() {
 async fn who_waits_is_told_at_once_that_a_newer_one_has_come() {
     let beside = Beside::fresh().await;
     let guard = beside.guard().await;
-    let latch = beside.origin.holds("/old");
-    let old = guard.begin(Dispatch::new("a", 20).post("/old"));
-    beside.origin.request("/old", 1).await;
+    let old = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/old")).await;
     let overtaken = guard.begin(Dispatch::new("a", 30).post("/overtaken"));
     guard.marked("a", 30).await;
     let newest = guard.begin(Dispatch::new("a", 40).post("/newest"));
     assert_refused(&overtaken.answer().await, "stale");
-    latch.let_go();
-    assert_eq!((old.answer().await.status, newest.answer().await.status), (200, 200));
+    assert_eq!((old.finishes().await.status, newest.answer().await.status), (200, 200));
     assert_eq!(beside.origin.count("/overtaken"), 0);
 }
 
@@ -68,15 +59,12 @@ async fn who_waits_is_told_at_once_that_a_newer_one_has_come() {
 async fn who_cannot_wait_longer_is_told_busy_and_tries_again_with_its_next_token() {
     let beside = Beside::fresh().await;
     let guard = beside.launch().await.with("/settle", "200ms").start().await;
-    let latch = beside.origin.holds("/old");
-    let old = guard.begin(Dispatch::new("a", 20).post("/old"));
-    beside.origin.request("/old", 1).await;
+    let old = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/old")).await;
     let busy = guard.send(&Dispatch::new("a", 30).post("/new")).await;
     assert_refused(&busy, "busy");
     assert_eq!((busy.status, busy.outcome()), (503, Some(Outcome::NotDispatched)));
     assert!(busy.field("retry-after").is_some());
-    latch.let_go();
-    old.answer().await;
+    old.finishes().await;
     assert_refused(&guard.send(&Dispatch::new("a", 30).post("/new")).await, "duplicate");
     assert_eq!(beside.origin.count("/new"), 0, "whoever was told `busy` was never executed");
     assert_eq!(guard.send(&Dispatch::new("a", 30).g(2).post("/new")).await.status, 200);
@@ -139,15 +127,12 @@ async fn a_gateway_that_is_gone_keeps_its_key_until_the_upstream_has_answered() 
 async fn a_waiting_gateway_that_is_gone_is_not_executed() {
     let beside = Beside::fresh().await;
     let guard = beside.guard().await;
-    let latch = beside.origin.holds("/old");
-    let old = guard.begin(Dispatch::new("a", 20).post("/old"));
-    beside.origin.request("/old", 1).await;
+    let old = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/old")).await;
     let gone = guard.begin(Dispatch::new("a", 30).post("/gone"));
     guard.marked("a", 30).await;
     gone.hang_up();
     guard.decides("busy", 1.0).await;
-    latch.let_go();
-    old.answer().await;
+    old.finishes().await;
     assert_eq!(guard.send(&Dispatch::new("a", 30).g(2).post("/new")).await.status, 200);
     assert_eq!(beside.origin.count("/gone"), 0);
 }
@@ -164,16 +149,13 @@ async fn a_set_of_keys_is_let_in_whole_or_raises_nothing() {
         "the refused set raised `a`"
     );
 
-    let latch = beside.origin.holds("/c");
-    let c = guard.begin(Dispatch::new("c", 60).post("/c"));
-    beside.origin.request("/c", 1).await;
+    let c = beside.origin.holds_one(&guard, Dispatch::new("c", 60).post("/c")).await;
     let set = guard.begin(Dispatch::new("a, b, c", 70).post("/set"));
     guard.marked("a", 70).await;
     assert_refused(&guard.send(&Dispatch::new("a", 65).post("/stale")).await, "stale");
     tokio::time::sleep(QUIET).await;
     assert_eq!(beside.origin.count("/set"), 0, "one of its keys is busy");
-    latch.let_go();
-    assert_eq!((c.answer().await.status, set.answer().await.status), (200, 200));
+    assert_eq!((c.finishes().await.status, set.answer().await.status), (200, 200));
     assert_eq!(beside.origin.count("/stale"), 0);
 }
 

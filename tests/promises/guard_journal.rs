@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
     guard::{Beside, Dispatch, Guard, assert_refused, operation_reference},
+    held::Held,
     origin::{Act, Reply},
 };
 use serde_json::json;
@@ -77,9 +78,8 @@ async fn another_request_under_the_same_name_is_refused() {
 async fn a_repeat_waits_for_the_running_one_or_is_told_that_it_runs() {
     let beside = Beside::fresh().await;
     let guard = beside.launch().await.with("/settle", "500ms").start().await;
-    let latch = beside.origin.holds("/pay");
-    let first = guard.begin(Dispatch::new("a", 20).once(1).post("/pay"));
-    beside.origin.request("/pay", 1).await;
+    let Held { request: first, latch, .. } =
+        beside.origin.holds_one(&guard, Dispatch::new("a", 20).once(1).post("/pay")).await;
     let early = guard.send(&Dispatch::new("a", 30).once(1).post("/pay")).await;
     assert_refused(&early, "in-progress");
     assert_eq!((early.status, early.field("retry-after")), (409, Some("1")));

@@ -47,13 +47,10 @@ async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
 async fn what_runs_unfenced_while_one_looks_on_still_counts_as_running() {
     let beside = Beside::fresh().await;
     let guard = beside.launch().await.with("/settle", "100ms").with("/enforce", "observe").start().await;
-    let latch = beside.origin.holds("/old");
-    let old = guard.begin(Dispatch::new("a", 20).post("/old"));
-    beside.origin.request("/old", 1).await;
+    let old = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/old")).await;
     let beside_it = guard.send(&Dispatch::new("a", 30).post("/new")).await;
     assert_eq!(beside_it.field("fencing-outcome"), Some("done; observe=busy"));
-    latch.let_go();
-    old.answer().await;
+    old.finishes().await;
     guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
     let after = guard.send(&Dispatch::new("a", 30).g(2).post("/new")).await;
     assert_eq!(after.field("fencing-outcome"), Some("done"));

@@ -76,15 +76,12 @@ async fn stopped_while_the_upstream_works_it_keeps_the_key_and_passes_the_answer
     let beside = Beside::fresh().await;
     let launch = beside.launch().await.with("/send_within", "1s");
     let guard = launch.start().await;
-    let latch = beside.origin.holds("/pay");
-    let asked = guard.begin(Dispatch::new("a", 20).once(1).post("/pay"));
-    beside.origin.request("/pay", 1).await;
+    let asked = beside.origin.holds_one(&guard, Dispatch::new("a", 20).once(1).post("/pay")).await;
     guard.signal(Signal::STOP);
     let next = guard.begin(Dispatch::new("a", 30).post("/next"));
     tokio::time::sleep(PAUSE).await;
     guard.signal(Signal::CONT);
     tokio::time::sleep(QUIET).await;
     assert_eq!(beside.origin.count("/next"), 0);
-    latch.let_go();
-    assert_eq!((asked.answer().await.status, next.answer().await.status), (200, 200));
+    assert_eq!((asked.finishes().await.status, next.answer().await.status), (200, 200));
 }

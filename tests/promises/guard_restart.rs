@@ -6,6 +6,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Answer, Outcome},
     guard::{Beside, Dispatch, Guard, Launch, assert_refused, operation_reference},
+    held::Held,
     origin::Act,
     patience::patiently,
 };
@@ -133,9 +134,9 @@ async fn killed_before_the_result_is_recorded_it_runs_nothing_twice() {
 async fn killed_while_the_upstream_works_it_lets_nobody_in_beside_it() {
     let beside = Beside::fresh().await;
     let guard = launch(&beside).await.start().await;
-    let latch = beside.origin.holds("/pay");
-    let lost = guard.begin(Dispatch::new("a", 30).once(1).post("/pay"));
-    let last = beside.origin.request("/pay", 1).await.whole.expect("read");
+    let Held { request: lost, latch, record } =
+        beside.origin.holds_one(&guard, Dispatch::new("a", 30).once(1).post("/pay")).await;
+    let last = record.whole.expect("read");
     let launch = guard.dies().await;
     drop(lost);
     let guard = recovered(&launch, 30, Then::Waits).await;
@@ -254,9 +255,8 @@ async fn an_exchange_that_outlasts_the_drain_is_in_doubt_afterwards() {
     let beside = Beside::fresh().await;
     let guard = launch(&beside).await.with("/max_execution", "4s").with("/upstream/response_timeout", "3s");
     let guard = guard.with("/listener/timeouts/drain", "200ms").start().await;
-    let latch = beside.origin.holds("/long");
-    let long = guard.begin(Dispatch::new("a", 20).once(1).post("/long"));
-    beside.origin.request("/long", 1).await;
+    let Held { request: long, latch, .. } =
+        beside.origin.holds_one(&guard, Dispatch::new("a", 20).once(1).post("/long")).await;
     let launch = guard.stops().await;
     long.result().await.expect_err("its guard has left");
     let guard = launch.start().await;

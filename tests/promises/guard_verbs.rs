@@ -32,7 +32,7 @@ impl Guard {
     }
 
     async fn calling_keys(origin: &Origin, keys: &str) -> Self {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let file = home.path().join("guard.yaml");
         let text = json!({
             "version": 1,

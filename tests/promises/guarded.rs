@@ -12,12 +12,12 @@ use fencegate_tests::{
     gateway::{Gateway, Pending},
     guard::{Guard, Launch},
     guarded::{Guarded, quick},
+    held::Held,
     history::{ATTEMPT, History},
     origin::Latch,
     patience::{QUIET, patiently},
     policy::Policy,
 };
-use serde_json::json;
 
 const OLD: &str = "the-old-one";
 const NEXT: &str = "the-next-one";
@@ -44,7 +44,7 @@ impl OnTheWay {
         let relay = Relay::start(guard.public).expect("a relay");
         let victim = policy(guarded.policy("victim", &[relay.address()]));
         let next = policy(guarded.policy("next", &[guard.public]));
-        let (victim, next) = tokio::join!(Gateway::start(&victim), Gateway::start(&next));
+        let (victim, next) = Gateway::start_both(&victim, &next).await;
         let hold = relay.hold_containing(OLD);
         let asked = Some(victim.begin(ask(OLD)));
         hold.captured().await;
@@ -142,9 +142,7 @@ async fn killed_at_work(launch: fn(Launch) -> Launch, policy: fn(Policy) -> Poli
         async move { Gateway::start(&policy).await }
     };
     let (one, two) = tokio::join!(start("one"), start("two"));
-    let latch = guarded.site.origin.holds("/pay/7");
-    let lost = one.begin(ask(OLD));
-    let first = guarded.site.origin.request("/pay/7", 1).await;
+    let Held { request: lost, record: first, latch } = guarded.site.origin.holds_one(&one, ask(OLD)).await;
     one.signal(Signal::KILL);
     assert!(lost.result().await.is_err(), "nobody is left to answer");
     let epoch = first.stamped().number();
@@ -179,7 +177,7 @@ async fn the_next_holder_waits_at_the_guard_until_the_execution_of_a_killed_one_
 async fn who_waits_in_vain_is_told_busy_and_may_repeat_it_under_the_same_tenure() {
     let it = killed_at_work(
         |launch| quick(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s"),
-        |policy| policy.with("/defaults/hold", json!({"mode": "cached", "linger": "20s"})),
+        |policy| policy.keeping("20s"),
     )
     .await;
     let busy = it.two.send(&ask(NEXT)).await;

@@ -8,6 +8,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::{Guard, Launch},
     guarded::{Guarded, quick},
+    held::Held,
     history::History,
     origin::Act,
     patience::patiently,
@@ -19,7 +20,7 @@ use super::clients_share::from;
 /// A gateway that keeps its tenure between requests.
 async fn keeping(guarded: &Guarded, guard: &Guard) -> Gateway {
     let policy = guarded.policy("gw-1", &[guard.public]);
-    Gateway::start(&policy.with("/defaults/hold", json!({"mode": "cached", "linger": "20s"}))).await
+    Gateway::start(&policy.keeping("20s")).await
 }
 
 #[track_caller]
@@ -66,9 +67,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     let guard = guarded.launch().await.with("/listener/limits", json!({"per_client": 1})).start().await;
     let gateway = keeping(&guarded, &guard).await;
     assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200);
-    let latch = guarded.site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    guarded.site.origin.request("/pay/7", 1).await;
+    let holder = guarded.site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
 
     let refused = gateway.send(&Ask::post("/pay/8")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (429, "client-limit"), "{refused:?}");
@@ -78,8 +77,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     assert_eq!(other.status, 200, "another client has its own share: {other:?}");
     assert_eq!(guarded.site.origin.count("/pay/8"), 1, "it was dispatched");
 
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
     let done = async {
         loop {
             // The guard's word that the first one is over comes with its answer's end.
@@ -134,9 +132,8 @@ async fn a_guard_that_is_killed_at_work_leaves_an_unknown_outcome_and_no_overlap
     let guarded = Guarded::fresh().await;
     let guard = quick(guarded.launch().await).with("/max_execution", "3s").start().await;
     let gateway = keeping(&guarded, &guard).await;
-    let latch = guarded.site.origin.holds("/pay/7");
-    let lost = gateway.begin(Ask::post("/pay/7"));
-    guarded.site.origin.request("/pay/7", 1).await;
+    let Held { request: lost, latch, .. } =
+        guarded.site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let launch: Launch = guard.dies().await;
     let lost = lost.answer().await;
     assert_eq!((lost.status, lost.reason().as_str()), (502, "outcome-unknown"));

@@ -24,7 +24,7 @@ struct Keys(TempDir);
 
 impl Keys {
     fn new() -> Self {
-        Self(TempDir::new_in(scratch::folder()).expect("a folder"))
+        Self(scratch::place())
     }
 
     async fn make(&self, name: &str) -> PathBuf {

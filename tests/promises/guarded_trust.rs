@@ -160,14 +160,11 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
     let balancer = Balancer::to(&[one.public, two.public]).await;
     let gateway = at(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
-    let held = origin.holds("/pay/7");
-    let first = gateway.begin(Ask::post("/pay/7"));
-    origin.request("/pay/7", 1).await;
+    let first = origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     // The one connection is taken, so this needs another.
     assert_distrusted(&gateway.send(&Ask::post("/pay/8")).await, "guard-split");
     says_why(&gateway, "two guards answer at this address").await;
-    held.let_go();
-    assert_eq!(first.answer().await.status, 200);
+    assert_eq!(first.finishes().await.status, 200);
     // By the connection to the first one neither: nobody knows which of the two is the right one.
     for _ in 0..4 {
         assert_distrusted(&gateway.send(&Ask::post("/pay/9")).await, "guard-split");
@@ -215,15 +212,12 @@ async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_
     let gateway = Launch::new(&guarded.policy("gw-1", &[hop.address()])).workers(1).start().await;
     gateway.becomes_ready().await;
     let origin = &guarded.site.origin;
-    let held = origin.holds("/pay/7");
-    let first = gateway.begin(Ask::post("/pay/7"));
-    origin.request("/pay/7", 1).await;
+    let first = origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     // The one connection is taken, so this needs another.
     let kept = hop.keeps_announcement();
     let second = gateway.begin(Ask::post("/pay/8"));
     kept.said().await;
-    held.let_go();
-    assert_eq!(first.answer().await.status, 200);
+    assert_eq!(first.finishes().await.status, 200);
     // Over the first connection, and under a newer token than the guard had seen when it was asked.
     assert_eq!(gateway.send(&Ask::post("/pay/9")).await.status, 200);
     kept.let_go();

@@ -66,19 +66,16 @@ async fn a_client_goes_while_waiting(way: Goes) {
     let one = Gateway::start(&site.unswept("gw-1")).await;
     let two = Gateway::start(&site.unswept("gw-2")).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = one.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
     let waiter = client(&two).await;
-    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tree.so_many_wait(1).await;
 
     let left = Instant::now();
     leave(waiter, way);
-    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    tree.so_many_wait(0).await;
     assert!(left.elapsed() < Duration::from_secs(1), "{way:?}: took {:?}", left.elapsed());
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    assert_eq!(holder.finishes().await.status, 200);
+    tree.no_lock_is_left().await;
     assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
 }
 
@@ -101,7 +98,7 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
     let two = Gateway::start(&site.unswept("gw-2")).await;
     let tree = site.tree().await;
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
 
     let gone = client(&one).await;
     one.stands_at("after_create_sent").await;
@@ -109,7 +106,7 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
     // The create may reach ZooKeeper only after the pause.
     tokio::time::sleep(PAUSE + QUIET).await;
     let left = Instant::now();
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     assert!(left.elapsed() < Duration::from_secs(1), "took {:?}", left.elapsed());
     assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200, "an orphan blocks the key");
     assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-2"), "dispatched for nobody");
@@ -141,7 +138,7 @@ async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() 
             break;
         }
     }
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     let history = History::of(&site.origin.log());
     history.assert_holds();
     let dispatched = history.executions.len();

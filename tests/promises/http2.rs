@@ -134,16 +134,13 @@ async fn a_reset_stream_that_waits_leaves_the_queue_and_an_unfenced_one_hangs_up
     let site = Site::fresh().await;
     let gateway = Gateway::start(&site.unswept("gw-1")).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let streams = connect(&gateway).await;
     let waiter = tokio::spawn(streams.send(&Ask::post("/pay/7")));
-    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tree.so_many_wait(1).await;
     waiter.abort();
-    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    tree.so_many_wait(0).await;
+    assert_eq!(holder.finishes().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
 
     let _held = site.origin.holds("/x");
@@ -163,8 +160,7 @@ async fn two_hundred_streams_at_once_keep_exclusion() {
         let policy = site.policy(name).cached().with("/listeners/public/limits", json!({"streams": STREAMS}));
         policy.with("/routes/0/fence/queue", 1000).with("/routes/0/fence/wait", "20s")
     };
-    let (one, two) = (policy("gw-1"), policy("gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let (first, second) = tokio::join!(connect(&one), connect(&two));
     let ask = |n: usize| Ask::post(&format!("/pay/{}", n % 5));
     let asked = (0..2 * STREAMS).map(|n| if n % 2 == 0 { first.send(&ask(n)) } else { second.send(&ask(n)) });

@@ -12,10 +12,9 @@ use fencegate_tests::{
     policy::Policy,
     site::Site,
 };
-use serde_json::json;
 
 async fn policy_through(site: &Site, link: &FaultyLink) -> Policy {
-    site.unswept("gw-1").with("/zookeeper/servers", json!([link.address().to_string()]))
+    site.unswept("gw-1").through(link.address())
 }
 
 /// Nobody but the server knows that the node was made. It must be found again by its GUID and used, or it blocks the
@@ -29,7 +28,7 @@ async fn a_lock_node_whose_creation_was_answered_to_nobody_is_found_and_used() {
     let gateway = site.pausing(&policy, "after_create_sent", Duration::from_millis(300)).await;
     let other = site.gateway("gw-2").await;
     assert_eq!(other.send(&Ask::post("/pay/7")).await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     let latch = site.origin.holds("/pay/7");
 
     let asked = gateway.begin(Ask::post("/pay/7"));
@@ -47,7 +46,7 @@ async fn a_lock_node_whose_creation_was_answered_to_nobody_is_found_and_used() {
     latch.let_go();
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
 }
 
 #[tokio::test]
@@ -56,19 +55,16 @@ async fn a_lock_node_whose_removal_was_answered_to_nobody_is_gone() {
     let link = FaultyLink::to(site.zookeeper).await;
     let tree = site.tree().await;
     let gateway = Gateway::start(&policy_through(&site, &link).await).await;
-    let latch = site.origin.holds("/pay/7");
-    let asked = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let asked = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
 
     link.lose_replies();
-    latch.let_go();
-    assert_eq!(asked.answer().await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    assert_eq!(asked.finishes().await.status, 200);
+    tree.no_lock_is_left().await;
     link.cut();
     link.mend();
     gateway.becomes_ready().await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
 }
 
 /// The event that it waits for happens while it cannot hear of it.
@@ -79,21 +75,18 @@ async fn a_waiter_that_was_cut_off_when_its_turn_came_is_served_when_it_is_back(
     let tree = site.tree().await;
     let holder = site.gateway("gw-2").await;
     let gateway = Gateway::start(&policy_through(&site, &link).await).await;
-    let latch = site.origin.holds("/pay/7");
-    let first = holder.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let first = site.origin.holds_one(&holder, Ask::post("/pay/7")).await;
     let second = gateway.begin(Ask::post("/pay/7"));
-    tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    tree.so_many_wait(1).await;
 
     link.cut();
-    latch.let_go();
-    assert_eq!(first.answer().await.status, 200);
-    tree.locks_become("the waiter alone", |locks| locks.len() == 1).await;
+    assert_eq!(first.finishes().await.status, 200);
+    tree.so_many_wait(0).await;
     link.mend();
     let answer = second.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
     History::of(&site.origin.log()).assert_holds();
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
 }
 
 #[tokio::test]
@@ -104,13 +97,7 @@ async fn a_connection_that_breaks_again_and_again_under_load_breaks_no_promise()
     let tree = site.tree().await;
     let policy = policy_through(&site, &link).await.with("/zookeeper/session_timeout", "4s");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
-    let plan = Plan {
-        gateways: vec![one.public, two.public],
-        paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
-        clients: 8,
-        requests: 3000,
-        pause: Duration::ZERO,
-    };
+    let plan = Plan::paying(&[&one, &two], 3, 8, 3000);
     let load = Load::start("load", &plan);
     for round in 0..8 {
         let before = site.origin.log().records.len();
@@ -123,11 +110,8 @@ async fn a_connection_that_breaks_again_and_again_under_load_breaks_no_promise()
         tokio::time::sleep(Duration::from_millis(50)).await;
         link.mend();
     }
-    let told = load.stop().await;
-    let history = History::of(&site.origin.log()).with(&told);
-    history.assert_holds();
-    assert!(history.hand_overs() >= 50, "not exercised: {} hand-overs", history.hand_overs());
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    let told = load.keeps_its_promises(&site.origin, 50).await;
+    tree.no_lock_is_left().await;
     for told in &told {
         let status = told.answer.as_ref().map(|answer| answer.status);
         assert!(matches!(status, Ok(200 | 423 | 503)), "{told:?}");

@@ -4,11 +4,6 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use fencegate_tests::{gateway::command, scratch};
 use serde_json::Value;
-use tempfile::TempDir;
-
-fn folder() -> TempDir {
-    TempDir::new_in(scratch::folder()).expect("a folder")
-}
 
 /// Exit code, standard output and standard error of `fencegate keys`.
 async fn keys(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -34,7 +29,7 @@ fn json(text: &str) -> Value {
 
 #[tokio::test]
 async fn a_new_key_is_for_its_owner_only_and_is_never_overwritten() {
-    let folder = folder();
+    let folder = scratch::place();
     for more in [&[][..], &["--hs256"]] {
         let file = folder.path().join(format!("key-{}", more.len()));
         let kid = new(&file, more).await;
@@ -52,7 +47,7 @@ async fn a_new_key_is_for_its_owner_only_and_is_never_overwritten() {
 
 #[tokio::test]
 async fn the_public_halves_of_all_files_are_one_key_set() {
-    let folder = folder();
+    let folder = scratch::place();
     let [old, next] = ["old.json", "new.json"].map(|name| folder.path().join(name));
     let kids = [new(&old, &[]).await, new(&next, &[]).await];
     let (code, said, error) = keys(&["public", text(&old), text(&next), text(&old)]).await;
@@ -74,7 +69,7 @@ async fn the_public_halves_of_all_files_are_one_key_set() {
 
 #[tokio::test]
 async fn a_shared_secret_has_no_public_half() {
-    let folder = folder();
+    let folder = scratch::place();
     let file = folder.path().join("secret");
     new(&file, &["--hs256"]).await;
     let (code, said, error) = keys(&["public", text(&file)]).await;
@@ -86,7 +81,7 @@ async fn a_shared_secret_has_no_public_half() {
 
 #[tokio::test]
 async fn a_key_that_others_can_read_is_refused_with_a_remedy() {
-    let folder = folder();
+    let folder = scratch::place();
     let file = folder.path().join("key.json");
     new(&file, &[]).await;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");

@@ -6,6 +6,7 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::Ask,
     gateway::Gateway,
+    held::Held,
     history::History,
     load::{Load, Plan},
     origin::Log,
@@ -20,9 +21,7 @@ const TICK: Duration = Duration::from_millis(200);
 async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two_ticks() {
     let site = Site::alone().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let latch = site.origin.holds("/pay/7");
-    let lost = one.begin(Ask::post("/pay/7"));
-    let first = site.origin.request("/pay/7", 1).await;
+    let Held { request: lost, record: first, latch } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
 
     let next = two.begin(Ask::post("/pay/7"));
     let killed = Instant::now();
@@ -47,13 +46,7 @@ async fn killing_under_load(hold: fn(Policy) -> Policy) {
     let mut told = Vec::new();
     for round in 0..ROUNDS {
         let victim = Gateway::start(&hold(site.policy(&format!("victim-{round}")))).await;
-        let plan = Plan {
-            gateways: vec![victim.public, survivor.public],
-            paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
-            clients: 6,
-            requests: 2000,
-            pause: Duration::ZERO,
-        };
+        let plan = Plan::paying(&[&victim, &survivor], 2, 6, 2000);
         let load = Load::start(&format!("round-{round}"), &plan);
         let so_far = site.origin.log().records.len();
         let working = |log: &Log| {

@@ -4,7 +4,6 @@ use std::{env, fs};
 
 use fencegate_tests::scratch;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::{
@@ -37,7 +36,7 @@ fn container(set: &Value) -> &Value {
 async fn every_folder_renders_and_fits_the_schemas_of_its_resources() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let validate = from_pypi(&MADE, "kubernetes-validate", "kubernetes-validate==1.37.0").await;
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     for folder in ["base", "init", "guard", "guard-first"] {
         let text = text_of(folder).await;
         let file = home.path().join(format!("{folder}.yaml"));

@@ -154,7 +154,7 @@ async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place
     let pair = Pair::new(hold).await;
     let (first, record, latch) = pair.held().await;
     let other = pair.other.begin(Ask::post("/pay/7"));
-    pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+    pair.tree.so_many_wait(1).await;
     tokio::time::sleep(QUIET).await;
     let second = pair.ours.begin(Ask::post("/pay/7"));
     pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
@@ -220,20 +220,15 @@ async fn a_lock_that_is_given_back_while_disconnected_is_gone_after_the_reconnec
 async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
     for hold in HOLDS {
         let pair = Pair::new(hold()).await;
-        let latch = pair.site.origin.holds("/pay/7");
-        let n = pair.site.origin.count("/pay/7");
-        let holder = pair.other.begin(Ask::post("/pay/7"));
-        pair.site.origin.request("/pay/7", n + 1).await;
-        let waiter = pair.ours.begin(Ask::post("/pay/7"));
-        pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+        let (holder, waiter) = pair.waits().await;
         pair.link.cut();
         waiter.hang_up();
         pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
         tokio::time::sleep(QUIET).await;
         pair.link.mend();
-        pair.tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
-        latch.let_go();
-        is_served(holder).await;
+        pair.tree.so_many_wait(0).await;
+        holder.let_go();
+        is_served(holder.request).await;
         pair.ours_serves(None).await;
     }
 }
@@ -244,22 +239,17 @@ async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect()
     for hold in HOLDS {
         for turn_comes_first in [true, false] {
             let pair = Pair::new(hold()).await;
-            let latch = pair.site.origin.holds("/pay/7");
-            let n = pair.site.origin.count("/pay/7");
-            let holder = pair.other.begin(Ask::post("/pay/7"));
-            pair.site.origin.request("/pay/7", n + 1).await;
-            let waiter = pair.ours.begin(Ask::post("/pay/7"));
-            pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+            let (holder, waiter) = pair.waits().await;
             pair.link.cut();
             if turn_comes_first {
-                latch.let_go();
-                pair.tree.locks_become("the waiter alone", |locks| locks.len() == 1).await;
+                holder.let_go();
+                pair.tree.so_many_wait(0).await;
             }
             pair.ours.becomes_unready().await;
             pair.link.mend();
             pair.ours.becomes_ready().await;
-            latch.let_go();
-            is_served(holder).await;
+            holder.let_go();
+            is_served(holder.request).await;
             is_served(waiter).await;
             History::of(&pair.site.origin.log()).assert_holds();
             pair.nothing_is_left().await;
@@ -277,7 +267,7 @@ async fn a_kept_key_is_given_up_whether_it_is_wanted_during_or_after_a_reconnect
         pair.ours.becomes_unready().await;
         let mut asked = wanted_meanwhile.then(|| pair.other.begin(Ask::post("/pay/7")));
         if wanted_meanwhile {
-            pair.tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+            pair.tree.so_many_wait(1).await;
         }
         pair.link.mend();
         pair.ours.becomes_ready().await;

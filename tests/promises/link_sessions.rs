@@ -46,19 +46,13 @@ async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves
 async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
     for hold in HOLDS {
         let pair = Pair::new(hold()).await;
-        let latch = pair.site.origin.holds("/pay/7");
-        let n = pair.site.origin.count("/pay/7");
-        let holder = pair.other.begin(Ask::post("/pay/7"));
-        pair.site.origin.request("/pay/7", n + 1).await;
-        let waiter = pair.ours.begin(Ask::post("/pay/7"));
-        let two = |locks: &[String]| locks.len() == 2;
-        pair.tree.locks_become("a holder and a waiter", two).await;
+        let (holder, waiter) = pair.waits().await;
         let before = pair.tree.locks().await;
         pair.link.end_sessions();
         let another = |locks: &[String]| locks.len() == 2 && locks != before;
         pair.tree.locks_become("a holder and a waiter of another session", another).await;
-        latch.let_go();
-        is_served(holder).await;
+        holder.let_go();
+        is_served(holder.request).await;
         is_served(waiter).await;
         History::of(&pair.site.origin.log()).assert_holds();
         pair.ours_serves(None).await;

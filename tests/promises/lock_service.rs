@@ -6,7 +6,6 @@ use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
     site::Site,
-    zookeeper::OwnZooKeeper,
 };
 
 /// What every gateway without a lock service does, within a bound that a load balancer can live with.
@@ -22,8 +21,7 @@ async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
 
 #[tokio::test]
 async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resumes_by_itself() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     let gateway = site.gateway("gw-1").await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
 
@@ -45,8 +43,7 @@ async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resu
 /// Connections stay open and nothing is answered: only time limits help.
 #[tokio::test]
 async fn while_zookeeper_is_silent_fenced_requests_are_refused_in_time_and_service_resumes_by_itself() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     let gateway = site.gateway("gw-1").await;
 
     zookeeper.server.pause().expect("our own child");
@@ -59,6 +56,6 @@ async fn while_zookeeper_is_silent_fenced_requests_are_refused_in_time_and_servi
     zookeeper.server.resume().expect("our own child");
     gateway.becomes_ready().await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-    site.tree().await.locks_become("none left", <[String]>::is_empty).await;
+    site.tree().await.no_lock_is_left().await;
     assert_eq!(site.origin.count("/pay/7"), 1, "what was refused was never sent");
 }

@@ -5,11 +5,12 @@ use std::{fs, path::Path, time::Duration};
 
 use fencegate_tests::{
     client::Ask,
+    gateway::PolicyFile,
     gateway::{Gateway, Launch, command},
     guarded::Guarded,
+    held::Held,
     origin::Act,
     patience::patiently,
-    scratch,
     site::Site,
 };
 use serde_json::Value;
@@ -35,8 +36,7 @@ async fn warnings_of_a_policy_are_events() {
     events(&gateway.log());
 
     let broken = policy.to_string().replace("\"observe\"", "\"obsrve\"");
-    let home = tempfile::TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = fencegate_tests::gateway::write_policy(home.path(), &broken).display().to_string();
+    let file = PolicyFile::of(&broken);
     let output = command(&["--log-format", "json", "run", "-c", &file]).await.expect("started");
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(78), "{said}");
@@ -105,9 +105,7 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
         assert_eq!(gateway.send(&Ask::post(&path)).await.status, 502);
         // A holder whose lock is taken away by somebody else, and one who does not want to wait for it.
         let other = format!("/pay/{CANARY}-other");
-        let latch = origin.holds(&other);
-        let holder = gateway.begin(Ask::post(&other));
-        origin.request(&other, 1).await;
+        let Held { request: holder, latch, .. } = origin.holds_one(&gateway, Ask::post(&other)).await;
         let impatient = gateway.send(&Ask::post(&other).field("prefer", "wait=0")).await;
         assert_eq!(impatient.status, 423, "{impatient:?}");
         let lock = tree.paths().await.into_iter().find(|path| path.contains("-other/"));

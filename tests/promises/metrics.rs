@@ -192,9 +192,7 @@ async fn gauges_return_to_zero_after_load() {
         ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"];
     let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let latch = site.origin.holds("/pay/0");
-    let holder = gateway.begin(Ask::post("/pay/0"));
-    site.origin.request("/pay/0", 1).await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/0")).await;
     let held = gateway.metrics().await;
     let plan = Plan {
         gateways: vec![gateway.public],
@@ -204,10 +202,10 @@ async fn gauges_return_to_zero_after_load() {
         pause: std::time::Duration::ZERO,
     };
     let load = Load::start("load", &plan);
-    latch.let_go();
+    holder.let_go();
     load.end().await;
     assert_eq!(holder.answer().await.status, 200);
-    site.tree().await.locks_become("none left", <[String]>::is_empty).await;
+    site.tree().await.no_lock_is_left().await;
     let after = gateway.metrics().await;
     assert!(sum(&held, "fencegate_requests_in_flight", &[]) >= 1.0, "{held:?}");
     for gauge in GAUGES {

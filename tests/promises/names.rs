@@ -81,9 +81,7 @@ async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_use
     let hosts = Hosts::none();
     hosts.say(NAME, &["127.0.0.1"]);
     let gateway = start(&policy(&site, port), &hosts).await;
-    let latch = site.origin.holds("/held");
-    let held = gateway.begin(Ask::get("/held"));
-    site.origin.request("/held", 1).await;
+    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
     for _ in 0..4 {
         good(&gateway, "/before").await;
     }
@@ -94,8 +92,7 @@ async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_use
     }
     assert_eq!(came_to(&site, "/before"), ["127.0.0.1".to_owned()].into());
     assert_eq!(came_to(&site, "/after"), ["127.0.0.3".to_owned()].into());
-    latch.let_go();
-    assert_eq!(held.answer().await.status, 200, "what was under way ends as it would have");
+    assert_eq!(held.finishes().await.status, 200, "what was under way ends as it would have");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::Guard,
     guarded::{Guarded, quick},
+    held::Held,
     history::{ATTEMPT, History},
     origin::{Act, Reply},
     patience::QUIET,
@@ -129,9 +130,7 @@ async fn two_principals_may_use_one_name() {
 #[tokio::test]
 async fn a_repeat_while_the_first_is_at_work_waits_for_its_answer() {
     let it = Twice::fresh().await;
-    let latch = it.guarded.site.origin.holds("/pay/7");
-    let first = it.one.begin(ask("op-1"));
-    it.guarded.site.origin.request("/pay/7", 1).await;
+    let Held { request: first, latch, .. } = it.guarded.site.origin.holds_one(&it.one, ask("op-1")).await;
     first.hang_up();
     let second = it.two.begin(ask("op-1"));
     tokio::time::sleep(QUIET).await;

@@ -63,7 +63,7 @@ async fn an_operation_survives_the_renaming_of_its_upstream_at_a_guard() {
     let guard = quick(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
     let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
-    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let (one, two) = Gateway::start_both(&a, &b).await;
     assert_told(&one.send(&pay()).await, 200, Outcome::Done);
     assert_told(&two.send(&pay()).await, 200, Outcome::Replayed);
     one.rewrite(&renamed(a));
@@ -77,7 +77,7 @@ async fn an_operation_survives_the_renaming_of_its_upstream_in_zookeeper() {
     let site = Site::fresh().await;
     let policy = |name| site.policy(name).with("/routes/0/fence/once", json!({}));
     let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
-    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let (one, two) = Gateway::start_both(&a, &b).await;
     assert_told(&one.send(&pay()).await, 200, Outcome::Done);
     assert_told(&two.send(&pay()).await, 409, Outcome::Done);
     one.rewrite(&renamed(a));
@@ -116,8 +116,8 @@ async fn what_was_named_by_its_upstream_is_known_under_that_name() {
     let guarded = Guarded::fresh().await;
     let guard = quick(guarded.launch().await).start().await;
     let policy = |name, once| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", once);
-    let (a, b) = (policy("gw-1", json!({"scope": "ledger"})), policy("gw-2", json!({})));
-    let (before, now) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let (before, now) =
+        Gateway::start_both(&policy("gw-1", json!({"scope": "ledger"})), &policy("gw-2", json!({}))).await;
     let origin = &guarded.site.origin;
     assert_told(&before.send(&pay()).await, 200, Outcome::Done);
     assert_told(&now.send(&pay()).await, 200, Outcome::Replayed);

@@ -5,17 +5,17 @@ use std::time::Duration;
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::{Gateway, command, write_policy},
+    gateway::PolicyFile,
+    gateway::{Gateway, command},
     guarded::{Guarded, quick},
+    held::Held,
     origin::Act,
     patience::patiently,
     policy::Policy,
-    scratch,
     site::Site,
     zookeeper::Tree,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const UNKNOWN: &str = "fencegate_operations_unknown";
 
@@ -28,8 +28,7 @@ fn with(policy: Policy, once: Value) -> Policy {
 }
 
 async fn resolve(policy: &Policy, reference: &str) {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let file = PolicyFile::of(&policy);
     let output =
         command(&["once", "resolve", reference, "--as", "done", "-c", &file]).await.expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +45,7 @@ async fn gateways_count_what_nobody_knows_the_outcome_of() {
     let site = Site::fresh().await;
     let policy = |name| with(site.policy(name), json!({}));
     let (a, b) = (policy("gw-1").cached(), policy("gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let (one, two) = Gateway::start_both(&a, &b).await;
     one.series_becomes(UNKNOWN, &["store=\"zookeeper\""], 0.0).await;
     let broken = fencegate_tests::origin::Reply::ok().status(500);
     site.origin.script("/pay/7", [Act::Reset, Act::now(broken)]);
@@ -57,9 +56,7 @@ async fn gateways_count_what_nobody_knows_the_outcome_of() {
     one.gauge_becomes(UNKNOWN, 2.0).await;
     two.gauge_becomes(UNKNOWN, 2.0).await;
 
-    let latch = site.origin.holds("/pay/7");
-    let running = one.begin(pay("running"));
-    site.origin.request("/pay/7", 3).await;
+    let Held { request: running, latch, .. } = site.origin.holds_one(&one, pay("running")).await;
     let three = Gateway::start(&policy("gw-3")).await;
     three.gauge_becomes(UNKNOWN, 2.0).await;
     one.signal(Signal::KILL);
@@ -87,9 +84,7 @@ async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
     guard.gauge_becomes(UNKNOWN, 1.0).await;
     guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
     guard.gauge_becomes(UNKNOWN, 1.0).await;
-    let latch = origin.holds("/pay/7");
-    let running = gateway.begin(pay("running"));
-    origin.request("/pay/7", 2).await;
+    let Held { request: running, latch, .. } = origin.holds_one(&gateway, pay("running")).await;
     guard.gauge_becomes(UNKNOWN, 1.0).await;
     let guard = guard.dies().await.start().await;
     latch.let_go();

@@ -8,23 +8,22 @@ use std::{net::TcpListener, time::Duration};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::{Gateway, command, write_policy},
+    gateway::PolicyFile,
+    gateway::{Gateway, command},
+    held::Held,
     origin::{Act, Reply},
     patience::patiently,
     policy::Policy,
-    scratch,
     site::Site,
 };
 use futures_util::future::join_all;
 use serde_json::Value;
-use tempfile::TempDir;
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use self::operation::{already_done, beside_each_other, pay, policy, remembered, shelf, told, unknown};
 
 async fn operator(policy: &Policy, arguments: &[&str]) -> (Option<i32>, String) {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let file = PolicyFile::of(&policy);
     let all = [&["once"], arguments, &["-c", &file]].concat();
     let output = command(&all).await.expect("started");
     let said = [&output.stdout[..], &output.stderr].concat();
@@ -35,7 +34,7 @@ async fn operator(policy: &Policy, arguments: &[&str]) -> (Option<i32>, String) 
 async fn what_was_done_is_not_done_again_through_any_gateway() {
     let site = Site::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let (one, two) = Gateway::start_both(&a, &b).await;
     let first = one.send(&pay("a")).await;
     assert_eq!((first.status, first.outcome()), (200, Some(Outcome::Done)));
     for gateway in [&one, &two, &one] {
@@ -68,10 +67,8 @@ async fn a_client_error_is_an_outcome_and_a_server_error_is_none() {
 async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_what_came_of_it() {
     let site = Site::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
-    let latch = site.origin.holds("/pay/7");
-    let lost = one.begin(pay("a"));
-    site.origin.request("/pay/7", 1).await;
+    let (one, two) = Gateway::start_both(&a, &b).await;
+    let Held { request: lost, latch, .. } = site.origin.holds_one(&one, pay("a")).await;
     let (code, said) = operator(&b, &["list"]).await;
     assert!(code == Some(0) && said.contains("may be running"), "{said}");
     one.signal(Signal::KILL);
@@ -122,7 +119,7 @@ async fn what_was_not_sent_may_run_again() {
     let unreachable = format!("http://{nobody}");
     let cut_off = policy(&site, "gw-1").with("/upstreams/ledger/endpoints/0", unreachable);
     let good = policy(&site, "gw-2");
-    let (one, two) = tokio::join!(Gateway::start(&cut_off), Gateway::start(&good));
+    let (one, two) = Gateway::start_both(&cut_off, &good).await;
     for _ in 0..3 {
         assert_eq!(told(&one.send(&pay("a")).await), (502, "upstream-connect".into()));
     }
@@ -136,8 +133,7 @@ async fn of_many_repeats_at_once_one_is_sent() {
     let site = Site::fresh().await;
     site.origin.works_for(Duration::from_millis(20));
     let cached = |name| policy(&site, name).cached();
-    let (a, b) = (cached("gw-1"), policy(&site, "gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
+    let (one, two) = Gateway::start_both(&cached("gw-1"), &policy(&site, "gw-2")).await;
     for round in 0..5 {
         let name = format!("op-{round}");
         let asked = (0..12).map(|n| [&one, &two][n % 2].begin(pay(&name)).answer());
@@ -155,15 +151,12 @@ async fn of_many_repeats_at_once_one_is_sent() {
 async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_session() {
     let site = Site::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&a), Gateway::start(&b));
-    let latch = site.origin.holds("/pay/7");
-    let slow = one.begin(pay("a"));
-    site.origin.request("/pay/7", 1).await;
+    let (one, two) = Gateway::start_both(&a, &b).await;
+    let slow = site.origin.holds_one(&one, pay("a")).await;
     one.signal(Signal::STOP);
     assert_eq!(told(&two.send(&pay("a")).await), unknown());
     one.signal(Signal::CONT);
-    latch.let_go();
-    let answer = slow.answer().await;
+    let answer = slow.finishes().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
     let known = async {
         while told(&two.send(&pay("a")).await) != already_done() {

@@ -4,14 +4,13 @@ use std::net::SocketAddr;
 
 use fencegate_tests::{
     client::Ask,
-    gateway::{Launch, command_seeing, write_policy},
+    gateway::PolicyFile,
+    gateway::{Launch, command_seeing},
     hosts::Hosts,
     policy::Policy,
-    scratch,
     site::Site,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const NAME: &str = "ledger.test";
 
@@ -31,8 +30,7 @@ fn hosts() -> Hosts {
 }
 
 async fn told(policy: &Policy, hosts: &Hosts) -> Value {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let file = PolicyFile::of(&policy);
     let checked = command_seeing(hosts, &["check", "--online", "--format", "json", &file]).await;
     let output = checked.expect("started");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))

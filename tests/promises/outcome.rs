@@ -73,7 +73,7 @@ async fn an_upstream_that_nobody_can_reach_is_told_as_not_dispatched() {
     let answer = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
     assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
-    site.tree().await.locks_become("none left", <[String]>::is_empty).await;
+    site.tree().await.no_lock_is_left().await;
 }
 
 #[tokio::test]

@@ -11,7 +11,6 @@ use fencegate_tests::{
     client::Ask, ensemble::free_ports, gateway::write_policy, guarded::Guarded, patience::patiently, scratch,
     site::Site,
 };
-use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 /// `EX_IOERR` of sysexits.h.
@@ -105,7 +104,7 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
     let guarded = Guarded::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let key = home.path().join("key.json").display().to_string();
     run(&["keys".into(), "new".into(), key.clone()], Outlet::Read, Outlet::Read).await;
     let (policy, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
@@ -175,7 +174,7 @@ async fn a_gateway_goes_on_when_nobody_reads_its_log_any_more() {
             .policy("gw-1")
             .with("/listeners/public/address", public.to_string())
             .with("/admin/address", admin.to_string());
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let file = write_policy(home.path(), &policy.to_string());
         let mut command = Command::new(scratch::binaries().join("fencegate"));
         command.args(["run", "--init", "--workers", "1", "-c"]).arg(file);

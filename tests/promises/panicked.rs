@@ -43,7 +43,7 @@ async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node(
         assert!(told.took() < SOON, "it waited in vain: {:?}", told.took());
         serves_at_once(&gateway, "/pay/7").await;
         serves_at_once(&other, "/pay/7").await;
-        tree.locks_become("none left", <[String]>::is_empty).await;
+        tree.no_lock_is_left().await;
     }
 }
 
@@ -70,7 +70,7 @@ async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_
     let gateway = panicking_over_a_set(&site, "after_create_sent").await;
     assert_eq!(gateway.send(&Ask::post("/move/6/7")).await.status, 503);
     serves_at_once(&gateway, "/move/7/6").await;
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
 }
 
 /// The request in flight knows nothing of it; who comes next waits for its end, here and elsewhere.
@@ -80,22 +80,19 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
         let site = Site::fresh().await;
         let tree = site.tree().await;
         let (gateway, other) = tokio::join!(panicking(&site, "while_watching", hold()), site.gateway("gw-2"));
-        let held = site.origin.holds("/pay/7");
-        let first = gateway.begin(Ask::post("/pay/7"));
-        site.origin.request("/pay/7", 1).await;
+        let first = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
         panics(&gateway).await;
         let next = [gateway.begin(Ask::post("/pay/7")), other.begin(Ask::post("/pay/7"))];
         // Longer than the sweep of the other gateway, whose sessions are short.
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(site.origin.count("/pay/7"), 1, "held twice");
-        held.let_go();
-        let answer = first.answer().await;
+        let answer = first.finishes().await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
         for next in next {
             assert_eq!(next.answer().await.status, 200);
         }
         serves_at_once(&gateway, "/pay/7").await;
-        tree.locks_become("none left", <[String]>::is_empty).await;
+        tree.no_lock_is_left().await;
         History::of(&site.origin.log()).assert_holds();
     }
 }
@@ -106,22 +103,19 @@ async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_reques
     let site = Site::fresh().await;
     let tree = site.tree().await;
     let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), site.gateway("gw-2"));
-    let held = site.origin.holds("/move/6/7");
-    let first = gateway.begin(Ask::post("/move/6/7"));
-    site.origin.request("/move/6/7", 1).await;
+    let first = site.origin.holds_one(&gateway, Ask::post("/move/6/7")).await;
     panics(&gateway).await;
     let next = [gateway.begin(Ask::post("/pay/6")), other.begin(Ask::post("/pay/7"))];
     // Longer than the sweep of the other gateway, whose sessions are short.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!((site.origin.count("/pay/6"), site.origin.count("/pay/7")), (0, 0), "held twice");
-    held.let_go();
-    let answer = first.answer().await;
+    let answer = first.finishes().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
     for next in next {
         assert_eq!(next.answer().await.status, 200);
     }
     serves_at_once(&gateway, "/move/7/6").await;
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     History::of(&site.origin.log()).assert_holds();
 }
 
@@ -141,18 +135,15 @@ async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node(
 /// The other gateway holds one of its keys.
 async fn waits_and_panics(site: &Site, gateway: &Gateway, other: &Gateway, path: &str) {
     let tree = site.tree().await;
-    let held = site.origin.holds("/pay/7");
-    let holder = other.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(other, Ask::post("/pay/7")).await;
     let told = gateway.send(&Ask::post(path)).await;
     assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
     // Who waits in vain is told 423.
     assert_eq!(told.outcome(), Some(Outcome::NotDispatched));
-    tree.locks_become("the holder's alone", |locks| locks.len() == 1).await;
-    held.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    tree.so_many_wait(0).await;
+    assert_eq!(holder.finishes().await.status, 200);
     serves_at_once(gateway, path).await;
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     History::of(&site.origin.log()).assert_holds();
 }
 

@@ -76,8 +76,7 @@ async fn keys_that_are_fought_for_leave_nothing_behind_and_refuse_nobody() {
         })
     };
     let policy = |name| site.policy(name).with("/defaults/hold", json!({"mode": "strict"})).route(route());
-    let (one, two) = (policy("gw-1"), policy("gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&one), Gateway::start(&two));
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let plan = Plan {
         gateways: vec![one.public, two.public],
         paths: ["/pay/1", "/pay/2", "/move/1/2", "/move/2/1"].map(str::to_owned).into(),

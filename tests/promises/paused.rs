@@ -4,16 +4,13 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{Ask, Outcome},
     gateway::{Gateway, Pending},
-    history::History,
     link::FaultyLink,
     load::{Load, Plan},
-    origin::{Latch, Log, Record},
     policy::Policy,
     site::Site,
 };
-use serde_json::json;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -29,33 +26,11 @@ enum Accident {
     CutOff,
 }
 
-/// Has its request held at the origin until told, so that whatever the victim writes meanwhile would overlap.
-struct Successor {
-    request: Pending,
-    record: Record,
-    latch: Latch,
-}
-
-impl Successor {
-    /// Waits until ZooKeeper gave the victim's lock away and the next holder works.
-    async fn takes_over(site: &Site, gateway: &Gateway, path: &str, n: usize) -> Self {
-        let latch = site.origin.holds(path);
-        let request = gateway.begin(Ask::post(path));
-        let record = site.origin.request(path, n).await;
-        Self { request, record, latch }
-    }
-
-    async fn finishes(self) -> Answer {
-        self.latch.let_go();
-        self.request.answer().await
-    }
-}
-
 /// The victim stands before the check of its proof when the accident happens: it must notice.
 async fn a_pause_before_the_check(accident: Accident) {
     let site = Site::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = site.policy("victim").with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let policy = site.policy("victim").through(relay.address());
     let victim = site.pausing(&policy, "before_upstream_write", PAUSE).await;
     let next = site.gateway("next").await;
 
@@ -65,7 +40,8 @@ async fn a_pause_before_the_check(accident: Accident) {
         Accident::Stopped => victim.signal(Signal::STOP),
         Accident::CutOff => drop(relay),
     }
-    let successor = Successor::takes_over(&site, &next, "/pay/7", 1).await;
+    // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
+    let successor = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
 
@@ -98,7 +74,8 @@ async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() 
     let asked = victim.begin(Ask::post("/pay/7"));
     victim.stands_at("after_proof_check").await;
     victim.signal(Signal::STOP);
-    let successor = Successor::takes_over(&site, &next, "/pay/7", 1).await;
+    // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
+    let successor = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
     let newer = successor.record.stamped();
     assert_eq!(successor.finishes().await.status, 200);
     victim.signal(Signal::CONT);
@@ -125,23 +102,20 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
 
     let mut firsts = Vec::new();
     for path in &paths {
-        let latch = site.origin.holds(path);
-        firsts.push((next.begin(Ask::post(path)), latch));
-        site.origin.request(path, 1).await;
+        firsts.push(site.origin.holds_one(&next, Ask::post(path)).await);
     }
     let mut asked: Vec<Pending> = paths.iter().map(|path| victim.begin(Ask::post(path))).collect();
     tree.locks_become("a waiter behind each holder", |locks| locks.len() == 2 * KEYS).await;
 
     victim.signal(Signal::STOP);
-    for (first, latch) in firsts {
-        latch.let_go();
-        assert_eq!(first.answer().await.status, 200);
+    for first in firsts {
+        assert_eq!(first.finishes().await.status, 200);
     }
     // Read by the victim only when it wakes.
     asked.extend(paths.iter().map(|path| victim.begin(Ask::post(path))));
     let mut successors = Vec::new();
     for path in &paths {
-        successors.push(Successor::takes_over(&site, &next, path, 2).await);
+        successors.push(site.origin.holds_one(&next, Ask::post(path)).await);
     }
     let woken = Instant::now();
     victim.signal(Signal::CONT);
@@ -163,29 +137,19 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
 async fn stopping_under_load(hold: fn(Policy) -> Policy) {
     let site = Site::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(5));
-    let (victim, next) = (hold(site.policy("victim")), hold(site.policy("next")));
-    let (victim, next) = tokio::join!(Gateway::start(&victim), Gateway::start(&next));
-    let plan = Plan {
-        gateways: vec![victim.public, next.public],
-        paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
-        clients: 9,
-        requests: 3000,
-        pause: Duration::ZERO,
-    };
+    let (victim, next) = Gateway::start_both(&hold(site.policy("victim")), &hold(site.policy("next"))).await;
+    let plan = Plan::paying(&[&victim, &next], 3, 9, 3000);
     let load = Load::start("load", &plan);
     for _ in 0..2 {
-        served(&site, "victim", 30).await;
+        site.origin.sees_more("victim", 30).await;
         victim.signal(Signal::STOP);
         // Until the session is over, every key whose lock the victim holds is blocked.
         tokio::time::sleep(SESSION_TIMEOUT).await;
-        served(&site, "next", 60).await;
+        site.origin.sees_more("next", 60).await;
         victim.signal(Signal::CONT);
     }
-    served(&site, "victim", 30).await;
-    let told = load.stop().await;
-    let history = History::of(&site.origin.log()).with(&told);
-    history.assert_holds();
-    assert!(history.hand_overs() >= 30, "not exercised: {} hand-overs", history.hand_overs());
+    site.origin.sees_more("victim", 30).await;
+    load.keeps_its_promises(&site.origin, 30).await;
 }
 
 #[tokio::test]
@@ -203,10 +167,7 @@ async fn stopping_a_gateway_that_keeps_tenures_under_load_breaks_no_promise() {
 async fn a_zookeeper_that_does_not_answer_is_no_pause_of_the_process() {
     let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;
-    let policy = site
-        .policy("victim")
-        .with("/zookeeper/session_timeout", "6s")
-        .with("/zookeeper/servers", json!([link.address().to_string()]));
+    let policy = site.policy("victim").with("/zookeeper/session_timeout", "6s").through(link.address());
     let victim = Gateway::start(&policy).await;
     link.lose_all();
     victim.says("that heartbeats are lost", |line| line.message() == "heartbeat not acknowledged").await;
@@ -217,12 +178,4 @@ async fn a_zookeeper_that_does_not_answer_is_no_pause_of_the_process() {
     let log = victim.log();
     let long = log.lines().find(|line| line.contains("process.paused") && !line.contains("ms\""));
     assert_eq!(long, None, "a second and longer");
-}
-
-/// Waits until a gateway has had so many further requests at the origin.
-async fn served(site: &Site, gateway: &str, count: usize) {
-    let through = |log: &Log| log.records.iter().filter(|record| record.gateway == gateway).count();
-    let before = through(&site.origin.log());
-    let more = |log: &Log| (through(log) >= before + count).then_some(());
-    site.origin.when(&format!("{count} more through {gateway}"), more).await;
 }

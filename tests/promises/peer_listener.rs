@@ -185,7 +185,7 @@ async fn who_says_nothing_or_nonsense_is_sent_away() {
 #[tokio::test]
 async fn it_stands_in_only_for_a_key_that_it_keeps_and_that_both_derive() {
     let site = Site::fresh().await;
-    let policy = listening(&site, "gw-1").with("/defaults/hold", json!({"mode": "cached", "linger": "20s"}));
+    let policy = listening(&site, "gw-1").keeping("20s");
     let gateway = Gateway::start(&policy).await;
     let door = door(&gateway).await;
     let (_, pass) = told(&site.tree().await, "gw-1").await;

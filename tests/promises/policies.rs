@@ -1,11 +1,11 @@
 //! A bad policy is refused before anything starts: with a code, the place, the line and a caret below what is wrong.
 
 use fencegate_tests::{
+    gateway::PolicyFile,
     gateway::{command, command_in, write_policy},
     scratch,
 };
 use serde_json::Value;
-use tempfile::TempDir;
 
 const SOUND: &str = r#"version: 1
 listeners: {public: {address: "127.0.0.1:0"}}
@@ -73,7 +73,7 @@ const MISTAKES: &[Mistake] = &[
 
 /// Exit code and standard error of both commands that read a policy.
 async fn refused(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = home.path().join("policy.yaml");
     std::fs::write(&file, text).expect("the folder can be written");
     let mut results = Vec::new();
@@ -86,7 +86,7 @@ async fn refused(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
 
 #[tokio::test]
 async fn a_sound_policy_passes() {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = write_policy(home.path(), SOUND);
     let output = command(&["check", "-c", &file.display().to_string()]).await.expect("started");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -101,8 +101,7 @@ tickets: {secret_file: /nowhere/secret}
 
 #[tokio::test]
 async fn a_guards_file_is_checked_as_one_and_never_run_as_a_policy() {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let file = write_policy(home.path(), GUARD).display().to_string();
+    let file = PolicyFile::of(GUARD);
     let output = command(&["check", &file]).await.expect("started");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = command(&["run", "-c", &file]).await.expect("started");
@@ -186,7 +185,7 @@ async fn a_file_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn a_variable_of_the_environment_is_one_value_and_never_more() {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let text = SOUND.replace("account/{path.account}", "${FENCEGATE_KEY:-account}/{path.account}");
     let file = write_policy(home.path(), &text).display().to_string();
     let ask = ["explain", "-c", &file, "--format", "json", "POST /pay/7"];

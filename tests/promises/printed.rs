@@ -2,13 +2,7 @@
 
 use std::{io::Write, process::Stdio};
 
-use fencegate_tests::{
-    gateway::{command, write_policy},
-    guarded::Guarded,
-    prometheus::deploy,
-    scratch,
-};
-use tempfile::TempDir;
+use fencegate_tests::{gateway::PolicyFile, gateway::command, guarded::Guarded, prometheus::deploy};
 
 async fn printed(arguments: &[&str]) -> String {
     let output = command(arguments).await.expect("started");
@@ -22,8 +16,7 @@ async fn every_starter_file_is_good_and_has_comments() {
     for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard"] {
         let text = printed(&["init", starter]).await;
         assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
-        let file = write_policy(home.path(), &text).display().to_string();
+        let file = PolicyFile::of(&text);
         let said = printed(&["check", &file]).await;
         assert_eq!(said, format!("{file}: good\n"));
     }
@@ -152,8 +145,7 @@ async fn every_yaml_block_of_readme_and_runbook_is_a_good_file() {
         let text = std::fs::read_to_string(deploy().join("..").join(document)).expect("shipped");
         for block in text.split("```yaml\n").skip(1) {
             let block = block.split("```").next().unwrap_or_default();
-            let home = TempDir::new_in(scratch::folder()).expect("a folder");
-            let file = write_policy(home.path(), block).display().to_string();
+            let file = PolicyFile::of(block);
             let said = command(&["check", &file]).await.expect("started");
             assert!(said.status.success(), "{document}:\n{block}\n{said:?}");
             count += 1;

@@ -8,15 +8,11 @@ use fencegate_tests::{
     patience::QUIET,
     site::Site,
 };
-use serde_json::json;
 
 /// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.
 async fn cut_off_in_flight(site: &Site, level: &str, act: fn(Latch) -> Act) -> (Gateway, Pending, Latch) {
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = site
-        .policy("gw-1")
-        .with("/zookeeper/servers", json!([relay.address().to_string()]))
-        .with("/upstreams/ledger/fencing", level);
+    let policy = site.policy("gw-1").through(relay.address()).with("/upstreams/ledger/fencing", level);
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();
     site.origin.script("/pay/7", [act(latch.clone())]);
@@ -86,10 +82,7 @@ async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_nex
 async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
     let site = Site::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = site
-        .policy("gw-1")
-        .with("/zookeeper/servers", json!([relay.address().to_string()]))
-        .with("/upstreams/ledger/fencing", "none");
+    let policy = site.policy("gw-1").through(relay.address()).with("/upstreams/ledger/fencing", "none");
     let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
     site.origin.script("/pay/7", [Act::now(Reply::with_body(vec![7; 48 << 20]))]);
     let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
@@ -108,10 +101,8 @@ async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_
 async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
     let site = Site::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = site
-        .policy("gw-1")
-        .with("/zookeeper/servers", json!([relay.address().to_string()]))
-        .with("/listeners/public/limits/max_body", "64MiB");
+    let policy =
+        site.policy("gw-1").through(relay.address()).with("/listeners/public/limits/max_body", "64MiB");
     let gateway = Gateway::start(&policy).await;
     let next = site.gateway("gw-2").await;
     let latch = Latch::default();

@@ -17,11 +17,6 @@ use fencegate_tests::{
     zookeeper::OwnZooKeeper,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-fn folder() -> TempDir {
-    TempDir::new_in(scratch::folder()).expect("a folder")
-}
 
 /// Pays until the tokens are far above what a session and its beats cost; the last of them.
 async fn pays(gateway: &Gateway) -> Token {
@@ -57,7 +52,7 @@ async fn refuses(site: &Site, gateway: &Gateway) {
 }
 
 async fn era(policy: &Policy, arguments: &[&str]) -> (Option<i32>, Value, String) {
-    let home = folder();
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let all = [&["era", arguments[0], "-c", &file, "--format", "json"], &arguments[1..]].concat();
     let output = command(&all).await.expect("started");
@@ -66,7 +61,7 @@ async fn era(policy: &Policy, arguments: &[&str]) -> (Option<i32>, Value, String
 }
 
 async fn init(policy: &Policy) {
-    let home = folder();
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     operator(&["era", "init", "-c", &file]).await;
 }
@@ -79,8 +74,8 @@ async fn stops(gateway: Gateway) {
 /// With memory alone: the process has seen what ZooKeeper has forgotten.
 #[tokio::test]
 async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let (zookeeper, site) = Site::on_its_own().await;
+    let site = site.comparing();
     let gateway = site.gateway("gw-1").await;
     let (zookeeper, backup) = zookeeper.backed_up().await;
     gateway.becomes_ready().await;
@@ -127,7 +122,7 @@ fn remembering(site: &Site, state: &Path) -> Policy {
 
 #[tokio::test]
 async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was_wiped() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
     let site = Site::at(zookeeper.server.address()).await.comparing();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
@@ -165,7 +160,7 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
 /// A gateway that has seen nothing cannot know it: those that have tell it.
 #[tokio::test]
 async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
     let site = Site::at(zookeeper.server.address()).await.comparing();
     let policy = remembering(&site, state.path());
     init(&policy).await;
@@ -194,7 +189,7 @@ async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
 /// A gateway without memory waits for `meta`, and takes it as soon as it is there.
 #[tokio::test]
 async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_the_first_moment() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
     let site = Site::at(zookeeper.server.address()).await.comparing();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
@@ -205,7 +200,7 @@ async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_th
 
     let _zookeeper = zookeeper.wiped().await;
     let new = Launch::new(&site.policy("gw-2")).without_init().start().await;
-    let home = folder();
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let number = last.number().to_string();
     operator(&["era", "init", "-c", &file, "--at-least", &number, "--installation", &name]).await;
@@ -221,7 +216,7 @@ async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_th
 
 #[tokio::test]
 async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
-    let (site, state) = (Site::fresh().await, folder());
+    let (site, state) = (Site::fresh().await, scratch::place());
     init(&site.policy("gw-1")).await;
     let (missing, damaged) = (state.path().join("none"), state.path());
     std::fs::write(damaged.join("seen-00000000000000000000000000000000.json"), "?").expect("our own");
@@ -241,7 +236,7 @@ async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
 
 #[tokio::test]
 async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_installation_can_keep_its_name() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), folder());
+    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
     let site = Site::at(zookeeper.server.address()).await;
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
@@ -305,7 +300,7 @@ async fn an_era_begins_once_whatever_is_lost_of_its_beginning() {
         let site = Site::fresh().await;
         let link = FaultyLink::to(site.zookeeper).await;
         init(&site.policy("gw-1")).await;
-        let policy = site.policy("gw-1").with("/zookeeper/servers", json!([link.address().to_string()]));
+        let policy = site.policy("gw-1").through(link.address());
         let lost = link.trap(Operation::Era, fate.clone());
         let ((code, bumped, log), ()) = tokio::join!(era(&policy, &["bump"]), lost.happened());
         assert_eq!(code, Some(0), "{fate:?}: {log}");

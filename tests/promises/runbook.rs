@@ -7,6 +7,7 @@ use fencegate_tests::{
     gateway::{Gateway, Pending, command, write_policy},
     guard::Guard,
     guarded::{Guarded, operator},
+    held::Held,
     origin::{Act, Latch},
     patience::patiently,
     policy::Policy,
@@ -79,7 +80,7 @@ const KEY: &str = "account/held";
 
 impl Night {
     async fn falls() -> Self {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let file = |name: &str, policy: &Policy| {
             let folder = home.path().join(name);
             std::fs::create_dir(&folder).expect("our own folder");
@@ -94,9 +95,11 @@ impl Night {
         for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
             lost(&guarded.site, &gateway, path, n).await;
         }
-        let latch = guarded.site.origin.holds("/pay/held");
-        let asked = gateway.begin(Ask::post("/pay/held").field("idempotency-key", "held"));
-        guarded.site.origin.request("/pay/held", 1).await;
+        let Held { request: asked, latch, .. } = guarded
+            .site
+            .origin
+            .holds_one(&gateway, Ask::post("/pay/held").field("idempotency-key", "held"))
+            .await;
 
         let remembering = guarded
             .site

@@ -24,7 +24,7 @@ struct Secrets {
 
 impl Secrets {
     fn new() -> Self {
-        Self { home: TempDir::new_in(scratch::folder()).expect("a folder"), words: Vec::new() }
+        Self { home: scratch::place(), words: Vec::new() }
     }
 
     fn path(&self, name: &str) -> String {

@@ -6,11 +6,11 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     gateway::Launch,
     guard::{self, Beside, Dispatch, FLOOR, assert_refused},
+    held::Held,
     origin::Origin,
     patience::{QUIET, patiently},
     scratch,
     site::Site,
-    zookeeper::OwnZooKeeper,
 };
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
@@ -23,7 +23,7 @@ struct Manager {
 
 impl Manager {
     fn listens() -> Self {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let socket = UnixDatagram::bind(home.path().join("notify")).expect("a socket");
         Self { socket, home }
     }
@@ -46,8 +46,7 @@ impl Manager {
 
 #[tokio::test]
 async fn a_gateway_has_started_when_it_can_grant_locks() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     let zookeeper = zookeeper.stop().await;
     let manager = Manager::listens();
     let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
@@ -85,9 +84,8 @@ async fn a_guard_that_was_killed_has_started_when_it_serves_the_keys_that_were_n
     let (manager, beside) = (Manager::listens(), Beside::fresh().await);
     let launch = beside.launch().await.with("/max_execution", "60s");
     let guard = launch.start().await;
-    let latch = beside.origin.holds("/work");
-    let lost = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
-    beside.origin.request("/work", 1).await;
+    let Held { request: lost, latch, .. } =
+        beside.origin.holds_one(&guard, Dispatch::new("a", FLOOR + 10).post("/work")).await;
     let launch = guard.dies().await;
     assert!(lost.result().await.is_err(), "nobody is left to answer");
     latch.let_go();

@@ -64,7 +64,7 @@ async fn twenty_thousand_keys_stay_within_the_bound_of_a_session_and_an_ensemble
             .with("/zookeeper/servers", json!(ensemble.addresses()))
             .with("/zookeeper/session_timeout", "6s")
             .with("/zookeeper/sessions", 2)
-            .with("/defaults/hold", json!({"mode": "cached", "linger": "5m"}))
+            .keeping("5m")
             .with("/routes/0/fence/wait", "15s")
     };
     let gateway = Gateway::start(&policy("gw-1")).await;

@@ -42,8 +42,7 @@ fn ask(one: &str, two: &str, three: &str, body: &Value) -> Ask {
 async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
     let site = Site::fresh().await;
     let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").route(swap());
-    let (first, second) = (policy("gw-1"), policy("gw-2"));
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/swap/e?two=d");
     // A number and a text, and one that is there twice.
@@ -67,7 +66,7 @@ async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
     }
     latch.let_go();
     assert_eq!(swapping.answer().await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     for account in ["42", "c", "d", "e"] {
         let answer = two.send(&Ask::post(&format!("/pay/{account}"))).await;
         assert_eq!(answer.status, 200);
@@ -100,23 +99,20 @@ async fn a_set_waits_for_its_last_key_and_gives_up_as_a_whole() {
     let policy = site.unswept("gw-1").route(swap()).with("/routes/2/fence/wait", "500ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/c");
-    let held = two.begin(Ask::post("/pay/c"));
-    site.origin.request("/pay/c", 1).await;
+    let held = site.origin.holds_one(&two, Ask::post("/pay/c")).await;
 
     let body = json!({"items": [{"id": "d"}], "last": "e"});
     let waiting = one.begin(ask("a", "b", "c", &body));
     tree.locks_become("the holder and five of the set", |locks| locks.len() == 6).await;
     let refused = waiting.answer().await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
-    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    tree.so_many_wait(0).await;
 
     let waiting = one.begin(ask("a", "b", "c", &body));
     tree.locks_become("the holder and five of the set", |locks| locks.len() == 6).await;
-    latch.let_go();
-    assert_eq!(held.answer().await.status, 200);
+    assert_eq!(held.finishes().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
 }
 
 const ACCOUNTS: u32 = 12;
@@ -211,6 +207,6 @@ async fn ten_thousand_transfers_in_both_directions_over_three_gateways_end_witho
         total += balance;
     }
     assert_eq!(total, i64::from(ACCOUNTS) * 1_000_000);
-    site.tree().await.locks_become("none left", <[String]>::is_empty).await;
+    site.tree().await.no_lock_is_left().await;
     assert!(History::of(&site.origin.log()).executions.is_empty(), "all went to the ledger");
 }

@@ -46,8 +46,8 @@ fn overlap(one: &Execution, other: &Execution) -> bool {
 async fn readers_and_writers_under_load(hold: Value) {
     let site = Site::fresh().await;
     site.origin.works_for(Duration::from_millis(4));
-    let (first, second) = (policy(&site, "gw-1", hold.clone()), policy(&site, "gw-2", hold));
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) =
+        Gateway::start_both(&policy(&site, "gw-1", hold.clone()), &policy(&site, "gw-2", hold)).await;
     let plan = |clients, requests| Plan {
         gateways: vec![one.public, two.public],
         paths: vec!["/stock/lamp".to_owned()],
@@ -87,12 +87,10 @@ async fn readers_of_two_gateways_overlap_readers_and_never_writers_when_strict()
 /// A reader that comes later waits behind the writer, though it could hold beside the reader in flight.
 async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
     let site = Site::fresh().await;
-    let (first, second) = (policy(&site, "gw-1", hold.clone()), policy(&site, "gw-2", hold));
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) =
+        Gateway::start_both(&policy(&site, "gw-1", hold.clone()), &policy(&site, "gw-2", hold)).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/stock/lamp");
-    let reading = one.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 1"));
-    site.origin.request("/stock/lamp", 1).await;
+    let reading = site.origin.holds_one(&one, Ask::get("/stock/lamp").field("x-attempt", "reader 1")).await;
 
     let behind = if elsewhere { &two } else { &one };
     let writing = behind.begin(Ask::post("/stock/lamp").field("x-attempt", "writer"));
@@ -113,8 +111,7 @@ async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
     // A holder may let its own readers in for `max_hold`, when the writer waits elsewhere.
     let others = begun(&site).into_iter().filter(|name| !elsewhere || name != "reader 2");
     assert_eq!(others.collect::<Vec<_>>(), ["reader 1"]);
-    latch.let_go();
-    assert_eq!(reading.answer().await.status, 200);
+    assert_eq!(reading.finishes().await.status, 200);
     assert_eq!(writing.answer().await.status, 200);
     for late in late {
         assert_eq!(late.answer().await.status, 200);
@@ -146,8 +143,8 @@ async fn a_strict_reader_does_not_overtake_a_writer_that_waits_at_another_gatewa
 async fn a_writer_is_not_starved_by_readers_that_never_pause() {
     let site = Site::alone().await;
     site.origin.works_for(Duration::from_millis(20));
-    let (first, second) = (policy(&site, "gw-1", cached()), policy(&site, "gw-2", cached()));
-    let (one, two) = tokio::join!(Gateway::start(&first), Gateway::start(&second));
+    let (one, two) =
+        Gateway::start_both(&policy(&site, "gw-1", cached()), &policy(&site, "gw-2", cached())).await;
     let plan = Plan {
         gateways: vec![one.public, two.public],
         paths: vec!["/stock/lamp".to_owned()],

@@ -2,24 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate_tests::{
-    client::Ask, gateway::Gateway, history::History, link::FaultyLink, site::Site, zookeeper::OwnZooKeeper,
-};
+use fencegate_tests::{client::Ask, gateway::Gateway, history::History, link::FaultyLink, site::Site};
 use serde_json::json;
 
 /// The servers of an ensemble are restarted with a smaller `maxSessionTimeout` while a gateway runs, and then the gateway
 /// is cut off: it has to stop before the server gives its keys away, not when the session that it made would end.
 #[tokio::test]
 async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_for_less() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     let link = FaultyLink::to(site.zookeeper).await;
     let policy = |name| {
         site.policy(name)
             .with("/zookeeper/session_timeout", "12s")
             .with("/upstreams/ledger/fencing", "none")
             .with("/routes/0/fence/wait", "20s")
-            .with("/defaults/hold", json!({"mode": "cached", "linger": "60s"}))
+            .keeping("60s")
     };
     let servers = json!([link.address().to_string()]);
     let ours = policy("victim").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
@@ -35,12 +32,9 @@ async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_
 
     let taken = next.begin(Ask::post("/pay/8"));
     assert_eq!(taken.answer().await.status, 200, "another key is free");
-    let kept = site.origin.count("/pay/7");
     link.cut();
     let before = Instant::now();
-    let latch = site.origin.holds("/pay/7");
-    let taken = next.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", kept + 1).await;
+    let taken = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
     assert!(
         before.elapsed() < Duration::from_secs(8),
         "not exercised: the session was kept for {:?}",
@@ -53,8 +47,7 @@ async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_
     }
     let written = site.origin.log().bytes_since("victim", before);
     assert!(written.is_empty(), "{}", String::from_utf8_lossy(&written));
-    latch.let_go();
-    assert_eq!(taken.answer().await.status, 200);
+    assert_eq!(taken.finishes().await.status, 200);
     assert!(victim.metrics().await.largest("fencegate_zk_session_timeout_seconds") < 2.1);
     History::of(&site.origin.log()).assert_holds();
 }

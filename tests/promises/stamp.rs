@@ -47,7 +47,7 @@ async fn a_finished_request_leaves_no_lock_node() {
     let tree = site.tree().await;
     let answer = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!(answer.status, 200);
-    tree.locks_become("none left", <[String]>::is_empty).await;
+    tree.no_lock_is_left().await;
     assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
 }
 

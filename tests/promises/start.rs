@@ -8,13 +8,11 @@ use fencegate_tests::{
     policy::Policy,
     scratch,
     site::Site,
-    zookeeper::OwnZooKeeper,
 };
-use tempfile::TempDir;
 
 /// Exit code and all that was said, of a run that must end by itself.
 async fn ended(policy: &Policy) -> (Option<i32>, String) {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["run", "-c", &file.display().to_string(), "--init"]).await.expect("started");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -22,8 +20,7 @@ async fn ended(policy: &Policy) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_trying() {
-    let zookeeper = OwnZooKeeper::start();
-    let site = Site::at(zookeeper.server.address()).await;
+    let (zookeeper, site) = Site::on_its_own().await;
     let zookeeper = zookeeper.stop().await;
 
     let gateway = Launch::new(&site.policy("gw-1")).start().await;
@@ -56,7 +53,7 @@ async fn a_root_that_nobody_initialised_is_not_used_until_era_init_ran() {
 }
 
 async fn era_init(policy: &Policy) -> Option<i32> {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
     output.status.code()
@@ -78,7 +75,7 @@ async fn an_era_is_never_begun_anew_by_initialising_again() {
 async fn initialising_without_zookeeper_ends_with_a_message() {
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let policy = Policy::new("gw-1", nobody, "/t/none", nobody);
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -14,11 +14,6 @@ use fencegate_tests::{
     site::Site,
 };
 use serde_json::Value;
-use tempfile::TempDir;
-
-fn folder() -> TempDir {
-    TempDir::new_in(scratch::folder()).expect("a folder")
-}
 
 fn remembering(site: &Site, state: &Path) -> Policy {
     site.policy("gw-1").with("/state_dir", state.display().to_string())
@@ -35,7 +30,7 @@ async fn stops(gateway: Gateway) {
 }
 
 async fn checked(policy: &Policy) -> Value {
-    let home = folder();
+    let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
     serde_json::from_slice(&output.stdout).expect("JSON")
@@ -43,7 +38,7 @@ async fn checked(policy: &Policy) -> Value {
 
 #[tokio::test]
 async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
-    let (site, state) = (Site::fresh().await, folder());
+    let (site, state) = (Site::fresh().await, scratch::place());
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
@@ -70,7 +65,7 @@ async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
 
 #[tokio::test]
 async fn a_state_dir_that_cannot_be_written_is_told_before_anything_is_served() {
-    let (site, state) = (Site::fresh().await, folder());
+    let (site, state) = (Site::fresh().await, scratch::place());
     let nowhere = state.path().join("none");
     let said = Launch::new(&remembering(&site, &nowhere)).fails().await;
     assert!(said.contains("FG0514") && said.contains(&nowhere.display().to_string()), "{said}");
@@ -78,7 +73,7 @@ async fn a_state_dir_that_cannot_be_written_is_told_before_anything_is_served() 
 
 #[tokio::test]
 async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nobody() {
-    let (site, state) = (Site::fresh().await, folder());
+    let (site, state) = (Site::fresh().await, scratch::place());
     let path = state.path().join("state");
     fs::create_dir(&path).expect("our own");
     let gateway = Gateway::start(&remembering(&site, &path)).await;
@@ -95,7 +90,7 @@ async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nob
 /// As in a rolling restart: neither waits for the other, and the older one takes nothing away.
 #[tokio::test]
 async fn two_processes_with_one_state_dir_keep_a_record_each() {
-    let (site, state) = (Site::fresh().await, folder());
+    let (site, state) = (Site::fresh().await, scratch::place());
     let policy = remembering(&site, state.path());
     let older = Gateway::start(&policy).await;
     assert_eq!(older.send(&Ask::post("/pay/7")).await.status, 200);

@@ -39,7 +39,7 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn new() -> Self {
-        Self { authority: Authority::new(), folder: TempDir::new_in(scratch::folder()).expect("a folder") }
+        Self { authority: Authority::new(), folder: scratch::place() }
     }
 
     /// Writes a new certificate for a name, over an older one, and gives what a policy says of it.

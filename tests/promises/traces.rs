@@ -119,12 +119,10 @@ async fn a_refusal_has_its_reason_and_what_is_not_recorded_has_no_span() {
     let (site, collector) = (Site::fresh().await, Collector::start().await);
     let policy = telling(site.policy("gw-1"), collector.address).with("/routes/0/fence/wait", "50ms");
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7").field("traceparent", &parent("00")));
-    site.origin.request("/pay/7", 1).await;
+    let holder =
+        site.origin.holds_one(&gateway, Ask::post("/pay/7").field("traceparent", &parent("00"))).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 423);
-    held.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
     let spans = collector.told("pay", 2).await;
     let [lock, request] = spans.as_slice() else { panic!("{spans:#?}") };
     assert_eq!(request["attributes"]["fencegate.reason"], "locked");

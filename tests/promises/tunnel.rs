@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use self::echo::{Echo, ask, ask_over, ends, hears, policy, read_head};
+use self::echo::{Echo, ask, ask_over, ends, hears, opened, policy, read_head};
 use super::tls::Keys;
 
 #[tokio::test]
@@ -95,8 +95,7 @@ async fn the_time_limits_of_http_do_not_end_a_tunnel() {
     let brief = json!({"idle": "300ms", "request_headers": "300ms", "request_body": "300ms", "response_write": "300ms"});
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
-    let (mut stream, _) = ask(&gateway, "/chat").await;
-    hears(&mut stream, "hello").await;
+    let mut stream = opened(&gateway, "/chat").await;
     // The silence that each of them would have ended.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     stream.write_all(b"still here").await.expect("open");
@@ -108,8 +107,7 @@ async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = Launch::new(&one).workers(1).start().await;
-    let (mut stream, _) = ask(&gateway, "/chat").await;
-    hears(&mut stream, "hello").await;
+    let stream = opened(&gateway, "/chat").await;
     // Another client: who has a place already is turned away at once.
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.3:0".parse().expect("an address")).expect("an address of loopback");

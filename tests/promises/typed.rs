@@ -7,6 +7,7 @@ use fencegate_tests::{
     gateway::{Gateway, command, command_in, write_policy},
     guard::{Beside, Dispatch},
     guarded::Guarded,
+    held::Held,
     origin::Act,
     scratch,
     site::Site,
@@ -99,9 +100,7 @@ async fn what_has_to_be_forced_is_said_as_it_is_typed() {
     let site = Site::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let line = format!("fencegate lock break account/7 --yes --admin {}", gateway.admin);
     let refused = typed(&line).await;
     let said = text(&refused);

@@ -155,7 +155,7 @@ async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_
             upload.finish().await
         }));
     }
-    tree.locks_become("all that wait", |locks| locks.len() == WAITERS + 1).await;
+    tree.so_many_wait(WAITERS).await;
     tokio::time::sleep(QUIET).await;
     let rest = tokio::time::timeout(Duration::from_secs(2), holder.send(&body[128 << 10..])).await;
     rest.expect("nothing of its body is taken any more");
@@ -197,24 +197,21 @@ async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue
     let site = Site::alone().await;
     let gateway = Gateway::start(&streaming(site.unswept("gw-1"))).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     for (framing, resets) in [(Framing::Length, false), (Framing::Chunked, true), (Framing::Http2, false)] {
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
         upload.send(&body(128 << 10)).await;
-        tree.locks_become("a holder and a waiter", |locks| locks.len() == 2).await;
+        tree.so_many_wait(1).await;
         let left = Instant::now();
         if resets {
             upload.reset()
         } else {
             drop(upload)
         }
-        tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+        tree.so_many_wait(0).await;
         assert!(left.elapsed() < Duration::from_secs(1), "{framing:?}: took {:?}", left.elapsed());
     }
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.log().records.len(), 1, "nothing of the others was sent");
 }

@@ -14,7 +14,6 @@ use fencegate_tests::{
 };
 use hyper::Version;
 use serde_json::json;
-use tempfile::TempDir;
 
 fn over_h2(policy: Policy, address: SocketAddr) -> Policy {
     policy
@@ -69,7 +68,7 @@ async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_
     let (site, origin) = (Site::fresh().await, OriginH2::start());
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address)
-        .with("/zookeeper/servers", json!([relay.address().to_string()]))
+        .through(relay.address())
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
     let asked = gateway.begin(Ask::post("/pay/7/late").body(vec![7; LARGE]));
@@ -154,7 +153,7 @@ async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
 #[tokio::test]
 async fn the_upstream_chooses_the_protocol_where_it_may() {
     let (site, origin) = (Site::fresh().await, OriginH2::start());
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let authority = Authority::new();
     authority.write(&home.path().join("ca.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
@@ -183,8 +182,7 @@ async fn the_upstream_chooses_the_protocol_where_it_may() {
 async fn no_frame_of_a_request_leaves_after_the_session_is_lost() {
     let (site, origin) = (Site::fresh().await, OriginH2::start());
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let policy = over_h2(site.policy("gw-1"), origin.address)
-        .with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let policy = over_h2(site.policy("gw-1"), origin.address).through(relay.address());
     let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
     let asked = gateway.begin(Ask::post("/pay/7"));
     gateway.stands_at("before_upstream_write").await;

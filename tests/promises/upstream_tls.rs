@@ -13,13 +13,8 @@ use fencegate_tests::{
     terminator::{Authority, Clients, Terminator},
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 const HTTP1: &[&str] = &["http/1.1"];
-
-fn folder() -> TempDir {
-    TempDir::new_in(scratch::folder()).expect("a folder")
-}
 
 fn over_tls(policy: Policy, address: SocketAddr, tls: Value) -> Policy {
     policy
@@ -36,7 +31,7 @@ fn authority(folder: &Path) -> Authority {
 
 #[tokio::test]
 async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
@@ -55,7 +50,7 @@ async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
 
 #[tokio::test]
 async fn nothing_is_sent_to_who_cannot_prove_its_name() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let believed = authority(home.path());
     let ca = json!({"ca_file": home.path().join("ca.pem")});
     let named = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
@@ -83,7 +78,7 @@ async fn nothing_is_sent_to_who_cannot_prove_its_name() {
 
 #[tokio::test]
 async fn who_asks_for_a_certificate_is_shown_ours() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let clients = Clients::SignedBy(&authority);
@@ -107,7 +102,7 @@ async fn who_asks_for_a_certificate_is_shown_ours() {
 /// First another authority signs, and nobody else is believed any more; then somebody writes half of a file.
 #[tokio::test]
 async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let file = home.path().join("ca.pem");
     let (old, new) = (authority(home.path()), Authority::new());
     let front =
@@ -134,7 +129,7 @@ async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
 
 #[tokio::test]
 async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let authority = authority(home.path());
     let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -156,13 +151,13 @@ async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
 /// The gate lies below TLS: what was encrypted before the session was lost does not leave after it.
 #[tokio::test]
 async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
-        .with("/zookeeper/servers", json!([relay.address().to_string()]));
+        .through(relay.address());
     let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
     let asked = gateway.begin(Ask::post("/pay/7"));
     gateway.stands_at("before_upstream_write").await;
@@ -175,7 +170,7 @@ async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
 
 #[tokio::test]
 async fn health_is_asked_through_tls() {
-    let (site, home) = (Site::fresh().await, folder());
+    let (site, home) = (Site::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));

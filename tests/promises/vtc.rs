@@ -8,7 +8,6 @@ use std::{
 
 use fencegate::demo::child::Child;
 use fencegate_tests::{gateway::Gateway, patience::PATIENCE, scratch, site::Site};
-use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 use crate::wire;
@@ -28,7 +27,7 @@ fn files() -> Vec<PathBuf> {
 
 /// What varnishtest said, if it found something wrong.
 fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String> {
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     // As varnishtest takes an address: with a space before its port.
     let address = |name: &str, address: SocketAddr| format!("-D{name}={} {}", address.ip(), address.port());
     let arguments = [

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::Gateway,
+    held::Held,
     history::History,
     site::Site,
 };
@@ -15,9 +16,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
     let one = site.gateway("gw-1").await;
     let two = Gateway::start(&site.unswept("gw-2").with("/routes/0/fence/wait", "300ms")).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = one.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
 
     let answer = two.send(&Ask::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"));
@@ -26,10 +25,9 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
     assert!(after >= 1);
     assert!(answer.took() >= Duration::from_millis(300), "took only {:?}", answer.took());
     assert!(answer.took() < Duration::from_millis(900), "took {:?}", answer.took());
-    tree.locks_become("the holder alone", |locks| locks.len() == 1).await;
+    tree.so_many_wait(0).await;
     assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
@@ -37,9 +35,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
 async fn a_client_can_lower_its_wait_and_not_raise_it() {
     let site = Site::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "1s")).await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     for (prefer, least, most) in [("wait=0", 0, 900), ("wait=60", 1000, 2000)] {
         let answer = gateway.send(&Ask::post("/pay/7").field("Prefer", prefer)).await;
         assert_eq!(answer.status, 423, "{prefer}");
@@ -49,8 +45,7 @@ async fn a_client_can_lower_its_wait_and_not_raise_it() {
             "{prefer}: {took:?}"
         );
     }
-    latch.let_go();
-    assert_eq!(holder.answer().await.status, 200);
+    assert_eq!(holder.finishes().await.status, 200);
 }
 
 #[tokio::test]
@@ -58,11 +53,9 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
     let site = Site::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/queue", 3)).await;
     let tree = site.tree().await;
-    let latch = site.origin.holds("/pay/7");
-    let holder = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
-    tree.locks_become("a holder and three waiters", |locks| locks.len() == 4).await;
+    tree.so_many_wait(3).await;
 
     let answer = gateway.send(&Ask::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
@@ -90,7 +83,7 @@ async fn requests_for_one_resource_are_served_in_the_order_of_their_arrival() {
     for n in 1..8 {
         let gateway = if n % 2 == 0 { &one } else { &two };
         asked.push(gateway.begin(Ask::post("/pay/7").field("x-attempt", &n.to_string())));
-        tree.locks_become("one more waiter", |locks| locks.len() == n + 1).await;
+        tree.so_many_wait(n).await;
     }
     latch.let_go();
     for request in asked {

@@ -29,7 +29,7 @@ impl Browser {
     /// # Panics
     /// If it does not start; Debian has it as `chromium` and `chromium-driver`.
     pub async fn start() -> Self {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let child = Arc::new(Child::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
         let listening = child.clone();
         let line = spawn_blocking(move || listening.wait_line(|line| line.contains(LISTENS), PATIENCE));

@@ -34,7 +34,7 @@ pub const SERVERS: usize = 3;
 impl Ensemble {
     /// Returns when all three serve.
     pub async fn start() -> Self {
-        let data = TempDir::new_in(scratch::folder()).expect("a folder");
+        let data = scratch::place();
         let ports = free_ports(3 * SERVERS);
         let peers: String = (0..SERVERS)
             .map(|n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]))

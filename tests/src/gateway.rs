@@ -1,7 +1,7 @@
 //! A gateway under test: the real binary as a process, and its policy.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     ops::Deref,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -43,6 +43,11 @@ impl Gateway {
         let gateway = Launch::new(policy).start().await;
         gateway.becomes_ready().await;
         gateway
+    }
+
+    /// Two of them, at the same time.
+    pub async fn start_both(one: &Policy, other: &Policy) -> (Self, Self) {
+        tokio::join!(Self::start(one), Self::start(other))
     }
 
     /// The file that it was started with.
@@ -164,7 +169,7 @@ impl Launch {
     /// # Panics
     /// If it starts.
     pub async fn fails(self) -> String {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let file = write_policy(home.path(), &self.policy.to_string());
         let output = command(&["run", "-c", &file.display().to_string()]).await.expect("it can be started");
         assert!(!output.status.success(), "it has started");
@@ -183,7 +188,7 @@ impl Launch {
     /// # Panics
     /// If it ends or is silent instead.
     pub async fn start(self) -> Gateway {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let file = write_policy(home.path(), &self.policy.to_string());
         let mut arguments: Vec<String> = ["run", "--log-format", "json", "-c"].map(str::to_owned).into();
         arguments.push(file.display().to_string());
@@ -234,6 +239,36 @@ pub async fn command_in(environment: &[(&str, &str)], arguments: &[&str]) -> io:
     command.arg(PATIENCE.as_secs().to_string()).arg(binary()).args(arguments);
     command.envs(environment.iter().copied());
     spawn_blocking(move || command.output()).await.expect("no panic")
+}
+
+/// A policy in a file of its own, for a command that reads it.
+pub struct PolicyFile {
+    path: String,
+    _home: TempDir,
+}
+
+impl PolicyFile {
+    /// The file goes with what is returned.
+    pub fn of(policy: &(impl fmt::Display + ?Sized)) -> Self {
+        let home = scratch::place();
+        let path = write_policy(home.path(), &policy.to_string()).display().to_string();
+        Self { path, _home: home }
+    }
+}
+
+/// Its path.
+impl Deref for PolicyFile {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Display for PolicyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
 }
 
 /// Writes a policy file and gives its path.

@@ -86,7 +86,7 @@ impl Launch {
     /// # Panics
     /// If the folder cannot be made.
     pub fn before(upstream: SocketAddr) -> Self {
-        let home = Arc::new(TempDir::new_in(scratch::folder()).expect("a folder"));
+        let home = Arc::new(scratch::place());
         Self {
             file: Policy::of_guard(upstream, &home.path().join("guard.redb")),
             failpoints: Failpoints::default(),
@@ -231,7 +231,7 @@ impl Launch {
     /// If it cannot be copied.
     #[must_use]
     pub fn copied(&self) -> Self {
-        let home = Arc::new(TempDir::new_in(scratch::folder()).expect("a folder"));
+        let home = Arc::new(scratch::place());
         let store = home.path().join("guard.redb");
         fs::copy(self.store(), &store).expect("a copy");
         let file = self.file.clone().with("/store/redb", store.display().to_string());

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::{
     ensemble::free_ports,
@@ -30,7 +29,7 @@ impl Guarded {
     /// # Panics
     /// If the installation cannot be made.
     pub async fn of(site: Site) -> Self {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let policy = write_policy(home.path(), &site.policy("operator").to_string());
         let policy = policy.display().to_string();
         operator(&["era", "init", "-c", &policy]).await;

@@ -20,7 +20,7 @@ impl Hosts {
     /// # Panics
     /// If the folder cannot be written.
     pub fn none() -> Self {
-        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let home = scratch::place();
         let hosts = Self { home };
         fs::write(hosts.file("nsswitch.conf"), FILES_ONLY).expect("the folder can be written");
         hosts.say("name", &[]);

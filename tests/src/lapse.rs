@@ -37,10 +37,6 @@ fn policy(site: &Site, name: &str, response_timeout: Duration) -> Policy {
         .with("/routes/0/fence/wait", "20s")
 }
 
-fn through(policy: Policy, link: &FaultyLink) -> Policy {
-    policy.with("/zookeeper/servers", json!([link.address().to_string()]))
-}
-
 /// The holder stands still for longer than its proof and for less than its session.
 pub async fn pause() -> Round {
     const EXECUTION: Duration = Duration::from_millis(5600);
@@ -68,7 +64,7 @@ pub async fn short_cut() -> Round {
     let link = FaultyLink::to(site.zookeeper).await;
     let ours = |name| policy(&site, name, Duration::from_secs(3));
     let kept = json!({"mode": "cached", "linger": "60s"});
-    let victim_policy = through(ours("victim"), &link).with("/defaults/hold", kept);
+    let victim_policy = ours("victim").through(link.address()).with("/defaults/hold", kept);
     let next_policy = ours("next");
     let (victim, next) = tokio::join!(Gateway::start(&victim_policy), Gateway::start(&next_policy));
     assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200);
@@ -97,7 +93,7 @@ pub async fn reconnect() -> Round {
     site.origin.script("/pay/7", [Act::Answer(Duration::from_millis(1200), Reply::ok())]);
     link.lose_all();
     let began = Instant::now();
-    let victim = Launch::new(&through(ours("victim"), &link)).start().await;
+    let victim = Launch::new(&ours("victim").through(link.address())).start().await;
     sleep(Duration::from_millis(3900).saturating_sub(began.elapsed())).await;
     link.cut();
     link.mend();

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it
 //! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`link`] the way there, [`origin`] the upstream
-//! that records and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
+//! that records, [`held`] a request that it works on until told, and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
 //! and [`hop`] what may stand between, [`hosts`] the names that
 //! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
 //! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
@@ -16,6 +16,7 @@ pub mod ensemble;
 pub mod gateway;
 pub mod guard;
 pub mod guarded;
+pub mod held;
 pub mod history;
 pub mod hop;
 pub mod hosts;

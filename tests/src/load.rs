@@ -10,7 +10,9 @@ use tokio::{
 
 use crate::{
     client::{Answer, Ask, Client},
+    gateway::Gateway,
     history::{ATTEMPT, History},
+    origin::Origin,
     patience::PATIENCE,
 };
 
@@ -32,6 +34,19 @@ pub struct Plan {
     pub requests: usize,
     /// Between an answer and the next request of the same client.
     pub pause: Duration,
+}
+
+impl Plan {
+    /// Clients that pay to so many accounts, without a pause.
+    pub fn paying(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
+        Self {
+            gateways: gateways.iter().map(|gateway| gateway.public).collect(),
+            paths: (0..accounts).map(|account| format!("/pay/{account}")).collect(),
+            clients,
+            requests,
+            pause: Duration::ZERO,
+        }
+    }
 }
 
 /// How one attempt ended.
@@ -59,6 +74,20 @@ impl Load {
     pub async fn stop(self) -> Vec<Told> {
         self.stop.send_replace(true);
         self.end().await
+    }
+
+    /// Ends it, and holds what its clients were told against what the origin executed. So many times at least, a key went
+    /// from one gateway to another: a history without hand-overs proves little. Gives all that were told.
+    ///
+    /// # Panics
+    /// With what was broken, or with the number of hand-overs.
+    pub async fn keeps_its_promises(self, origin: &Origin, hand_overs: usize) -> Vec<Told> {
+        let told = self.stop().await;
+        let history = History::of(&origin.log()).with(&told);
+        history.assert_holds();
+        let seen = history.hand_overs();
+        assert!(seen >= hand_overs, "not exercised: {seen} hand-overs");
+        told
     }
 
     /// Waits until every client has sent all its requests.

@@ -135,6 +135,14 @@ impl Origin {
         self.when(&what, |log| log.on(path).nth(n - 1).filter(|record| record.whole.is_some()).cloned()).await
     }
 
+    /// Waits until so many further requests have come through one door.
+    pub async fn sees_more(&self, gateway: &str, count: usize) {
+        let through = |log: &Log| log.records.iter().filter(|record| record.gateway == gateway).count();
+        let before = through(&self.log());
+        let more = |log: &Log| (through(log) >= before + count).then_some(());
+        self.when(&format!("{count} more through {gateway}"), more).await;
+    }
+
     /// Requests for this path so far.
     pub fn count(&self, path: &str) -> usize {
         self.log().on(path).count()

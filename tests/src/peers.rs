@@ -60,7 +60,7 @@ impl Peer {
     ) -> Self {
         let mut said = String::new();
         for _ in 0..TRIES {
-            let home = TempDir::new_in(scratch::folder()).expect("a folder");
+            let home = scratch::place();
             let address = free_address().expect("a free port");
             fs::write(home.path().join("peer.conf"), configuration(address)).expect("a folder of our own");
             let (program, arguments) = command(home.path());

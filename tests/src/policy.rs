@@ -98,6 +98,18 @@ impl Policy {
         self.with("/defaults/hold", hold)
     }
 
+    /// Keeps tenures for so long after their last request, and for as long as nobody else wants them.
+    #[must_use]
+    pub fn keeping(self, linger: &str) -> Self {
+        self.with("/defaults/hold", json!({"mode": "cached", "linger": linger}))
+    }
+
+    /// Reaches ZooKeeper over what listens there: a link or a relay that passes on what it is told to.
+    #[must_use]
+    pub fn through(self, address: SocketAddr) -> Self {
+        self.with("/zookeeper/servers", json!([address.to_string()]))
+    }
+
     /// Appends a route.
     ///
     /// # Panics

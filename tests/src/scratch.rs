@@ -2,10 +2,20 @@
 
 use std::{env, fs, path::PathBuf, process, sync::LazyLock};
 
+use tempfile::TempDir;
+
 /// The profile's folder in the target directory: where the binaries are.
 pub fn binaries() -> PathBuf {
     let own = env::current_exe().expect("a test knows its own path");
     own.ancestors().nth(2).expect("tests run from <target>/<profile>/deps").to_owned()
+}
+
+/// A folder of a test's own, which goes with what is returned.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn place() -> TempDir {
+    TempDir::new_in(folder()).expect("the target directory can be written")
 }
 
 /// This process's own folder. What is kept in it may stay behind until the next run.

@@ -8,7 +8,7 @@ use crate::{
     gateway::{Gateway, Launch},
     origin::Origin,
     policy::Policy,
-    zookeeper::{self, Tree},
+    zookeeper::{self, OwnZooKeeper, Tree},
 };
 
 pub struct Site {
@@ -43,6 +43,13 @@ impl Site {
     /// On a ZooKeeper of the test's own.
     pub async fn at(zookeeper: SocketAddr) -> Self {
         Self::new(zookeeper, Turn::beside_others().await)
+    }
+
+    /// On a ZooKeeper of the test's own, which comes with it.
+    pub async fn on_its_own() -> (OwnZooKeeper, Self) {
+        let zookeeper = OwnZooKeeper::start();
+        let site = Self::at(zookeeper.server.address()).await;
+        (zookeeper, site)
     }
 
     /// For promises with a time limit: no other test of this process keeps the machine busy.

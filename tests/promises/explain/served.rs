@@ -15,7 +15,6 @@ use fencegate_tests::{
     wire::Message,
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::{
     INVENTORY, MINIMAL, PAYMENTS,
@@ -111,7 +110,7 @@ const ROLLS: usize = 200;
 async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> Agreed {
     let guarded = Guarded::fresh().await;
     announce(&guarded);
-    let (site, home) = (&guarded.site, TempDir::new_in(scratch::folder()).expect("a folder"));
+    let (site, home) = (&guarded.site, scratch::place());
     let key = home.path().join("key.json").display().to_string();
     operator(&["keys", "new", &key]).await;
     let policy = local(example, level, site, &key);

@@ -4,6 +4,7 @@ use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Outcome},
     gateway::{Gateway, Pending},
+    held::Held,
     link::{Fate, FaultyLink, Operation},
     origin::{Latch, Record},
     policy::Policy,
@@ -35,7 +36,7 @@ impl Pair {
         let link = FaultyLink::to(site.zookeeper).await;
         let policy = site
             .unswept("ours")
-            .with("/zookeeper/servers", json!([link.address().to_string()]))
+            .through(link.address())
             .with("/zookeeper/sessions", 1)
             .with("/routes/0/fence/wait", "15s");
         let policy = change(policy);
@@ -53,7 +54,7 @@ impl Pair {
     }
 
     pub(crate) async fn nothing_is_left(&self) {
-        self.tree.locks_become("none left", <[String]>::is_empty).await;
+        self.tree.no_lock_is_left().await;
     }
 
     /// The connection breaks, and the next one is good.
@@ -74,10 +75,17 @@ impl Pair {
 
     /// Asks our gateway and waits until the origin works for it.
     pub(crate) async fn held(&self) -> (Pending, Record, Latch) {
-        let latch = self.site.origin.holds("/pay/7");
-        let n = self.site.origin.count("/pay/7") + 1;
-        let asked = self.ours.begin(Ask::post("/pay/7"));
-        (asked, self.site.origin.request("/pay/7", n).await, latch)
+        let Held { request, record, latch } =
+            self.site.origin.holds_one(&self.ours, Ask::post("/pay/7")).await;
+        (request, record, latch)
+    }
+
+    /// A request of the other gateway holds the key, and one of ours waits for it: that one comes second.
+    pub(crate) async fn waits(&self) -> (Held, Pending) {
+        let holder = self.site.origin.holds_one(&self.other, Ask::post("/pay/7")).await;
+        let waiter = self.ours.begin(Ask::post("/pay/7"));
+        self.tree.so_many_wait(1).await;
+        (holder, waiter)
     }
 
     /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.

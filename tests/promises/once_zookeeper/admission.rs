@@ -114,7 +114,7 @@ async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_it
     let servers = json!([link.address().to_string()]);
     let ours = policy(&site, "gw-1").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
     let other = policy(&site, "gw-2");
-    let (one, two) = tokio::join!(Gateway::start(&ours), Gateway::start(&other));
+    let (one, two) = Gateway::start_both(&ours, &other).await;
     assert_eq!(one.send(&pay(&before)).await.status, 200);
     let never = Latch::default();
     let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(never));
@@ -145,9 +145,7 @@ async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_it
 async fn without_zookeeper_no_operation_is_sent() {
     let site = Site::fresh().await;
     let link = FaultyLink::to(site.zookeeper).await;
-    let policy = policy(&site, "gw-1")
-        .with("/zookeeper/servers", json!([link.address().to_string()]))
-        .with("/defaults/hold", json!({"mode": "cached", "linger": "30s"}));
+    let policy = policy(&site, "gw-1").through(link.address()).keeping("30s");
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
     link.lose_all();

@@ -4,7 +4,6 @@ use std::{path::Path, time::Duration};
 
 use fencegate_tests::scratch;
 use rusqlite::{Connection, ErrorCode};
-use tempfile::TempDir;
 
 use super::{Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, token};
 
@@ -101,7 +100,7 @@ fn what_sqlite_forgets_stays_refused() {
 #[test]
 fn of_two_connections_the_second_waits_or_begins_anew() {
     let recipe = Recipe::read("sqlite", Form::Token);
-    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let home = scratch::place();
     let file = home.path().join("service.sqlite");
     let (mut one, mut other) = (open(&file), open(&file));
     recipe.make(&mut one);

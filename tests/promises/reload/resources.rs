@@ -19,9 +19,7 @@ use serde_json::{Value, json};
 async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let held = site.origin.holds("/pay/7");
-    let old = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "old"));
-    site.origin.request("/pay/7", 1).await;
+    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7").field(ATTEMPT, "old")).await;
     gateway.rewrite(
         &site
             .policy("gw-1")
@@ -35,8 +33,7 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
     assert_eq!(gateway.send(&Ask::get("/other")).await.status, 200, "unfenced requests do not wait");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
-    held.let_go();
-    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(old.finishes().await.status, 200);
     assert_eq!(new.answer().await.status, 200);
     let log = site.origin.log();
     let keys: Vec<_> = log.on("/pay/7").filter_map(|record| record.key()).collect();
@@ -49,9 +46,7 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
 async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let_anybody_in() {
     let site = Site::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let held = site.origin.holds("/pay/7");
-    let old = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "old"));
-    site.origin.request("/pay/7", 1).await;
+    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7").field(ATTEMPT, "old")).await;
     let policy = |key: &str, queue: usize| {
         let policy = site.policy("gw-1").with("/routes/0/fence/key", key);
         policy.with("/routes/0/fence/queue", queue)
@@ -67,8 +62,7 @@ async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let
     let new = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "new"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "worked on under both keys");
-    held.let_go();
-    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(old.finishes().await.status, 200);
     assert_eq!(new.answer().await.status, 200);
     by_account(History::of(&site.origin.log())).assert_holds();
 }
@@ -81,9 +75,7 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
     let elsewhere = Origin::start();
-    let held = site.origin.holds("/pay/7");
-    let old = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     let without = policy.without_route("pay");
     let back = without
         .clone()
@@ -100,8 +92,7 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
     let new = gateway.begin(Ask::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(elsewhere.count("/pay/7"), 0, "worked on under both keys");
-    held.let_go();
-    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(old.finishes().await.status, 200);
     assert_eq!(new.answer().await.status, 200);
     assert_eq!(elsewhere.count("/pay/7"), 1);
 }
@@ -112,9 +103,7 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
     let site = Site::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "4s");
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds("/pay/7");
-    let old = gateway.begin(Ask::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
     gateway.rewrite(
         &policy
             .with("/routes/0/fence/key", "konto/{path.account}")
@@ -135,8 +124,7 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
     gateway.signal(Signal::TERM);
     let told = waits.answer().await;
     assert_eq!((told.status, told.reason().as_str()), (503, "draining"));
-    held.let_go();
-    assert_eq!(old.answer().await.status, 200);
+    assert_eq!(old.finishes().await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
@@ -183,13 +171,7 @@ async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_m
             .with("/routes/0/fence/queue", 40 + round)
     };
     let gateway = Gateway::start(&policy(0)).await;
-    let plan = Plan {
-        gateways: vec![gateway.public],
-        paths: (0..4).map(|account| format!("/pay/{account}")).collect(),
-        clients: 8,
-        requests: 100_000,
-        pause: Duration::ZERO,
-    };
+    let plan = Plan::paying(&[&gateway], 4, 8, 100_000);
     let load = Load::start("reload", &plan);
     for round in 1..20 {
         site.origin.request("/pay/0", site.origin.count("/pay/0") + 5).await;

@@ -89,6 +89,13 @@ pub(super) async fn ask(gateway: &Gateway, path: &str) -> (TcpStream, String) {
     ask_over(TcpStream::connect(gateway.public).await.expect("listens"), gateway, path).await
 }
 
+/// A tunnel through which the service has said its first word.
+pub(super) async fn opened(gateway: &Gateway, path: &str) -> TcpStream {
+    let (mut stream, _) = ask(gateway, path).await;
+    hears(&mut stream, "hello").await;
+    stream
+}
+
 pub(super) async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     gateway: &Gateway,

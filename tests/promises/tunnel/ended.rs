@@ -18,17 +18,15 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::echo::{Echo, ask, ends, hears, policy, read_head};
+use super::echo::{Echo, ask, ends, hears, opened, policy, read_head};
 
 #[tokio::test]
 async fn a_tunnel_ends_with_the_session_that_it_is_under() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
     let relay = Relay::start(site.zookeeper).expect("a relay");
-    let cut_off =
-        policy(&site, "gw-1", &echo).with("/zookeeper/servers", json!([relay.address().to_string()]));
+    let cut_off = policy(&site, "gw-1", &echo).through(relay.address());
     let gateway = Gateway::start(&cut_off).await;
-    let (mut stream, _) = ask(&gateway, "/pay/7").await;
-    hears(&mut stream, "hello").await;
+    let mut stream = opened(&gateway, "/pay/7").await;
     drop(relay);
     let cut = |line: &Line| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
     gateway.says("the end of the tunnel", cut).await;
@@ -44,13 +42,11 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "300ms");
     let gateway = Gateway::start(&idle).await;
-    let (mut stream, _) = ask(&gateway, "/chat").await;
-    hears(&mut stream, "hello").await;
+    let mut stream = opened(&gateway, "/chat").await;
     ends(&mut stream).await;
     let brief = json!({"mode": "cached", "linger": "10ms", "max_hold": "10ms", "max_tenure": "500ms"});
     let gateway = Gateway::start(&policy(&site, "gw-2", &echo).with("/defaults/hold", brief)).await;
-    let (mut stream, _) = ask(&gateway, "/pay/7").await;
-    hears(&mut stream, "hello").await;
+    let mut stream = opened(&gateway, "/pay/7").await;
     ends(&mut stream).await;
     gateway.says("why", |line: &Line| line.text().contains("the tenure is over")).await;
     assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
@@ -74,8 +70,7 @@ async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
     let (site, echo) = (Site::fresh().await, Echo::start().await);
     let policy = policy(&site, "gw-1", &echo).with("/listeners/public/timeouts/drain", "3s");
     let gateway = Gateway::start(&policy).await;
-    let (mut stream, _) = ask(&gateway, "/pay/7").await;
-    hears(&mut stream, "hello").await;
+    let mut stream = opened(&gateway, "/pay/7").await;
     gateway.signal(Signal::TERM);
     gateway.becomes_unready().await;
     stream.write_all(b"still here").await.expect("open");
@@ -109,10 +104,8 @@ async fn cut_by_the_drain(client: Client) {
             .with("/routes/0/fence/wait", "20s")
             .with("/listeners/public/timeouts/drain", "4s")
     };
-    let (first_policy, other_policy) = (ours("gw-1"), ours("gw-2"));
-    let (gateway, other) = tokio::join!(Gateway::start(&first_policy), Gateway::start(&other_policy));
-    let (mut stream, _) = ask(&gateway, "/pay/stays").await;
-    hears(&mut stream, "hello").await;
+    let (gateway, other) = Gateway::start_both(&ours("gw-1"), &ours("gw-2")).await;
+    let mut stream = opened(&gateway, "/pay/stays").await;
     gateway.signal(Signal::TERM);
     gateway.becomes_unready().await;
     let wrote = Instant::now();
@@ -150,8 +143,7 @@ async fn ended_by_us(how: Ends) {
         .with("/upstreams/ledger/tunnel_idle", "700ms")
         .with("/routes/0/fence/wait", "20s");
     let gateway = Gateway::start(&policy).await;
-    let (mut stream, _) = ask(&gateway, "/pay/stays").await;
-    hears(&mut stream, "hello").await;
+    let mut stream = opened(&gateway, "/pay/stays").await;
     let wrote = Instant::now();
     stream.write_all(b"still here").await.expect("open");
     hears(&mut stream, "still here").await;

@@ -241,7 +241,7 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
         let site = Site::fresh().await;
         let relay = Relay::start(site.zookeeper).expect("a relay");
         let policy = streaming(site.policy("gw-1"))
-            .with("/zookeeper/servers", json!([relay.address().to_string()]))
+            .through(relay.address())
             .with("/listeners/public/timeouts/request_body", "10s")
             .with("/upstreams/ledger/fencing", level);
         let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);

@@ -24,6 +24,10 @@ impl Ask {
         Self { method, target: target.to_owned(), fields: Vec::new(), body: Bytes::new() }
     }
 
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));

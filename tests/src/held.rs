@@ -1,0 +1,51 @@
+//! A request that the service works on until it is let go: what others wait behind, and what a gateway or a guard loses when
+//! it dies.
+
+use crate::{
+    client::{Answer, Ask},
+    origin::{Latch, Origin, Record},
+    process::{Pending, Process},
+};
+
+/// One request under way; its execution goes on whatever becomes of who sent it.
+pub struct Held {
+    /// Its client, who waits for the answer.
+    pub request: Pending,
+    /// As it arrived.
+    pub record: Record,
+    pub latch: Latch,
+}
+
+impl Origin {
+    /// Sends a request through a gateway or a guard, and holds it. Returns when it has arrived in full.
+    pub async fn holds_one(&self, through: &Process, ask: Ask) -> Held {
+        let (path, before) = (ask.target().to_owned(), self.count(ask.target()));
+        let latch = self.holds(&path);
+        let request = through.begin(ask);
+        Held { request, record: self.request(&path, before + 1).await, latch }
+    }
+}
+
+impl Held {
+    /// The service goes on to its answer.
+    pub fn let_go(&self) {
+        self.latch.let_go();
+    }
+
+    /// The same, and what came of it.
+    ///
+    /// # Panics
+    /// If there is no answer in time, or the connection broke.
+    pub async fn finishes(self) -> Answer {
+        self.let_go();
+        self.answer().await
+    }
+
+    /// The answer to who asked.
+    ///
+    /// # Panics
+    /// If there is none in time, or the connection broke.
+    pub async fn answer(self) -> Answer {
+        self.request.answer().await
+    }
+}

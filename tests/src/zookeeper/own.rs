@@ -1,0 +1,111 @@
+//! A server that one test may stop, freeze, wipe, and set back to what it was.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use crate::scratch;
+
+/// A server that one test may stop and freeze.
+pub struct OwnZooKeeper {
+    pub server: PrivateZooKeeper,
+    data: TempDir,
+}
+
+/// One that was stopped, and has its data still.
+pub struct Stopped(OwnZooKeeper);
+
+/// What a server had written down at some time.
+pub struct Backup(TempDir);
+
+impl OwnZooKeeper {
+    /// Blocks for about a second: until the server serves.
+    pub fn start() -> Self {
+        let data = scratch::place();
+        let server = PrivateZooKeeper::start(data.path(), Settings::default()).expect("ZooKeeper starts");
+        Self { server, data }
+    }
+
+    /// A copy of its data, taken while it is stopped for a moment.
+    pub async fn backed_up(self) -> (Self, Backup) {
+        self.stopped(|data| {
+            let copy = scratch::place();
+            copy_files(&data, copy.path());
+            Backup(copy)
+        })
+        .await
+    }
+
+    /// As it was when the copy was taken.
+    pub async fn restored(self, backup: &Backup) -> Self {
+        let from = backup.0.path().to_owned();
+        let restore = move |data: PathBuf| {
+            fs::remove_dir_all(&data).expect("our own");
+            copy_files(&from, &data);
+        };
+        self.stopped(restore).await.0
+    }
+
+    /// As if it had never served anybody.
+    pub async fn wiped(self) -> Self {
+        self.stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
+    }
+
+    /// Started again on the same data, and from now on it keeps no session for longer than this.
+    pub async fn keeping_sessions_for(self, most: Duration) -> Self {
+        let change = move |data: PathBuf| {
+            let file = data.parent().expect("below the server's folder").join("zoo.cfg");
+            let text = fs::read_to_string(&file).expect("our own");
+            let others = text.lines().filter(|line| !line.starts_with("maxSessionTimeout="));
+            let text = others.map(|line| format!("{line}\n")).collect::<String>();
+            let most = most.as_millis();
+            fs::write(&file, format!("{text}maxSessionTimeout={most}\n")).expect("our own");
+        };
+        self.stopped(change).await.0
+    }
+
+    /// Whoever is connected is hung up on, and nobody else is answered.
+    pub async fn stop(mut self) -> Stopped {
+        let stopped = spawn_blocking(move || {
+            self.server.stop();
+            Stopped(self)
+        });
+        stopped.await.expect("no panic")
+    }
+
+    /// Does something to the data of the stopped server, and starts it again.
+    async fn stopped<R: Send + 'static>(
+        self,
+        change: impl FnOnce(PathBuf) -> R + Send + 'static,
+    ) -> (Self, R) {
+        let stopped = self.stop().await;
+        let data = stopped.0.data.path().join("version-2");
+        let done = spawn_blocking(move || change(data)).await.expect("no panic");
+        (stopped.start_again().await, done)
+    }
+}
+
+impl Stopped {
+    /// On the same port, with the same data.
+    pub async fn start_again(mut self) -> OwnZooKeeper {
+        let started = spawn_blocking(move || {
+            self.0.server.start_again().expect("ZooKeeper starts again");
+            self.0
+        });
+        started.await.expect("no panic")
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("our own");
+    for file in fs::read_dir(from).expect("our own") {
+        let file = file.expect("our own");
+        fs::copy(file.path(), to.join(file.file_name())).expect("our own");
+    }
+}

@@ -1,0 +1,229 @@
+//! A look at the nodes of ZooKeeper that does not go through a gateway, and the hand of a stranger there.
+
+use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr, time::Duration};
+
+use zookeeper_client::{
+    Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
+};
+
+use crate::patience::patiently;
+
+/// What stands below one root.
+pub struct Tree {
+    client: Client,
+    root: String,
+}
+
+/// Which nodes were made below `/locks`.
+pub struct Followed<'t> {
+    tree: &'t Tree,
+    events: PersistentWatcher,
+}
+
+impl Tree {
+    pub async fn connect(server: SocketAddr, root: &str) -> Self {
+        let connector = Client::connector().with_session_timeout(Duration::from_secs(30));
+        let client = connector.connect(&server.to_string()).await.expect("ZooKeeper serves");
+        Self { client, root: root.to_owned() }
+    }
+
+    /// Every path below the root, without it.
+    pub async fn paths(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut open = vec![String::new()];
+        while let Some(path) = open.pop() {
+            match self.client.list_children(&format!("{}{path}", self.root)).await {
+                Ok(children) => {
+                    open.extend(children.into_iter().map(|child| format!("{path}/{child}")));
+                    found.push(path);
+                }
+                // It went while we looked.
+                Err(Error::NoNode) => {}
+                Err(error) => panic!("list `{}{path}`: {error}", self.root),
+            }
+        }
+        found.retain(|path| !path.is_empty());
+        found.sort();
+        found
+    }
+
+    /// Follows from now on which nodes are made below `/locks`, also those that are gone again.
+    ///
+    /// # Panics
+    /// If ZooKeeper does not let us watch.
+    pub async fn follow_locks(&self) -> Followed<'_> {
+        let path = format!("{}/locks", self.root);
+        let events = self.client.watch(&path, AddWatchMode::PersistentRecursive).await;
+        Followed { tree: self, events: events.expect("locks can be watched") }
+    }
+
+    /// The lock nodes of all keys: what holds or waits.
+    pub async fn locks(&self) -> Vec<String> {
+        let mut paths = self.paths().await;
+        paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 4);
+        paths
+    }
+
+    /// Waits until the lock nodes are as wanted.
+    pub async fn locks_become(&self, what: &str, wanted: impl Fn(&[String]) -> bool) {
+        let mut changes =
+            self.client.watch(&self.root, AddWatchMode::PersistentRecursive).await.expect("a watch");
+        let last = RefCell::<Vec<String>>::default();
+        let become_so = async {
+            loop {
+                let locks = self.locks().await;
+                if wanted(&locks) {
+                    return;
+                }
+                last.replace(locks);
+                changes.changed().await;
+            }
+        };
+        patiently(what, become_so, || last.take()).await;
+    }
+
+    /// Waits until nobody holds or waits for any key.
+    pub async fn no_lock_is_left(&self) {
+        self.locks_become("none left", <[String]>::is_empty).await;
+    }
+
+    /// Waits until so many stand in line behind a holder, and nobody else holds or waits for any key.
+    pub async fn so_many_wait(&self, waiters: usize) {
+        let what = format!("a holder and {waiters} waiters");
+        self.locks_become(&what, |locks| locks.len() == 1 + waiters).await;
+    }
+
+    /// The zxid that created a node.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub async fn created(&self, path: &str) -> u64 {
+        let stat = self.client.check_stat(&format!("{}{path}", self.root)).await.expect("ZooKeeper serves");
+        stat.expect("the node exists").czxid.try_into().expect("zxids are positive")
+    }
+
+    /// How often the data of a node was written since it was made.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub async fn version(&self, path: &str) -> u64 {
+        let stat = self.client.check_stat(&format!("{}{path}", self.root)).await.expect("ZooKeeper serves");
+        stat.expect("the node exists").version.try_into().expect("versions are positive")
+    }
+
+    /// The registrations of the gateways' sessions, without the nodes that ask beside them whether a session is still
+    /// ours: those come and go.
+    pub async fn members(&self) -> Vec<String> {
+        let mut paths = self.paths().await;
+        paths.retain(|path| path.starts_with("/members/") && !path.ends_with("-probe"));
+        paths
+    }
+
+    /// # Panics
+    /// If there is no such node.
+    pub async fn data(&self, path: &str) -> Vec<u8> {
+        self.data_if_there(path).await.expect("the node exists")
+    }
+
+    /// # Panics
+    /// If ZooKeeper does not serve.
+    pub async fn data_if_there(&self, path: &str) -> Option<Vec<u8>> {
+        match self.client.get_data(&format!("{}{path}", self.root)).await {
+            Ok((data, _)) => Some(data),
+            Err(Error::NoNode) => None,
+            Err(error) => panic!("read `{}{path}`: {error}", self.root),
+        }
+    }
+
+    /// Makes one node below the root that stays, as a stranger would.
+    ///
+    /// # Panics
+    /// If it is there, or its parent is not.
+    pub async fn create(&self, path: &str, data: &[u8]) {
+        let anyone = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let made = self.client.create(&format!("{}{path}", self.root), data, &anyone).await;
+        made.unwrap_or_else(|error| panic!("create `{}{path}`: {error}", self.root));
+    }
+
+    /// Writes the data of one node, as a stranger would.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub async fn set(&self, path: &str, data: &[u8]) {
+        let set = self.client.set_data(&format!("{}{path}", self.root), data, None).await;
+        set.unwrap_or_else(|error| panic!("set `{}{path}`: {error}", self.root));
+    }
+
+    /// Lets only this machine change one node.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub async fn restrict(&self, path: &str) {
+        let local = [Acl::new(Permission::ALL, AuthId::new("ip", "127.0.0.1"))];
+        let set = self.client.set_acl(&format!("{}{path}", self.root), &local, None).await;
+        set.unwrap_or_else(|error| panic!("setAcl `{}{path}`: {error}", self.root));
+    }
+
+    /// Who may do anything with one node: `ip:127.0.0.1`.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub async fn access(&self, path: &str) -> Vec<String> {
+        let (acls, _) = self.client.get_acl(&format!("{}{path}", self.root)).await.expect("there");
+        acls.iter().map(|acl| format!("{}:{}", acl.scheme(), acl.id())).collect()
+    }
+
+    /// Removes one node below the root, as a stranger would.
+    pub async fn delete(&self, path: &str) -> Result<(), Error> {
+        self.client.delete(&format!("{}{path}", self.root), None).await
+    }
+}
+
+impl Followed<'_> {
+    /// The whole paths of those that were made before this was called.
+    pub async fn made(mut self) -> BTreeSet<String> {
+        const LAST: &str = "/locks/made-last";
+        self.tree.create(LAST, b"").await;
+        let mut made = BTreeSet::new();
+        loop {
+            let event = self.events.changed().await;
+            if event.event_type != EventType::NodeCreated {
+                continue;
+            }
+            if event.path.ends_with(LAST) {
+                return made;
+            }
+            made.insert(event.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zookeeper::{fresh_root, shared};
+
+    #[tokio::test]
+    async fn a_tree_sees_lock_nodes_come_and_go() {
+        let root = fresh_root();
+        let tree = Tree::connect(shared(), &root).await;
+        assert_eq!(tree.paths().await, [""; 0]);
+        let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        tree.client.mkdir(&format!("{root}/locks/a7/key"), &persistent).await.expect("made");
+        assert_eq!(tree.paths().await, ["/locks", "/locks/a7", "/locks/a7/key"]);
+        assert_eq!(tree.locks().await, [""; 0]);
+
+        let node = format!("{root}/locks/a7/key/n-");
+        let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let created = tree.client.create(&node, b"", &mode);
+        let ((), made) = tokio::join!(tree.locks_become("one", |locks| locks.len() == 1), created);
+        let (stat, _) = made.expect("made");
+        assert_eq!(tree.created("/locks/a7/key/n-0000000000").await, stat.czxid.unsigned_abs());
+
+        let ((), deleted) = tokio::join!(
+            tree.locks_become("none", <[String]>::is_empty),
+            tree.delete("/locks/a7/key/n-0000000000")
+        );
+        assert_eq!(deleted, Ok(()));
+    }
+}

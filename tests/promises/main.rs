@@ -61,6 +61,8 @@ mod lock_service;
 mod log_words;
 mod manners;
 mod metrics;
+mod middleware_python;
+mod middleware_rust;
 mod names;
 mod once;
 mod once_answers;

@@ -5,10 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use fencegate_upstream::{NotClaimed, Number};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::Serialize;
 
-use crate::marks::{RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN};
+use crate::marks::{RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN, Raising};
 use crate::order::{Change, Order, Resource};
 use crate::stamp::{Compare, Stamp};
 
@@ -116,7 +117,12 @@ impl Book {
     ///
     /// # Errors
     /// When the database fails; nothing was done then.
-    pub(crate) fn execute(&self, order: &Order, stamp: Stamp, compare: Compare) -> rusqlite::Result<Outcome> {
+    pub(crate) fn execute(
+        &self,
+        order: &Order,
+        stamp: &Stamp,
+        compare: Compare,
+    ) -> rusqlite::Result<Outcome> {
         match compare {
             Compare::Token => self.execute_fenced(order, stamp, RAISE_TOKEN),
             Compare::Number => self.execute_fenced(order, stamp, RAISE_NUMBER),
@@ -125,15 +131,13 @@ impl Book {
     }
 
     /// The fence, the effect and the record of it are one transaction, or none.
-    fn execute_fenced(&self, order: &Order, stamp: Stamp, raise: &str) -> rusqlite::Result<Outcome> {
+    fn execute_fenced(&self, order: &Order, stamp: &Stamp, raise: &str) -> rusqlite::Result<Outcome> {
         let mut writer = locked(&self.writer);
         // Immediate: the write lock comes first, so that what is read below is still so at the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begin_ns = now_ns();
-        for change in &order.changes {
-            if !self.raised(&transaction, raise, &change.resource, stamp, &order.operation)? {
-                return Ok(Outcome::Stale);
-            }
+        if !self.claimed(&transaction, raise, &order.keys(), stamp, &order.operation)? {
+            return Ok(Outcome::Stale);
         }
 
         let before = balances(&transaction, order)?;
@@ -152,7 +156,7 @@ impl Book {
     pub(crate) fn read_fenced(
         &self,
         resource: &Resource,
-        stamp: Stamp,
+        stamp: &Stamp,
         compare: Compare,
     ) -> rusqlite::Result<Option<i64>> {
         let raise = match compare {
@@ -162,7 +166,7 @@ impl Book {
         };
         let mut writer = locked(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if !self.raised(&transaction, raise, resource, stamp, "read")? {
+        if !self.claimed(&transaction, raise, &[resource.to_string()], stamp, "read")? {
             return Ok(None);
         }
         let there = balance(&transaction, resource)?;
@@ -171,29 +175,32 @@ impl Book {
     }
 
     /// False where the request is stale, which is written down.
-    fn raised(
+    fn claimed(
         &self,
-        transaction: &Transaction<'_>,
-        raise: &str,
-        resource: &Resource,
-        stamp: Stamp,
+        transaction: &rusqlite::Transaction<'_>,
+        statement: &str,
+        keys: &[String],
+        stamp: &Stamp,
         operation: &str,
     ) -> rusqlite::Result<bool> {
-        let key = resource.to_string();
-        let token = stamp.token.map(|token| token.to_string());
-        let number = stamp.number.map_or(0, |number| number.as_i64());
-        if transaction.execute(raise, params![key, token.as_deref().unwrap_or_default(), number])? > 0 {
-            return Ok(true);
+        let fence = stamp.fence.as_ref().expect("what is compared has passed the layer");
+        let mut raising = Raising { transaction, statement, stamp, stale: None };
+        match fence.claim_keys(&mut raising, keys) {
+            Ok(()) => return Ok(true),
+            Err(NotClaimed::Database(error)) => return Err(error),
+            Err(NotClaimed::Stale) => {}
         }
+        let key = raising.stale.expect("one of them");
         let marks = "SELECT max(token, read_token) FROM marks WHERE key = ?1";
         let newest = transaction.query_row(marks, [&key], |row| row.get(0)).optional()?;
-        self.refused(Refusal { operation: operation.to_owned(), key, presented: token, newest });
+        let presented = stamp.token.map(|token| token.to_string());
+        self.refused(Refusal { operation: operation.to_owned(), key, presented, newest });
         Ok(false)
     }
 
     /// Read, work, write: no transaction around, no comparison. Two at once lose one of the effects, and a late one
     /// writes over a newer one. This is the accident, kept here to be looked at.
-    fn execute_naively(&self, order: &Order, stamp: Stamp) -> rusqlite::Result<Outcome> {
+    fn execute_naively(&self, order: &Order, stamp: &Stamp) -> rusqlite::Result<Outcome> {
         let begin_ns = now_ns();
         let before = balances(&locked(&self.reader), order)?;
         thread::sleep(self.work_time);
@@ -270,7 +277,7 @@ fn balances(connection: &Connection, order: &Order) -> rusqlite::Result<Vec<i64>
 fn applied(
     connection: &Connection,
     order: &Order,
-    stamp: Stamp,
+    stamp: &Stamp,
     begin_ns: i64,
     before: &[i64],
 ) -> rusqlite::Result<Outcome> {
@@ -305,7 +312,7 @@ fn record(
     connection: &Connection,
     operation: &str,
     change: &Change,
-    stamp: Stamp,
+    stamp: &Stamp,
     begin_ns: i64,
     effective: bool,
 ) -> rusqlite::Result<i64> {
@@ -317,7 +324,7 @@ fn record(
         operation,
         change.resource.to_string(),
         stamp.token.map(|token| token.to_string()),
-        stamp.number.map(|number| number.as_i64()),
+        stamp.number.map(Number::as_i64),
         if effective { change.amount } else { 0 },
         begin_ns,
         now_ns(),

@@ -1,8 +1,8 @@
 //! A small payment and stock service that refuses stale fencing tokens in the transaction that would have the effect.
 //!
 //! It is what an upstream of the gateway looks like, and the witness of the demo and the tests: it remembers every
-//! execution. Reading order: `routes` the HTTP face, `stamp` what the gateway sent along, `book` the database,
-//! `marks` the statements that compare.
+//! execution. Reading order: `routes` the HTTP face, `stamp` what the gateway sent along, which `fencegate-upstream` reads,
+//! `book` the database, `marks` the statements that compare.
 
 mod book;
 mod marks;

@@ -1,5 +1,19 @@
 //! The statements that compare: each changes a row, or the request is stale.
 
+use fencegate_upstream::{Number, Raise, Raised, Token, Transaction};
+use rusqlite::params;
+
+use crate::stamp::Stamp;
+
+/// A transaction in which marks are raised.
+pub(crate) struct Raising<'t> {
+    pub(crate) transaction: &'t rusqlite::Transaction<'t>,
+    pub(crate) statement: &'t str,
+    pub(crate) stamp: &'t Stamp,
+    /// The key whose row did not change.
+    pub(crate) stale: Option<String>,
+}
+
 /// The whole fence in one statement: it changes a row, or the request is stale. Tokens compare as text. A write has to be
 /// newer than all writes and all reads before it.
 pub(crate) const RAISE_TOKEN: &str = "
@@ -25,3 +39,18 @@ pub(crate) const READ_NUMBER: &str = "
     ON CONFLICT (key) DO UPDATE
     SET read_token = max(read_token, excluded.read_token), read_number = max(read_number, excluded.read_number)
     WHERE excluded.read_number >= marks.number";
+
+impl Transaction for Raising<'_> {
+    type Error = rusqlite::Error;
+
+    /// A row has both forms; the statement compares one of them.
+    fn raise(&mut self, raise: Raise<'_>) -> rusqlite::Result<Raised> {
+        let token = self.stamp.token.as_ref().map(Token::as_str).unwrap_or_default();
+        let number = self.stamp.number.map_or(0, Number::as_i64);
+        let raised = self.transaction.execute(self.statement, params![raise.key, token, number])?;
+        if raised == 0 {
+            self.stale = Some(raise.key.to_owned());
+        }
+        Ok(Raised::by_rows(raised))
+    }
+}

@@ -79,6 +79,13 @@ impl Order {
         let changes = vec![Change { resource: from, amount: -amount }, Change { resource: to, amount }];
         Ok(Self { operation, changes })
     }
+
+    /// What it works on, ascending.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.changes.iter().map(|change| change.resource.to_string()).collect();
+        keys.sort_unstable();
+        keys
+    }
 }
 
 fn checked(operation: &str, amount: i64) -> Result<(), BadOrder> {

@@ -1,25 +1,25 @@
 //! Every answer that is no success: which status it has and what the client reads.
 
 use axum::Json;
+use axum::body::Body;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use fencegate_upstream::{Answers, Refusal};
 use serde_json::json;
 
 use crate::order::BadOrder;
-use crate::stamp::BadStamp;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
-    #[error(transparent)]
-    Stamp(#[from] BadStamp),
+    /// Of the layer that reads the stamp and looks after claims.
+    #[error("{}", .0.title())]
+    Fence(Refusal),
     #[error("the body is not the expected JSON: {0}")]
     Body(#[from] serde_json::Error),
     #[error(transparent)]
     Order(#[from] BadOrder),
     #[error("{available} are there, which is not enough")]
     Insufficient { available: i64 },
-    #[error("this request is older than what was last done here")]
-    Stale,
     #[error("nothing is here")]
     NotFound,
     /// The cause goes to the log, not to the client.
@@ -30,9 +30,10 @@ pub(crate) enum Problem {
 impl Problem {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Stamp(_) | Self::Body(_) => StatusCode::BAD_REQUEST,
+            // A request without a token is as wrong as one with a broken one: nobody else is to ask here.
+            Self::Fence(Refusal::TokenMissing) | Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::Fence(refusal) => refusal.status(),
             Self::Order(_) | Self::Insufficient { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Stale => StatusCode::PRECONDITION_FAILED,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -40,15 +41,23 @@ impl Problem {
 
     fn reason(&self) -> &'static str {
         match self {
-            Self::Stamp(BadStamp::Missing(_)) => "token-missing",
-            Self::Stamp(_) => "token-malformed",
+            Self::Fence(refusal) => refusal.reason(),
             Self::Body(_) => "malformed",
             Self::Order(_) => "order-invalid",
             Self::Insufficient { .. } => "insufficient",
-            Self::Stale => "stale",
             Self::NotFound => "not-found",
             Self::Database(_) => "database",
         }
+    }
+}
+
+/// The refusals of the layer, in the words of this service.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Problems;
+
+impl Answers<Body> for Problems {
+    fn answer(&self, refusal: Refusal) -> Response {
+        Problem::Fence(refusal).into_response()
     }
 }
 
@@ -67,7 +76,7 @@ impl IntoResponse for Problem {
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, "application/problem+json".parse().expect("a plain literal"));
-        if matches!(self, Self::Stale) {
+        if matches!(self, Self::Fence(Refusal::Stale)) {
             // Tells the gateway that this 412 is about the fence and not about a client's `If-Match`.
             let field = HeaderName::from_static("fencing-refusal");
             headers.insert(field, "stale".parse().expect("a plain literal"));

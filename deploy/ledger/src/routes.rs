@@ -1,18 +1,20 @@
 //! The HTTP face: which request asks the book for what.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
-use axum::http::HeaderMap;
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use fencegate_upstream::{Fence, FenceLayer, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::book::{Book, Outcome};
 use crate::order::{Direction, Order, Resource};
-use crate::problem::Problem;
+use crate::problem::{Problem, Problems};
 use crate::stamp::{Compare, Fields, Stamp};
 
 #[derive(Clone)]
@@ -76,13 +78,18 @@ struct Transferred {
 type Answer<T> = Result<Json<T>, Problem>;
 
 pub(crate) fn service(book: Arc<Book>, compare: Compare, fields: Fields) -> Router {
-    Router::new()
+    let keyed = Router::new()
         .route("/v1/accounts/{id}/debit", post(debit))
         .route("/v1/accounts/{id}/credit", post(credit))
-        .route("/v1/accounts/{id}", get(account))
         .route("/v1/transfers", post(transfer))
         .route("/v1/skus/{sku}/reservations", post(reserve))
-        .route("/v1/skus/{sku}", get(sku))
+        .route("/v1/accounts/{id}", get(account))
+        .route("/v1/skus/{sku}", get(sku));
+    let fenced = match compare.settings(&fields) {
+        Some(settings) => keyed.route_layer(FenceLayer::new(settings).answering(Problems)),
+        None => keyed,
+    };
+    fenced
         .route("/v1/executions", get(executions))
         .route("/v1/refusals", get(refusals))
         .route("/live", get(async || "live\n"))
@@ -90,41 +97,45 @@ pub(crate) fn service(book: Arc<Book>, compare: Compare, fields: Fields) -> Rout
         .with_state(Service { book, compare, fields: Arc::new(fields) })
 }
 
+/// With its fence where the layer is, which has refused what has none.
+impl FromRequestParts<Service> for Stamp {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Infallible> {
+        let fence = parts.extensions.get::<Fence>().cloned();
+        Ok(fence.map_or_else(|| Self::offered(&parts.headers, &service.fields), Self::of))
+    }
+}
+
 async fn debit(
     State(service): State<Service>,
     Path(id): Path<String>,
-    headers: HeaderMap,
+    stamp: Stamp,
     body: Bytes,
 ) -> Answer<Done> {
-    pay(service, &id, Direction::Take, headers, body).await
+    pay(service, &id, Direction::Take, stamp, body).await
 }
 
 async fn credit(
     State(service): State<Service>,
     Path(id): Path<String>,
-    headers: HeaderMap,
+    stamp: Stamp,
     body: Bytes,
 ) -> Answer<Done> {
-    pay(service, &id, Direction::Give, headers, body).await
+    pay(service, &id, Direction::Give, stamp, body).await
 }
 
-async fn pay(
-    service: Service,
-    id: &str,
-    direction: Direction,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Answer<Done> {
+async fn pay(service: Service, id: &str, direction: Direction, stamp: Stamp, body: Bytes) -> Answer<Done> {
     let Payment { operation, amount } = serde_json::from_slice(&body)?;
     let order = Order::parse(Resource::account(id)?, operation, direction, amount)?;
-    service.change(order, &headers).await
+    service.change(order, stamp).await
 }
 
-async fn transfer(State(service): State<Service>, headers: HeaderMap, body: Bytes) -> Answer<Transferred> {
+async fn transfer(State(service): State<Service>, stamp: Stamp, body: Bytes) -> Answer<Transferred> {
     let Transfer { operation, from, to, amount } = serde_json::from_slice(&body)?;
     let order =
         Order::transfer(Resource::account(&from)?, Resource::account(&to)?, operation.clone(), amount)?;
-    let (balances, sequence) = service.execute(order, &headers).await?;
+    let (balances, sequence) = service.execute(order, stamp).await?;
     let [from, to] = balances.try_into().expect("a transfer changes two accounts");
     Ok(Json(Transferred { operation, from, to, sequence }))
 }
@@ -132,25 +143,21 @@ async fn transfer(State(service): State<Service>, headers: HeaderMap, body: Byte
 async fn reserve(
     State(service): State<Service>,
     Path(sku): Path<String>,
-    headers: HeaderMap,
+    stamp: Stamp,
     body: Bytes,
 ) -> Answer<Done> {
     let Reservation { operation, quantity } = serde_json::from_slice(&body)?;
     let order = Order::parse(Resource::sku(&sku)?, operation, Direction::Take, quantity)?;
-    service.change(order, &headers).await
+    service.change(order, stamp).await
 }
 
-async fn account(
-    State(service): State<Service>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Answer<Value> {
-    let balance = service.balance(Resource::account(&id)?, &headers).await?;
+async fn account(State(service): State<Service>, Path(id): Path<String>, stamp: Stamp) -> Answer<Value> {
+    let balance = service.balance(Resource::account(&id)?, stamp).await?;
     Ok(Json(json!({ "account": id, "balance": balance })))
 }
 
-async fn sku(State(service): State<Service>, Path(sku): Path<String>, headers: HeaderMap) -> Answer<Value> {
-    let available = service.balance(Resource::sku(&sku)?, &headers).await?;
+async fn sku(State(service): State<Service>, Path(sku): Path<String>, stamp: Stamp) -> Answer<Value> {
+    let available = service.balance(Resource::sku(&sku)?, stamp).await?;
     Ok(Json(json!({ "sku": sku, "available": available })))
 }
 
@@ -166,34 +173,32 @@ async fn refusals(State(service): State<Service>) -> Json<Value> {
 
 impl Service {
     /// An order for one resource.
-    async fn change(self, order: Order, headers: &HeaderMap) -> Answer<Done> {
+    async fn change(self, order: Order, stamp: Stamp) -> Answer<Done> {
         let [change] = order.changes.as_slice() else { unreachable!("parsed as an order for one resource") };
         let (operation, key) = (order.operation.clone(), change.resource.to_string());
-        let (balances, sequence) = self.execute(order, headers).await?;
+        let (balances, sequence) = self.execute(order, stamp).await?;
         let [balance] = balances.try_into().expect("one change, one balance");
         Ok(Json(Done { operation, key, balance, sequence }))
     }
 
     /// What there is now of each resource, and the number of the execution.
-    async fn execute(self, order: Order, headers: &HeaderMap) -> Result<(Vec<i64>, i64), Problem> {
-        let stamp = Stamp::required(headers, &self.fields, self.compare)?;
+    async fn execute(&self, order: Order, stamp: Stamp) -> Result<(Vec<i64>, i64), Problem> {
         let compare = self.compare;
-        match self.ask(move |book| book.execute(&order, stamp, compare)).await? {
+        match self.ask(move |book| book.execute(&order, &stamp, compare)).await? {
             Outcome::Done { balances, sequence } => Ok((balances, sequence)),
             Outcome::Insufficient { available } => Err(Problem::Insufficient { available }),
-            Outcome::Stale => Err(Problem::Stale),
+            Outcome::Stale => Err(Problem::Fence(Refusal::Stale)),
         }
     }
 
     /// Whoever reads without a token only looks; with one it shares the key, and is refused when it is late.
-    async fn balance(&self, resource: Resource, headers: &HeaderMap) -> Result<i64, Problem> {
-        let compare = self.compare;
-        if compare == Compare::Off || !Stamp::presented(headers, &self.fields) {
+    async fn balance(&self, resource: Resource, stamp: Stamp) -> Result<i64, Problem> {
+        if stamp.fence.is_none() {
             return self.ask(move |book| book.balance(&resource)).await;
         }
-        let stamp = Stamp::required(headers, &self.fields, compare)?;
-        let read = self.ask(move |book| book.read_fenced(&resource, stamp, compare)).await?;
-        read.ok_or(Problem::Stale)
+        let compare = self.compare;
+        let read = self.ask(move |book| book.read_fenced(&resource, &stamp, compare)).await?;
+        read.ok_or(Problem::Fence(Refusal::Stale))
     }
 
     /// SQLite blocks, so it runs on a thread that may. The work goes on when the client hangs up.

@@ -1,7 +1,7 @@
-//! Reads the stamp of a request: the fencing token and number that the gateway put on it.
+//! The stamp of a request: the fencing token and number that the gateway put on it, as far as they are compared here.
 
-use axum::http::{HeaderMap, HeaderName};
-use fencegate_policies::token::{BadToken, Token};
+use axum::http::{HeaderMap, HeaderName, Method};
+use fencegate_upstream::{self as upstream, Fence, Number, Settings, Token};
 
 /// What is compared with the last execution on the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -21,132 +21,66 @@ pub(crate) struct Fields {
     pub(crate) number: HeaderName,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Stamp {
     pub(crate) token: Option<Token>,
     pub(crate) number: Option<Number>,
+    /// What the order has to claim; nobody compares without one.
+    pub(crate) fence: Option<Fence>,
 }
 
-/// The value of `Fencing-Number`, not negative, as wide as an SQL BIGINT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Number(i64);
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadStamp {
-    #[error("`{0}` is missing: this service is to be reached through its gateway only")]
-    Missing(HeaderName),
-    #[error("`{0}` stands there more than once")]
-    Repeated(HeaderName),
-    #[error("`{0}` is no fencing token: {1}")]
-    Token(HeaderName, BadToken),
-    #[error("`{0}` is not a whole number from 0 to 2^63 - 1")]
-    Number(HeaderName),
+impl Compare {
+    /// How the layer reads the fields; `None` where nothing is compared. The keys are those of the order.
+    pub(crate) fn settings(self, fields: &Fields) -> Option<Settings> {
+        let compare = match self {
+            Self::Token => upstream::Compare::Token,
+            Self::Number => upstream::Compare::Number,
+            Self::Off => return None,
+        };
+        let settings = Settings::default().fields(fields.token.clone(), fields.number.clone());
+        // Whoever reads without a token only looks.
+        let settings = settings.unfenced([Method::GET, Method::HEAD]);
+        Some(settings.comparing(compare).keys_named_by_the_service())
+    }
 }
 
 impl Stamp {
-    /// The stamp that `compare` needs.
-    ///
-    /// # Errors
-    /// [`BadStamp`] when the field to compare is not there exactly once or cannot be read.
-    pub(crate) fn required(headers: &HeaderMap, fields: &Fields, compare: Compare) -> Result<Self, BadStamp> {
-        match compare {
-            Compare::Token => {
-                let token = one(headers, &fields.token)?;
-                let token = Token::parse(token).map_err(|bad| BadStamp::Token(fields.token.clone(), bad))?;
-                Ok(Self { token: Some(token), number: Number::of(token) })
-            }
-            Compare::Number => {
-                let number = Number::parse(one(headers, &fields.number)?);
-                let number = number.ok_or_else(|| BadStamp::Number(fields.number.clone()))?;
-                Ok(Self { number: Some(number), ..Self::offered(headers, fields) })
-            }
-            Compare::Off => Ok(Self::offered(headers, fields)),
-        }
-    }
-
-    /// The request says something of a token, so it is fenced also where others need none.
-    pub(crate) fn presented(headers: &HeaderMap, fields: &Fields) -> bool {
-        headers.contains_key(&fields.token) || headers.contains_key(&fields.number)
+    pub(crate) fn of(fence: Fence) -> Self {
+        let stamp = fence.stamp();
+        Self { token: stamp.token, number: Some(stamp.number), fence: Some(fence) }
     }
 
     /// Whatever can be read, for the record.
-    fn offered(headers: &HeaderMap, fields: &Fields) -> Self {
+    pub(crate) fn offered(headers: &HeaderMap, fields: &Fields) -> Self {
+        let one = |field| {
+            let mut values = headers.get_all(field).iter();
+            values.next().filter(|_| values.next().is_none())
+        };
         Self {
-            token: one(headers, &fields.token).ok().and_then(|text| Token::parse(text).ok()),
-            number: one(headers, &fields.number).ok().and_then(Number::parse),
+            token: one(&fields.token).and_then(|value| Token::parse(value.as_bytes())),
+            number: one(&fields.number).and_then(|value| Number::parse(value.as_bytes())),
+            fence: None,
         }
     }
-}
-
-impl Number {
-    pub(crate) fn as_i64(self) -> i64 {
-        self.0
-    }
-
-    fn of(token: Token) -> Option<Self> {
-        i64::try_from(token.number()).ok().map(Self)
-    }
-
-    /// Digits only: `+5` and ` 5` are nobody's number.
-    fn parse(text: &str) -> Option<Self> {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| text.parse().ok().map(Self)).flatten()
-    }
-}
-
-fn one<'a>(headers: &'a HeaderMap, field: &HeaderName) -> Result<&'a str, BadStamp> {
-    let mut values = headers.get_all(field).iter();
-    let value = values.next().ok_or_else(|| BadStamp::Missing(field.clone()))?;
-    if values.next().is_some() {
-        return Err(BadStamp::Repeated(field.clone()));
-    }
-    // Bytes that are no text are read as nothing, which has the wrong form.
-    Ok(value.to_str().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TOKEN: &str = "v1-00000000000000ab-00000007-00000001";
-
-    fn read(compare: Compare, headers: &[(&str, &str)]) -> Result<Stamp, BadStamp> {
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
-        }
-        let fields =
-            Fields { token: "fencing-token".parse().unwrap(), number: "fencing-number".parse().unwrap() };
-        Stamp::required(&map, &fields, compare)
-    }
-
-    #[test]
-    fn the_field_that_is_compared_must_be_there_once_and_readable() {
-        for (compare, headers) in [
-            (Compare::Token, &[][..]),
-            (Compare::Token, &[("fencing-number", "171")]),
-            (Compare::Token, &[("fencing-token", "171")]),
-            (Compare::Token, &[("fencing-token", TOKEN), ("fencing-token", TOKEN)]),
-            (Compare::Number, &[("fencing-token", TOKEN)]),
-            (Compare::Number, &[("fencing-number", "")]),
-            (Compare::Number, &[("fencing-number", "-1")]),
-            (Compare::Number, &[("fencing-number", "+1")]),
-            (Compare::Number, &[("fencing-number", "1e9")]),
-            (Compare::Number, &[("fencing-number", "9223372036854775808")]),
-        ] {
-            assert!(read(compare, headers).is_err(), "{compare:?} {headers:?}");
-        }
-    }
-
-    #[test]
-    fn the_number_of_a_token_is_its_own_and_not_the_one_beside_it() {
-        let stamp = read(Compare::Token, &[("fencing-token", TOKEN), ("fencing-number", "9")]).unwrap();
-        assert_eq!(stamp.number, Some(Number(0xab)));
-    }
-
     #[test]
     fn who_compares_nothing_takes_what_comes() {
-        assert_eq!(read(Compare::Off, &[("fencing-token", "nonsense")]), Ok(Stamp::default()));
-        assert_eq!(read(Compare::Off, &[("fencing-number", "5")]).unwrap().number, Some(Number(5)));
+        let fields =
+            Fields { token: "fencing-token".parse().unwrap(), number: "fencing-number".parse().unwrap() };
+        let offered = |name: &'static str, value: &str| {
+            let mut map = HeaderMap::new();
+            map.append(name, value.parse().unwrap());
+            let stamp = Stamp::offered(&map, &fields);
+            (stamp.token.is_some(), stamp.number.map(Number::as_i64))
+        };
+        assert_eq!(offered("fencing-token", "nonsense"), (false, None));
+        assert_eq!(offered("fencing-number", "5"), (false, Some(5)));
+        assert_eq!(offered("fencing-token", "v1-00000000000000ab-00000007-00000001"), (true, None));
+        assert!(Compare::Off.settings(&fields).is_none());
     }
 }

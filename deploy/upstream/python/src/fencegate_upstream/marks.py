@@ -1,0 +1,118 @@
+"""How marks are compared and raised in a database: the statements of the recipes, for drivers that follow PEP 249."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Optional, Tuple, Union
+
+from .fence import NoTransaction
+from .statements import MARIADB, POSTGRESQL, SQLITE
+
+Mark = Union[str, int]
+Values = Dict[str, Mark]
+
+
+class Marks:
+    """The statements of one recipe in the style of one driver."""
+
+    def __init__(self, write: str, read: str, row: Optional[str] = None, paramstyle: str = "named") -> None:
+        """`row` comes before the others, where the database needs two statements."""
+        self._statements = {"exclusive": Statement(write, paramstyle), "shared": Statement(read, paramstyle)}
+        self._row = Statement(row, paramstyle) if row else None
+
+    def raise_mark(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
+        """Does it pass? Then it is raised, in this transaction."""
+        _look_for_transaction(tx)
+        values = _values(key, mark)
+        cursor = tx if hasattr(tx, "rowcount") else tx.cursor()
+        try:
+            if self._row:
+                cursor.execute(*self._row.with_values(values))
+            cursor.execute(*self._statements[mode].with_values(values))
+            return _changed(cursor.rowcount)
+        finally:
+            if cursor is not tx:
+                cursor.close()
+
+    async def raise_mark_async(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
+        """The same of drivers whose `execute` is waited for and answers a cursor, such as psycopg's and aiosqlite's."""
+        _look_for_transaction(tx)
+        values = _values(key, mark)
+        if self._row:
+            await tx.execute(*self._row.with_values(values))
+        cursor = await tx.execute(*self._statements[mode].with_values(values))
+        return _changed(cursor.rowcount)
+
+
+class Statement:
+    """With parameters as the driver writes them."""
+
+    STYLES = {"named": r":\1", "pyformat": r"%(\1)s", "qmark": "?"}
+    PARAMETER = re.compile(r":(key|token|number)\b")
+
+    def __init__(self, statement: str, paramstyle: str) -> None:
+        if paramstyle not in self.STYLES:
+            raise ValueError("paramstyle is one of " + ", ".join(self.STYLES))
+        self._text = self.PARAMETER.sub(self.STYLES[paramstyle], statement)
+        self._places = self.PARAMETER.findall(statement) if paramstyle == "qmark" else None
+
+    def with_values(self, values: Values) -> Tuple[str, Union[Values, Tuple[Mark, ...]]]:
+        if self._places is None:
+            # Some drivers do not like a name that is not in the statement.
+            return self._text, {name: value for name, value in values.items() if name in self._text}
+        return self._text, tuple(values[name] for name in self._places)
+
+
+def postgresql(form: str = "token", paramstyle: str = "pyformat") -> Marks:
+    """psycopg and psycopg2; `named` for others."""
+    return Marks(POSTGRESQL[form, "write"], POSTGRESQL[form, "read"], paramstyle=paramstyle)
+
+
+def sqlite(form: str = "token") -> Marks:
+    return Marks(SQLITE[form, "write"], SQLITE[form, "read"])
+
+
+def mariadb(form: str = "token", paramstyle: str = "pyformat") -> Marks:
+    """PyMySQL, mysqlclient, MySQL Connector; `qmark` for MariaDB's own."""
+    return Marks(MARIADB[form, "write"], MARIADB[form, "read"], MARIADB[form, "row"], paramstyle)
+
+
+def _values(key: str, mark: Mark) -> Values:
+    return {"key": key, "token" if isinstance(mark, str) else "number": mark}
+
+
+def _changed(rows: int) -> bool:
+    if rows not in (0, 1):
+        raise RuntimeError(f"the driver tells of {rows} rows, and a claim changes one or none")
+    return rows == 1
+
+
+def _look_for_transaction(tx: Any) -> None:
+    """Raises NoTransaction where the driver can tell that there is none, and that the next statement begins none."""
+    connection = getattr(tx, "connection", None) or tx
+    if _commits_by_itself(connection) and _is_in_transaction(connection) is False:
+        raise NoTransaction("begin a transaction first: this claim would be committed by itself")
+
+
+def _commits_by_itself(connection: Any) -> bool:
+    autocommit = getattr(connection, "autocommit", None)
+    if isinstance(autocommit, bool):
+        return autocommit
+    if hasattr(connection, "get_autocommit"):
+        return bool(connection.get_autocommit())
+    # sqlite3 as it was before Python 3.12, and is since unless told otherwise.
+    return getattr(connection, "isolation_level", "") is None
+
+
+def _is_in_transaction(connection: Any) -> Optional[bool]:
+    """None where the driver does not tell."""
+    if hasattr(connection, "in_transaction"):
+        return bool(connection.in_transaction)
+    if hasattr(getattr(connection, "info", None), "transaction_status"):
+        return int(connection.info.transaction_status) != 0
+    if hasattr(connection, "get_transaction_status"):
+        return int(connection.get_transaction_status()) != 0
+    if hasattr(connection, "server_status"):
+        # SERVER_STATUS_IN_TRANS of the protocol of MySQL.
+        return bool(connection.server_status & 1)
+    return None

@@ -1,0 +1,285 @@
+"""What the contract says (`deploy/upstream/vectors.json`), played by both kinds of middleware."""
+
+import asyncio
+import json
+import sqlite3
+import sys
+import unittest
+from pathlib import Path
+
+UPSTREAM = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(UPSTREAM / "python" / "src"))
+
+import fencegate_upstream as upstream  # noqa: E402
+from fencegate_upstream import statements  # noqa: E402
+from fencegate_upstream.stamp import Refused  # noqa: E402
+
+VECTORS = json.loads((UPSTREAM / "vectors.json").read_text())
+ANSWERS = {answer["reason"]: answer for answer in VECTORS["answers"]}
+GOOD = VECTORS["requests"][0]["fields"]
+
+
+class Scripted:
+    """Marks whose claims end as it is written."""
+
+    def raise_mark(self, tx, key, mode, mark):
+        if tx == "error":
+            raise OSError("the database failed")
+        return tx == "passes"
+
+    async def raise_mark_async(self, tx, key, mode, mark):
+        await asyncio.sleep(0)
+        return self.raise_mark(tx, key, mode, mark)
+
+
+def claims_of(vector):
+    """Plays the handler of a vector up to its answer; raises where it gives none."""
+
+    def play(fence):
+        for claim in vector["claims"]:
+            try:
+                fence.claim(claim)
+                assert claim == "passes"
+            except upstream.Stale:
+                assert claim == "stale"
+                if vector["status"] == 0:
+                    raise
+            except OSError:
+                assert claim == "error"
+
+    return play
+
+
+class Wsgi:
+    """Asks a WSGI application as a server does: values of one name are joined, and `_` is `-`."""
+
+    name = "wsgi"
+
+    @staticmethod
+    def asked(fields, handler, settings, method="POST"):
+        """`handler(fence)` gives a status, or fails."""
+        environ = {"REQUEST_METHOD": method, "PATH_INFO": "/a", "QUERY_STRING": "secret=1"}
+        for name, value in fields:
+            variable = "HTTP_" + name.upper().replace("-", "_")
+            environ[variable] = environ[variable] + "," + value if variable in environ else value
+        heads = []
+
+        def application(environ, start_response):
+            status = handler(environ.get("fencegate.fence"))
+            start_response(f"{status} Own", [("X-Own", "1")])
+            return [b"", b"the ", b"handler's"]
+
+        def start_response(status, headers, exc_info=None):
+            heads.append((int(status[:3]), dict(headers)))
+            return None
+
+        body = upstream.WsgiFence(application, Scripted(), settings)(environ, start_response)
+        told = b"".join(body)
+        assert len(heads) == 1, heads
+        return heads[0] + (told,)
+
+
+class Asgi:
+    name = "asgi"
+
+    @staticmethod
+    def asked(fields, handler, settings, method="POST"):
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in fields]
+        scope = {"type": "http", "method": method, "path": "/a", "query_string": b"secret=1", "headers": headers}
+        sent = []
+
+        async def application(scope, receive, send):
+            status = handler(scope.get("fencegate.fence"))
+            await send({"type": "http.response.start", "status": status, "headers": [(b"x-own", b"1")]})
+            await send({"type": "http.response.body", "body": b"the ", "more_body": True})
+            await send({"type": "http.response.body", "body": b"handler's"})
+
+        async def send(message):
+            sent.append(message)
+
+        asyncio.run(upstream.AsgiFence(application, Scripted(), settings)(scope, None, send))
+        assert [message["type"] for message in sent].count("http.response.start") == 1, sent
+        names = {name.decode().title(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], names, b"".join(message["body"] for message in sent[1:])
+
+
+KINDS = (Wsgi, Asgi)
+
+
+class Contract(unittest.TestCase):
+    def answers(self, told, reason):
+        status, fields, body = told
+        expected = ANSWERS[reason]
+        self.assertEqual(status, expected["status"])
+        self.assertEqual(fields["Content-Type"], "application/problem+json")
+        self.assertEqual(fields.get("Fencing-Refusal"), expected.get("refusal"))
+        self.assertEqual(json.loads(body), {name: expected[name] for name in ("title", "status", "reason")})
+
+    def test_requests_are_read_and_refused_as_written(self):
+        for kind in KINDS:
+            for vector in VECTORS["requests"]:
+                with self.subTest(kind=kind.name, vector=vector["name"], compare=vector.get("compare")):
+                    fences = []
+
+                    def handler(fence):
+                        fences.append(fence)
+                        fence.claim("passes")
+                        return 200
+
+                    told = kind.asked(vector["fields"], handler, upstream.Settings(vector.get("compare", "token")))
+                    if "refused" in vector and kind.name not in vector.get("unseen_by", ()):
+                        self.answers(told, vector["refused"])
+                        self.assertEqual(fences, [])
+                        continue
+                    self.assertEqual(told[0], 200)
+                    if "accepted" in vector:
+                        (fence,), said = fences, vector["accepted"]
+                        self.assertEqual(fence.token, said["token"])
+                        self.assertEqual(str(fence.number), said["number"])
+                        self.assertEqual(list(fence.keys), said["keys"])
+                        self.assertEqual(fence.mode, said["mode"])
+
+    def test_handlers_are_overruled_as_written(self):
+        for kind in KINDS:
+            for vector in VECTORS["handlers"]:
+                with self.subTest(kind=kind.name, vector=vector["name"]):
+                    play = claims_of(vector)
+
+                    def handler(fence):
+                        play(fence)
+                        return vector["status"]
+
+                    if vector["sent"] == "unclaimed":
+                        with self.assertLogs("fencegate_upstream", "ERROR") as logged:
+                            told = kind.asked(GOOD, handler, upstream.Settings())
+                        self.assertIn(f"answered {vector['status']} without a claim", logged.output[0])
+                        self.assertNotIn("secret", logged.output[0])
+                    else:
+                        told = kind.asked(GOOD, handler, upstream.Settings())
+                    if isinstance(vector["sent"], int):
+                        self.assertEqual((told[0], told[2]), (vector["sent"], b"the handler's"))
+                    else:
+                        self.answers(told, vector["sent"])
+
+    def test_a_failure_that_is_not_of_the_fence_goes_on(self):
+        def handler(fence):
+            raise KeyError("of the handler")
+
+        for kind in KINDS:
+            with self.assertRaises(KeyError):
+                kind.asked(GOOD, handler, upstream.Settings())
+
+    def test_methods_that_are_not_fenced_pass_without_any_of_the_fields_only(self):
+        settings = upstream.Settings(unfenced=["GET"])
+        for kind in KINDS:
+            self.assertEqual(kind.asked([["Accept", "text/plain"]], lambda fence: 200 if fence is None else 500, settings, "GET")[0], 200)
+            self.answers(kind.asked([], lambda fence: 200, settings), "token-missing")
+            self.answers(kind.asked([["Fencing-Key", "a"]], lambda fence: 200, settings, "GET"), "token-missing")
+            self.assertEqual(kind.asked([], lambda fence: 200, settings, "HEAD")[2], b"")
+
+    def test_fields_have_other_names_where_the_policy_says_so(self):
+        settings = upstream.Settings(token_field="X-Fence", number_field="X-Number")
+        renamed = [[name.replace("Fencing-Token", "x-fence").replace("Fencing-Number", "x-number"), value] for name, value in GOOD]
+
+        def handler(fence):
+            fence.claim("passes")
+            return 200
+
+        for kind in KINDS:
+            self.assertEqual(kind.asked(renamed, handler, settings)[0], 200)
+            self.answers(kind.asked(GOOD, handler, settings), "token-missing")
+
+    def test_a_line_feed_behind_a_value_is_no_part_of_it(self):
+        for at in range(len(GOOD)):
+            fields = [(name.encode(), (value + "\n" * (index == at)).encode()) for index, (name, value) in enumerate(GOOD)]
+            with self.assertRaises(Refused):
+                upstream.Settings().read("POST", fields)
+
+    def test_writes_by_the_callable_of_wsgi_are_judged_too(self):
+        for claim, sent in (("passes", 200), (None, 500)):
+            heads, written = [], []
+
+            def start_response(status, headers, exc_info=None):
+                heads.append(status)
+                return written.append
+
+            def application(environ, start_response):
+                if claim:
+                    environ["fencegate.fence"].claim(claim)
+                start_response("200 OK", [])(b"a part")
+                return [b"the rest"]
+
+            environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "QUERY_STRING": ""}
+            environ.update({"HTTP_" + name.upper().replace("-", "_"): value for name, value in GOOD})
+            body = upstream.WsgiFence(application, Scripted())(environ, start_response)
+            rest = b"".join(body)
+            self.assertEqual([int(head[:3]) for head in heads], [sent])
+            if claim:
+                self.assertEqual((written, rest), ([b"a part"], b"the rest"))
+            else:
+                self.assertEqual(json.loads(b"".join(written) + rest)["reason"], "unclaimed")
+
+
+class InSqlite(unittest.TestCase):
+    def bank(self, form):
+        """An empty one, which commits each statement by itself unless told otherwise."""
+        bank = sqlite3.connect(":memory:", isolation_level=None)
+        self.addCleanup(bank.close)
+        bank.executescript(section("sqlite", form, "table"))
+        return bank
+
+    def test_stories_end_as_written(self):
+        for story in VECTORS["claims"]:
+            form = story.get("compare", "token")
+            marks, bank = upstream.sqlite(form), self.bank(form)
+            for step in story["steps"]:
+                bank.execute("BEGIN IMMEDIATE")
+                mark = step["token"] if form == "token" else int(step["number"])
+                passes = all(marks.raise_mark(bank, key, step["mode"], mark) for key in step["keys"])
+                bank.execute("COMMIT" if passes and step.get("end") != "rollback" else "ROLLBACK")
+                self.assertEqual(passes, step["passes"], story["name"])
+
+    def test_a_claim_that_would_be_committed_by_itself_is_none(self):
+        bank = self.bank("token")
+        token = GOOD[0][1]
+        for tx in (bank, bank.cursor()):
+            with self.assertRaises(upstream.NoTransaction):
+                upstream.sqlite().raise_mark(tx, "a", "exclusive", token)
+        self.assertEqual(bank.execute("SELECT count(*) FROM fence").fetchone(), (0,))
+        # A connection as most have it begins by itself, and commits when it is told to.
+        bank.isolation_level = ""
+        self.assertTrue(upstream.sqlite().raise_mark(bank, "a", "exclusive", token))
+        self.assertTrue(bank.in_transaction)
+
+
+def section(database, form, name):
+    recipe = (UPSTREAM / database / f"{form}.sql").read_text()
+    return next(part.split("\n", 1)[1] for part in recipe.split("-- ")[1:] if part.startswith(name + "\n"))
+
+
+class Statements(unittest.TestCase):
+    def test_they_are_those_of_the_recipes(self):
+        for database in ("postgresql", "sqlite", "mariadb"):
+            for (form, name), statement in getattr(statements, database.upper()).items():
+                self.assertEqual(statement.strip(), section(database, form, name).strip())
+
+    def test_each_style_has_its_parameters(self):
+        marks = upstream.postgresql()
+        statement, values = marks._statements["exclusive"].with_values({"key": "k", "token": "t"})
+        self.assertIn("%(token)s", statement)
+        self.assertEqual(values, {"key": "k", "token": "t"})
+        statement, values = upstream.mariadb(paramstyle="qmark")._statements["shared"].with_values({"key": "k", "token": "t"})
+        self.assertEqual((statement.count("?"), values), (4, ("t", "k", "t", "t")))
+        row, values = upstream.mariadb()._row.with_values({"key": "k", "token": "t"})
+        self.assertEqual(values, {"key": "k"})
+
+
+class Page(unittest.TestCase):
+    def test_it_shows_what_runs(self):
+        sample = (UPSTREAM / "python" / "sample" / "account.py").read_text().split("# --- page\n")[1]
+        page = (UPSTREAM / "python" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+        self.assertEqual(page.strip(), sample.strip())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,115 @@
+//! Stands around the handlers of fenced routes: gives each request its fence, and looks whether it was claimed.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{Method, Request, Response, StatusCode, Uri};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    answer::{Answers, Problems, Refusal, Unclaimed},
+    fence::Fence,
+    stamp::{Compare, Settings},
+};
+
+/// Makes [`Fenced`] services.
+#[derive(Debug, Clone, Default)]
+pub struct FenceLayer<A = Problems> {
+    settings: Arc<Settings>,
+    compare: Compare,
+    answers: A,
+}
+
+/// A service that sees fenced requests only, each with its [`Fence`] among the extensions.
+#[derive(Debug, Clone)]
+pub struct Fenced<S, A = Problems> {
+    inner: S,
+    layer: FenceLayer<A>,
+}
+
+type Answered<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
+
+impl FenceLayer {
+    /// With the answers of the contract.
+    pub fn new(settings: Settings) -> Self {
+        Self { compare: settings.compare(), settings: Arc::new(settings), answers: Problems }
+    }
+}
+
+impl<A> FenceLayer<A> {
+    pub fn answering<N>(self, answers: N) -> FenceLayer<N> {
+        FenceLayer { settings: self.settings, compare: self.compare, answers }
+    }
+}
+
+impl<S, A: Clone> Layer<S> for FenceLayer<A> {
+    type Service = Fenced<S, A>;
+
+    fn layer(&self, inner: S) -> Fenced<S, A> {
+        Fenced { inner, layer: self.clone() }
+    }
+}
+
+impl<S, A, Q, B> Service<Request<Q>> for Fenced<S, A>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    A: Answers<B> + Clone + Send + 'static,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = Answered<B, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+        let answers = self.layer.answers.clone();
+        let stamp = match self.layer.settings.read(request.method(), request.headers()) {
+            Ok(Some(stamp)) => stamp,
+            Ok(None) => return Box::pin(self.inner.call(request)),
+            Err(refusal) => return Box::pin(std::future::ready(Ok(answers.answer(refusal)))),
+        };
+        let fence = Fence::new(stamp, self.layer.compare);
+        request.extensions_mut().insert(fence.clone());
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let answered = self.inner.call(request);
+        Box::pin(async move { judged(&fence, answered.await, &answers, (&method, &uri)) })
+    }
+}
+
+/// The handler's answer, or another one in its place.
+fn judged<B, E>(
+    fence: &Fence,
+    answered: Result<Response<B>, E>,
+    answers: &impl Answers<B>,
+    (method, uri): (&Method, &Uri),
+) -> Result<Response<B>, E> {
+    let status = answered.as_ref().map_or(StatusCode::INTERNAL_SERVER_ERROR, Response::status);
+    let Some(refusal) = fence.overrules(status.as_u16() < 400) else { return answered };
+    if refusal == Refusal::Unclaimed {
+        let stamp = fence.stamp();
+        let mark = stamp.token.map_or_else(|| stamp.number.to_string(), |token| token.to_string());
+        answers.log(&Unclaimed { method, path: uri.path(), status, mark: &mark });
+    }
+    if let Ok(answer) = &answered
+        && refusal == Refusal::Stale
+        && is_stale(answer)
+    {
+        return answered;
+    }
+    Ok(answers.answer(refusal))
+}
+
+/// The handler has told it in its own words.
+fn is_stale<B>(answer: &Response<B>) -> bool {
+    let word = answer.headers().get("fencing-refusal");
+    answer.status() == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "stale")
+}

@@ -1,0 +1,174 @@
+//! Reads the four fields by which a request says what it may work on, and refuses what no gateway has written.
+
+mod value;
+
+use http::{
+    HeaderMap, Method,
+    header::{HeaderName, HeaderValue},
+};
+
+use crate::answer::Refusal;
+
+pub use value::{Number, Token};
+
+/// What has to have grown since the last request that was let in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compare {
+    /// The token must be greater: refuses the past and duplicates.
+    #[default]
+    Token,
+    /// The number must not be smaller: refuses the past; for services that see one tenure several times.
+    Number,
+}
+
+/// Whether a request writes or reads what its keys name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Exclusive,
+    Shared,
+}
+
+/// What a request says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// Always there where tokens are compared.
+    pub token: Option<Token>,
+    pub number: Number,
+    /// Ascending. Empty only where the service names them ([`Settings::keys_named_by_the_service`]).
+    pub keys: Vec<String>,
+    pub mode: Mode,
+}
+
+/// How fields are called, which of them is compared, and what passes without.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    compare: Compare,
+    token: HeaderName,
+    number: HeaderName,
+    unfenced: Vec<Method>,
+    keys: KeysFrom,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeysFrom {
+    Request,
+    Service,
+}
+
+const KEY: HeaderName = HeaderName::from_static("fencing-key");
+const MODE: HeaderName = HeaderName::from_static("fencing-mode");
+/// As many as a gateway takes for one request.
+const MOST_KEYS: usize = 16;
+const LONGEST_KEY: usize = 512;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            compare: Compare::Token,
+            token: HeaderName::from_static("fencing-token"),
+            number: HeaderName::from_static("fencing-number"),
+            unfenced: Vec::new(),
+            keys: KeysFrom::Request,
+        }
+    }
+}
+
+impl Settings {
+    #[must_use]
+    pub fn comparing(self, compare: Compare) -> Self {
+        Self { compare, ..self }
+    }
+
+    /// The fields as the policy of the gateway calls them, where it has `fields:`.
+    #[must_use]
+    pub fn fields(self, token: HeaderName, number: HeaderName) -> Self {
+        Self { token, number, ..self }
+    }
+
+    /// Requests of these methods that have none of our fields pass without a fence.
+    #[must_use]
+    pub fn unfenced(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        Self { unfenced: methods.into_iter().collect(), ..self }
+    }
+
+    /// The handler names the keys itself ([`crate::Fence::claim_keys`]); `Fencing-Key` and `Fencing-Mode` may be missing.
+    #[must_use]
+    pub fn keys_named_by_the_service(self) -> Self {
+        Self { keys: KeysFrom::Service, ..self }
+    }
+
+    pub(crate) fn compare(&self) -> Compare {
+        self.compare
+    }
+
+    /// What the request says, or `None` where it passes without a fence.
+    ///
+    /// # Errors
+    /// [`Refusal::TokenMissing`] and [`Refusal::TokenMalformed`].
+    pub fn read(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Stamp>, Refusal> {
+        let said = |name: &HeaderName| headers.keys().any(|other| are_alike(other, name));
+        let ours = [&self.token, &self.number, &KEY, &MODE];
+        if self.unfenced.contains(method) && !ours.into_iter().any(said) {
+            return Ok(None);
+        }
+        let compared = match self.compare {
+            Compare::Token => &self.token,
+            Compare::Number => &self.number,
+        };
+        if !said(compared) {
+            return Err(Refusal::TokenMissing);
+        }
+        self.stamp(headers).map(Some).ok_or(Refusal::TokenMalformed)
+    }
+
+    fn stamp(&self, headers: &HeaderMap) -> Option<Stamp> {
+        let token = one(headers, &self.token)?.map(|value| Token::parse(value.as_bytes()));
+        let number = one(headers, &self.number)?.map(|value| Number::parse(value.as_bytes()));
+        let (token, number) = match (token, number) {
+            (Some(token), None) => (Some(token?), token?.number()),
+            (Some(token), Some(number)) if token?.number() == number? => (Some(token?), number?),
+            (None, Some(number)) => (None, number?),
+            _ => return None,
+        };
+        let keys = match one(headers, &KEY)? {
+            Some(keys) => list(keys.as_bytes())?,
+            None if self.keys == KeysFrom::Service => Vec::new(),
+            None => return None,
+        };
+        let mode = match one(headers, &MODE)?.map(HeaderValue::as_bytes) {
+            Some(b"exclusive") => Mode::Exclusive,
+            Some(b"shared") => Mode::Shared,
+            None if self.keys == KeysFrom::Service => Mode::Exclusive,
+            _ => return None,
+        };
+        Some(Stamp { token, number, keys, mode })
+    }
+}
+
+/// The one value of a field, or none. `None` outside where it is there twice, or in another spelling.
+fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h HeaderValue>> {
+    let mut found = headers.iter().filter(|(other, _)| are_alike(other, name));
+    match (found.next(), found.next()) {
+        (None, _) => Some(None),
+        (Some((spelled, value)), None) if spelled == name => Some(Some(value)),
+        _ => None,
+    }
+}
+
+/// Some server takes the one for the other: all but letters and digits is the same to it.
+fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
+    let fold = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
+    one.as_str().bytes().map(fold).eq(other.as_str().bytes().map(fold))
+}
+
+/// Keys as a gateway lists them: ascending, none twice, separated by a comma and one blank.
+fn list(value: &[u8]) -> Option<Vec<String>> {
+    let text = str::from_utf8(value).ok()?;
+    let keys: Vec<String> = text.split(", ").map(str::to_owned).collect();
+    let is_key = |key: &String| {
+        (1..=LONGEST_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let good =
+        keys.len() <= MOST_KEYS && keys.iter().all(is_key) && keys.is_sorted_by(|key, next| key < next);
+    good.then_some(keys)
+}

@@ -1,0 +1,290 @@
+//! What the contract says of requests and handlers (`deploy/upstream/vectors.json`), played by this layer.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use fencegate_upstream::{
+    AsyncTransaction, Compare, Fence, FenceLayer, Mode, NotClaimed, Raise, Raised, Settings, Stamp,
+    Transaction,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+use tower::{Layer, ServiceExt, service_fn};
+
+type Body = Full<bytes::Bytes>;
+
+/// A transaction whose claims end as it is written.
+struct Scripted(&'static str);
+
+impl Transaction for Scripted {
+    type Error = &'static str;
+
+    fn raise(&mut self, _: Raise<'_>) -> Result<Raised, &'static str> {
+        match self.0 {
+            "passes" => Ok(Raised::Passes),
+            "stale" => Ok(Raised::Stale),
+            error => Err(error),
+        }
+    }
+}
+
+impl AsyncTransaction for Scripted {
+    type Error = &'static str;
+
+    async fn raise(&mut self, raise: Raise<'_>) -> Result<Raised, &'static str> {
+        tokio::task::yield_now().await;
+        Transaction::raise(self, raise)
+    }
+}
+
+fn vectors(list: &str) -> Vec<Value> {
+    let all: Value = serde_json::from_str(include_str!("../../vectors.json")).expect("JSON");
+    let list = all[list].as_array().expect("a list").clone();
+    assert!(!list.is_empty());
+    list
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().expect("a list").clone()
+}
+
+/// Each character is one byte.
+fn headers(fields: &Value) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for field in list(fields) {
+        let bytes: Vec<u8> = text(&field[1]).chars().map(|c| u8::try_from(c).expect("a byte")).collect();
+        let name = HeaderName::from_bytes(text(&field[0]).as_bytes()).expect("a name");
+        headers.append(name, HeaderValue::from_bytes(&bytes).expect("a value"));
+    }
+    headers
+}
+
+fn compare(vector: &Value) -> Compare {
+    if vector["compare"] == "number" { Compare::Number } else { Compare::Token }
+}
+
+fn assert_says(stamp: &Stamp, accepted: &Value, name: &str) {
+    assert_eq!(stamp.token.as_ref().map(|token| token.as_str()), accepted["token"].as_str(), "{name}");
+    assert_eq!(stamp.number.to_string(), text(&accepted["number"]), "{name}");
+    assert_eq!(stamp.keys, list(&accepted["keys"]).iter().map(text).collect::<Vec<_>>(), "{name}");
+    let mode = if accepted["mode"] == "shared" { Mode::Shared } else { Mode::Exclusive };
+    assert_eq!(stamp.mode, mode, "{name}");
+}
+
+#[test]
+fn requests_are_read_and_refused_as_written() {
+    for vector in vectors("requests") {
+        let name = text(&vector["name"]);
+        let settings = Settings::default().comparing(compare(&vector));
+        let read = settings.read(&Method::POST, &headers(&vector["fields"]));
+        match read {
+            Ok(stamp) => assert_says(&stamp.expect("fenced"), &vector["accepted"], name),
+            Err(refusal) => assert_eq!(refusal.reason(), text(&vector["refused"]), "{name}"),
+        }
+    }
+}
+
+#[test]
+fn fields_have_other_names_where_the_policy_says_so() {
+    let settings = Settings::default().fields("x-fence".parse().unwrap(), "x-number".parse().unwrap());
+    for vector in vectors("requests") {
+        let renamed = vector["fields"].to_string();
+        let renamed = renamed.replace("Fencing-Token", "X-Fence").replace("Fencing-Number", "X-Number");
+        if renamed.to_lowercase().contains("fencing_") || compare(&vector) == Compare::Number {
+            continue;
+        }
+        let fields = headers(&serde_json::from_str(&renamed).expect("JSON"));
+        let read = settings.read(&Method::POST, &fields);
+        // Look-alikes of the usual names mean nothing here.
+        if !renamed.contains("encing.")
+            && !renamed.contains("encing~")
+            && !renamed.contains("encing!")
+            && !renamed.contains("ENCING")
+        {
+            assert_eq!(read.is_ok(), vector["accepted"].is_object(), "{}", vector["name"]);
+        }
+    }
+}
+
+#[test]
+fn methods_that_are_not_fenced_pass_without_any_of_the_fields_only() {
+    let settings = Settings::default().unfenced([Method::GET]);
+    let read = |method: Method, fields: &[(&str, &str)]| {
+        let fields: Vec<Value> =
+            fields.iter().map(|(name, value)| serde_json::json!([name, value])).collect();
+        settings.read(&method, &headers(&Value::Array(fields))).map(|stamp| stamp.is_some())
+    };
+    assert_eq!(read(Method::GET, &[("accept", "text/plain")]), Ok(false));
+    for method in [Method::POST, Method::HEAD] {
+        assert_eq!(read(method, &[]).map_err(|refusal| refusal.reason()), Err("token-missing"));
+    }
+    for field in ["fencing_key", "fencing-mode", "Fencing-Number"] {
+        assert!(read(Method::GET, &[(field, "1")]).is_err(), "{field}");
+    }
+    assert!(read(Method::GET, &[("fencing.token", "1")]).is_err());
+}
+
+#[test]
+fn a_service_that_names_its_keys_needs_neither_key_nor_mode() {
+    let settings = Settings::default().keys_named_by_the_service();
+    let token = ("Fencing-Token", "v1-00000000000000ab-00000007-00000001");
+    let read = |more: &[(&str, &str)]| {
+        let fields: Vec<Value> =
+            more.iter().chain([&token]).map(|(name, value)| serde_json::json!([name, value])).collect();
+        settings.read(&Method::POST, &headers(&Value::Array(fields)))
+    };
+    let stamp = read(&[]).expect("read").expect("fenced");
+    assert_eq!((stamp.keys.len(), stamp.mode, stamp.number.as_i64()), (0, Mode::Exclusive, 0xab));
+    assert!(read(&[("Fencing-Key", "a b")]).is_err() && read(&[("Fencing-Mode", "both")]).is_err());
+}
+
+/// What the handler of a vector does, with each of the two ways to claim.
+async fn handled(
+    vector: &Value,
+    waiting: bool,
+) -> (Response<Body>, Vec<Result<(), NotClaimed<&'static str>>>) {
+    let (claims, status) = (list(&vector["claims"]), vector["status"].as_u64().expect("a status"));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let handler = service_fn(move |request: Request<Body>| {
+        let fence = request.extensions().get::<Fence>().expect("each has one").clone();
+        let (claims, tell) = (claims.clone(), tell.clone());
+        async move {
+            for claim in claims {
+                let mut scripted = Scripted(match text(&claim) {
+                    "passes" => "passes",
+                    "stale" => "stale",
+                    _ => "error",
+                });
+                let claimed =
+                    if waiting { fence.claim_async(&mut scripted).await } else { fence.claim(&mut scripted) };
+                tell.lock().expect("no panic").push(claimed);
+            }
+            let mut answer = Response::new(Body::from("the handler's"));
+            match u16::try_from(status).expect("a status") {
+                0 => return Err("it fails by the error of the claim"),
+                status => *answer.status_mut() = StatusCode::from_u16(status).expect("a status"),
+            }
+            Ok(answer)
+        }
+    });
+    let mut request = Request::new(Body::default());
+    *request.method_mut() = Method::POST;
+    *request.headers_mut() = headers(&vectors("requests")[0]["fields"]);
+    let answer =
+        FenceLayer::new(Settings::default()).layer(handler).oneshot(request).await.expect("answered");
+    let told = told.lock().expect("no panic").clone();
+    (answer, told)
+}
+
+#[tokio::test]
+async fn handlers_are_overruled_as_written() {
+    for (vector, waiting) in vectors("handlers").iter().flat_map(|vector| [(vector, false), (vector, true)]) {
+        let (answer, told) = handled(vector, waiting).await;
+        let claims = list(&vector["claims"]);
+        assert_eq!(told.len(), claims.len());
+        for (told, claim) in told.iter().zip(&claims) {
+            let expected = match text(claim) {
+                "passes" => Ok(()),
+                "stale" => Err(NotClaimed::Stale),
+                _ => Err(NotClaimed::Database("error")),
+            };
+            assert_eq!(*told, expected, "{vector}");
+        }
+        match vector["sent"].as_u64() {
+            Some(own) => {
+                assert_eq!(u64::from(answer.status().as_u16()), own, "{vector}");
+                let body = answer.into_body().collect().await.expect("in memory").to_bytes();
+                assert_eq!(body, "the handler's", "{vector}");
+            }
+            None => assert_answers(answer, text(&vector["sent"])).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_problems_and_the_handler_does_not_run() {
+    for vector in vectors("requests").iter().filter(|vector| vector["refused"].is_string()) {
+        let handler = service_fn(async |_: Request<Body>| -> Result<Response<Body>, Infallible> {
+            panic!("it was refused")
+        });
+        let mut request = Request::new(Body::default());
+        *request.headers_mut() = headers(&vector["fields"]);
+        let layer = FenceLayer::new(Settings::default().comparing(compare(vector)));
+        let answer = layer.layer(handler).oneshot(request).await.expect("answered");
+        assert_answers(answer, text(&vector["refused"])).await;
+    }
+}
+
+async fn assert_answers(answer: Response<Body>, reason: &str) {
+    let answers = vectors("answers");
+    let expected = answers.iter().find(|answer| answer["reason"] == reason).expect(reason);
+    assert_eq!(u64::from(answer.status().as_u16()), expected["status"].as_u64().expect("a status"));
+    assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    let refusal = answer.headers().get("fencing-refusal").map(|word| word.to_str().expect("text"));
+    assert_eq!(refusal, expected["refusal"].as_str(), "{reason}");
+    let body = answer.into_body().collect().await.expect("in memory").to_bytes();
+    let body: Value = serde_json::from_slice(&body).expect("JSON");
+    let members =
+        serde_json::json!({"title": expected["title"], "status": expected["status"], "reason": reason});
+    assert_eq!(body, members);
+}
+
+/// The gateway looks at the word of a 412, and the service may say more.
+#[tokio::test]
+async fn a_handler_may_tell_that_it_is_stale_in_its_own_words() {
+    let handler = service_fn(async |request: Request<Body>| {
+        let fence = request.extensions().get::<Fence>().expect("each has one");
+        let _stale = fence.claim(&mut Scripted("stale"));
+        let mut answer = Response::new(Body::from("somebody was here before"));
+        *answer.status_mut() = StatusCode::PRECONDITION_FAILED;
+        answer.headers_mut().insert("fencing-refusal", HeaderValue::from_static("stale"));
+        Ok::<_, Infallible>(answer)
+    });
+    let mut request = Request::new(Body::default());
+    *request.headers_mut() = headers(&vectors("requests")[0]["fields"]);
+    let answer =
+        FenceLayer::new(Settings::default()).layer(handler).oneshot(request).await.expect("answered");
+    let body = answer.into_body().collect().await.expect("in memory").to_bytes();
+    assert_eq!(body, "somebody was here before");
+}
+
+#[test]
+fn several_keys_are_raised_in_order_until_one_is_stale() {
+    struct Keys(Vec<String>);
+    impl Transaction for Keys {
+        type Error = Infallible;
+        fn raise(&mut self, raise: Raise<'_>) -> Result<Raised, Infallible> {
+            self.0.push(raise.key.to_owned());
+            Ok(Raised::by_rows(usize::from(raise.key != "b")))
+        }
+    }
+    let handler = service_fn(async |request: Request<Body>| {
+        let fence = request.extensions().get::<Fence>().expect("each has one");
+        let mut keys = Keys(Vec::new());
+        assert_eq!(fence.claim(&mut keys), Err(NotClaimed::Stale));
+        assert_eq!(keys.0, ["a", "b"]);
+        Ok::<_, Infallible>(Response::new(Body::default()))
+    });
+    let mut request = Request::new(Body::default());
+    *request.headers_mut() = headers(&serde_json::json!([
+        ["Fencing-Token", "v1-00000000000000ab-00000007-00000001"],
+        ["Fencing-Key", "a, b, c"],
+        ["Fencing-Mode", "exclusive"],
+    ]));
+    let service = FenceLayer::new(Settings::default()).layer(handler);
+    let answer =
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(service.oneshot(request));
+    assert_eq!(
+        answer.expect("answered").status(),
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "it went on, and says so"
+    );
+}

@@ -1,0 +1,47 @@
+//! The middleware for services in Python keeps the contract, and is a package that can be installed.
+
+use std::{fs, path::Path, process::Command};
+
+use fencegate_tests::{prometheus::deploy, scratch};
+use tempfile::TempDir;
+
+use super::clients::venv;
+
+/// What a program in a folder says; it has to go well.
+fn said(program: &str, arguments: &[&str], folder: &Path) -> String {
+    let mut command = Command::new("timeout");
+    // Nothing is left in the folders of the repository.
+    command.args(["120", program]).args(arguments).current_dir(folder).env("PYTHONDONTWRITEBYTECODE", "1");
+    let ran = command.output().expect("coreutils");
+    let (told, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{program} {arguments:?}: {}\n{told}\n{complained}", ran.status);
+    format!("{told}{complained}")
+}
+
+#[test]
+fn its_own_tests_pass() {
+    let folder = deploy().join("upstream/python");
+    let told = said("python3", &["-W", "error", "-m", "unittest", "discover", "-s", "tests"], &folder);
+    assert!(told.ends_with("\nOK\n"), "{told}");
+}
+
+#[tokio::test]
+async fn it_is_a_package() {
+    let python = venv("setuptools", "setuptools==80.9.0").await;
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let (source, target) = (home.path().join("source"), home.path().join("target").display().to_string());
+    said("cp", &["-r", &deploy().join("upstream/python").display().to_string(), "source"], home.path());
+    let install =
+        ["-m", "pip", "install", "-q", "--no-index", "--no-build-isolation", "--target", &target, "."];
+    said(&python, &install, &source);
+    let names = fs::read_dir(home.path().join("target/fencegate_upstream")).expect("installed").flatten();
+    let mut names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != "__pycache__");
+    names.sort();
+    let all = "__init__.py answer.py asgi.py fence.py marks.py py.typed stamp.py statements.py wsgi.py";
+    assert_eq!(names.join(" "), all);
+    let import = format!(
+        "import sys; sys.path.insert(0, '{target}'); import fencegate_upstream as f; print(f.Settings())"
+    );
+    assert!(said(&python, &["-c", &import], home.path()).contains("Fencing-Token"));
+}

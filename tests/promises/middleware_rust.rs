@@ -1,0 +1,95 @@
+//! The layer for services in Rust reads what gateways write, and its page shows what runs.
+
+use std::fs;
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token};
+use fencegate_tests::prometheus::deploy;
+use fencegate_upstream::{Settings, Token};
+use hyper::{
+    HeaderMap, Method,
+    header::{HeaderName, HeaderValue},
+};
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn upstream(file: &str) -> String {
+    fs::read_to_string(deploy().join("upstream").join(file)).expect("shipped")
+}
+
+/// The values of a field in a request of the vectors, as bytes.
+fn sent(vector: &Value, name: &str) -> Vec<Vec<u8>> {
+    let fields = vector["fields"].as_array().expect("a list").iter();
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let named = fields.filter(|field| text(&field[0]).eq_ignore_ascii_case(name));
+    let bytes = |value: String| value.chars().map(|one| u8::try_from(one).expect("a byte")).collect();
+    named.map(|field| bytes(text(&field[1]))).collect()
+}
+
+#[test]
+fn the_vectors_are_what_gateways_and_guards_take_for_good() {
+    let vectors: Value = serde_json::from_str(&upstream("vectors.json")).expect("JSON");
+    let mut good = 0;
+    for vector in vectors["requests"].as_array().expect("a list") {
+        let read = |name, read: &dyn Fn(&str) -> bool| {
+            let sent = sent(vector, name);
+            sent.len() == 1 && str::from_utf8(&sent[0]).is_ok_and(read)
+        };
+        let is_token = |text: &str| token::Token::parse(text).is_ok();
+        let token = read("fencing-token", &is_token);
+        let keys = read("fencing-key", &|text| ResourceKey::parse_list(text).is_ok());
+        let mode = read("fencing-mode", &|text| Mode::parse(text).is_some());
+        if vector["accepted"].is_object() {
+            // One key of the vectors would have too long a lock: what a gateway does not stamp may be read here.
+            let long = sent(vector, "fencing-key")[0].len() > 90;
+            let number_alone = vector["accepted"]["token"].is_null();
+            assert!((token || number_alone) && (keys || long) && mode, "{vector}");
+            good += 1;
+        } else if token && keys && mode && vector["compare"].is_null() {
+            // What is left is wrong in its number, or with look-alikes.
+            let fields = vector["fields"].as_array().expect("a list").len();
+            assert!(fields > 3, "{vector}");
+        }
+    }
+    assert!(good > 10, "{good}");
+}
+
+proptest! {
+    /// Bytes that are nearly a token, and others.
+    #[test]
+    fn the_two_readers_of_tokens_take_the_same(
+        text in "v1-[0-9a-gA-F]{15,17}[-_][0-9a-f]{8}-[0-9a-f]{7,9}|v[12]-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}|[ -~]{0,40}",
+    ) {
+        let (here, there) = (token::Token::parse(&text), Token::parse(text.as_bytes()));
+        prop_assert_eq!(here.is_ok(), there.is_some());
+        if let (Ok(here), Some(there)) = (here, there) {
+            prop_assert_eq!(here.to_string(), there.to_string());
+            prop_assert_eq!(here.number(), u64::try_from(there.number().as_i64()).expect("not negative"));
+        }
+    }
+
+    #[test]
+    fn the_two_readers_of_keys_take_the_same(text in "([a-d!/]{1,3}(, ?| ,|,)){0,3}[a-d ~]{0,3}") {
+        let mut fields = HeaderMap::new();
+        for (name, value) in [
+            ("fencing-token", "v1-00000000000000ab-00000007-00000001"),
+            ("fencing-key", text.as_str()),
+            ("fencing-mode", "exclusive"),
+        ] {
+            let value = HeaderValue::from_str(value).expect("printable");
+            fields.append(HeaderName::from_static(name), value);
+        }
+        let read = Settings::default().read(&Method::POST, &fields).map(|stamp| stamp.expect("fenced").keys);
+        let keys = ResourceKey::parse_list(&text);
+        let keys = keys.map(|keys| keys.iter().map(|key| key.as_str().to_owned()).collect::<Vec<_>>());
+        prop_assert_eq!(read.ok(), keys.ok());
+    }
+}
+
+#[test]
+fn its_page_shows_what_runs() {
+    let page = upstream("rust/README.md");
+    let example = upstream("rust/examples/account.rs");
+    let shown = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    let runs = example.split("// --- page\n").nth(1).expect("a part of it");
+    assert_eq!(shown, runs);
+}

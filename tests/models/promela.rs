@@ -171,8 +171,74 @@ mod store {
     }
 
     #[test]
+    fn a_database_that_lost_what_it_acknowledged_lets_nothing_old_in_and_nothing_too_early() {
+        holds("store", "ROLLBACK");
+        violates("store", "ROLLBACK NOT_CLOSED", "overlap");
+        violates("store", "ROLLBACK NOTHING_KNOWN", "twice");
+        violates("store", "ROLLBACK NO_SEND_GATE", "overlap");
+    }
+
+    #[test]
     fn without_a_send_gate_a_guard_sends_what_the_other_has_given_up() {
         violates("store", "NO_SEND_GATE", "overlap");
+    }
+}
+
+mod passed {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn no_doubt_in_a_shared_store_ends_early_whoever_is_stopped() {
+        holds("passed", "");
+        // It does end.
+        happens("passed", "", 1);
+    }
+
+    #[test]
+    fn a_guard_that_was_stopped_would_push_the_time_of_one_that_joined_meanwhile() {
+        violates("passed", "LARGER", "early");
+    }
+
+    #[test]
+    fn who_joins_without_a_word_is_pushed_as_well() {
+        violates("passed", "SILENT", "early");
+    }
+
+    #[test]
+    fn what_has_passed_without_being_written_counts() {
+        violates("passed", "NO_SLACK", "early");
+    }
+}
+
+mod answer {
+    use super::{happens, holds, violates};
+
+    #[test]
+    fn a_lost_answer_leaves_nothing_registered_and_sends_nothing_that_is_not() {
+        holds("answer", "");
+        for losses in 1..=2 {
+            happens("answer", "", losses);
+        }
+    }
+
+    #[test]
+    fn a_statement_that_comes_late_registers_what_nobody_ends() {
+        violates("answer", "NO_GENERATION", "left");
+    }
+
+    #[test]
+    fn asked_again_by_another_name_the_first_one_stays() {
+        violates("answer", "NO_NAME", "left");
+    }
+
+    #[test]
+    fn what_is_given_up_may_be_registered() {
+        violates("answer", "NO_TAKE_BACK", "left");
+    }
+
+    #[test]
+    fn what_nobody_has_acknowledged_may_not_be_registered() {
+        violates("answer", "SENDS_UNTOLD", "unregistered");
     }
 }
 

@@ -35,6 +35,7 @@ pub mod postgres;
 pub mod process;
 pub mod prometheus;
 pub mod scratch;
+pub mod shared_store;
 pub mod site;
 pub mod terminator;
 pub mod values;

@@ -1,5 +1,6 @@
 //! A real PostgreSQL for all tests of a process, and servers that one test may kill, freeze, follow and promote.
 
+mod cut;
 mod database;
 mod programs;
 mod server;
@@ -9,8 +10,9 @@ mod standby;
 use std::sync::LazyLock;
 
 pub use self::{
+    cut::{Cut, Lost},
     database::{Database, USER},
-    programs::unprivileged,
+    programs::{give, unprivileged},
     server::Server,
     session::{Session, Waiting},
     standby::Follows,

@@ -4,6 +4,7 @@
 //!
 //! - [`register`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
 //! - [`store`]: remembers, durably: marks, the keys at work, the journal
+//! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
 //! - [`Guard`]: what decides, [opened][open] on a store. Its keeper is `alone`: the two together
 //! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`patience`]: who waits for that
 //! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
@@ -24,6 +25,7 @@ pub mod metrics;
 pub mod open;
 pub mod operation;
 pub mod patience;
+pub mod postgres;
 pub mod refused;
 pub mod register;
 pub mod reserve;

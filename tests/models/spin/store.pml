@@ -2,8 +2,11 @@
 
    Marks and register live in the key's row and change in one transaction. The rows of a guard that is taken for dead
    are in doubt until its send gate has closed (nothing unsent is sent after that) and what it had sent is over.
-   Without -D: the rules hold. Each of the following takes one away:
-   LOCAL_MARKS LOCAL_REGISTER DEAD_ROWS_FREED NO_SEND_GATE */
+   With ROLLBACK the database may once lose everything that it had acknowledged, as a promoted standby does that was told
+   nothing. A guard remembers the newest token that was announced: up to there nothing is let in any more, and nothing at
+   all until what was let in is over, or unsent behind a gate that has closed.
+   Without -D, and with ROLLBACK: the rules hold. Each of the following takes one away:
+   LOCAL_MARKS LOCAL_REGISTER DEAD_ROWS_FREED NO_SEND_GATE, of a rollback NOT_CLOSED NOTHING_KNOWN */
 
 #define TOKENS 4 /* one dispatch for each of three tenures */
 #define GONE 1
@@ -19,6 +22,9 @@ bool killed[2];              /* in truth */
 bool closed[TOKENS];         /* the send gate: too late for this dispatch */
 byte phase[TOKENS];          /* at the upstream: 0 not sent, 1 sent, 2 runs, 3 over */
 byte newest = 0, running = 0;
+bool rolled = false, shut = false;  /* the database was; nothing is let in */
+byte known = 0, up_to = 0;   /* the newest that guards remember; the newest that is refused on every key */
+bool forgotten[TOKENS];      /* let in before, and the row is lost */
 bool overlap = false, stale = false, twice = false, closed_for_ever = false, seen = false;
 
 #define ROW(g, t) row[(g) * 4 + (t)]
@@ -52,13 +58,16 @@ end: do
        if :: copies[1] > 0 -> t = 1 :: copies[2] > 0 -> t = 2 :: copies[3] > 0 -> t = 3 fi;
        copies[t]--;
        if :: g = 0 :: g = 1 fi;
-       if :: killed[g] || dead[g] || MARK(g) >= t -> goto next :: else -> MARK(g) = t fi }
+       if
+       :: killed[g] || dead[g] || MARK(g) >= t || up_to >= t -> goto next
+       :: else -> MARK(g) = t; if :: t > known -> known = t :: else fi
+       fi }
      if
      /* A guard that is taken for dead must not admit: its row would start out in doubt, and nobody keeps it. */
-     :: atomic { CLEAR(g, t) && !killed[g] && !dead[g] ->
-          if :: MARK(g) != t -> goto next :: else fi;
+     :: atomic { CLEAR(g, t) && !killed[g] && !dead[g] && !shut ->
+          if :: MARK(g) != t || up_to >= t -> goto next :: else fi;
           ROW(AT(g), t) = FLYING; keeper[t] = g }
-     :: atomic { !CLEAR(g, t) || killed[g] || dead[g] -> goto next }
+     :: atomic { !CLEAR(g, t) || killed[g] || dead[g] || shut -> goto next }
      fi;
      if
      :: atomic { killed[g] -> goto next }
@@ -98,8 +107,30 @@ inline expire(t) {
 #endif
 }
 
+inline lose(t) {
+  forgotten[t] = row[t] == FLYING || row[t] == IN_DOUBT;
+  row[t] = 0
+}
+
+inline reopen(t) {
+  if :: forgotten[t] -> closed[t] = true :: else fi
+}
+
+#define MAY_RUN(t) (forgotten[t] && (phase[t] == 1 || phase[t] == 2))
+
 proctype Accidents() {
 end: do
+#ifdef ROLLBACK
+  :: atomic { !rolled -> rolled = true; lose(1); lose(2); lose(3); W[0] = 0;
+#ifndef NOTHING_KNOWN
+       up_to = known;
+#endif
+#ifndef NOT_CLOSED
+       shut = true
+#endif
+     }
+  :: atomic { shut && !MAY_RUN(1) && !MAY_RUN(2) && !MAY_RUN(3) -> reopen(1); reopen(2); reopen(3); shut = false }
+#endif
   :: atomic { !dead[0] && !dead[1] ->    /* taken for dead, whether it is or not */
        byte g;
        if :: g = 0 :: g = 1 fi;
@@ -122,7 +153,12 @@ proctype Gateways() {
 #define OPEN(t) (row[t] != FLYING && row[t] != IN_DOUBT && row[4 + t] != FLYING && row[4 + t] != IN_DOUBT)
 
 init {
-  atomic { run Gateways(); run Accidents(); run Exchange(); run Exchange(); run Exchange() }
+  atomic { run Gateways(); run Accidents(); run Exchange(); run Exchange();
+#ifndef ROLLBACK
+    /* A third one makes the search of the lost database too large, and a schedule needs only two. */
+    run Exchange()
+#endif
+  }
   /* When nothing more can happen, the key is open to the next one. */
   timeout;
   closed_for_ever = !(OPEN(1) && OPEN(2) && OPEN(3));

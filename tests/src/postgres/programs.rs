@@ -44,6 +44,16 @@ pub(super) fn state() -> PathBuf {
     own
 }
 
+/// Makes a file or folder that of the user whom the programs run as.
+///
+/// # Panics
+/// If it is not there.
+pub fn give(path: &Path) {
+    if is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+}
+
 fn is_root() -> bool {
     fs::metadata("/proc/self").expect("proc(5)").uid() == 0
 }
@@ -54,9 +64,9 @@ fn is_root() -> bool {
 /// # Panics
 /// If the folder is not there.
 pub fn unprivileged(folder: &Path) -> Vec<String> {
+    give(folder);
     let mut words = vec!["env".to_owned(), format!("--chdir={}", folder.display()), "setpriv".to_owned()];
     if is_root() {
-        chown(folder, Some(NOBODY), Some(NOBODY)).expect("root may");
         words.extend([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]);
         words.extend(["--", "setpriv"].map(str::to_owned));
     }

@@ -20,6 +20,13 @@ pub struct Claim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DispatchId(pub(super) u64);
 
+impl DispatchId {
+    /// Of one that was named elsewhere, for people.
+    pub(crate) fn of(name: &str) -> Self {
+        Self(name.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
+    }
+}
+
 /// A dispatch that was let in and is not known to be over.
 #[derive(Debug, Clone)]
 pub struct Open {

@@ -21,6 +21,8 @@ pub enum Why {
     NewStore,
     /// A build kept its store that did not write it down.
     OlderBuild,
+    /// Its database has lost what it had acknowledged: what was let in may be forgotten, and still run.
+    RolledBack,
 }
 
 /// What is closed, and for how long.

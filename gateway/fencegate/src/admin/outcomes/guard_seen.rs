@@ -163,6 +163,9 @@ pub(in crate::admin) fn quarantine(closed: Quarantined, now: Boot) -> String {
         Scope::EveryKey(Why::OlderBuild) => format!(
             "in quarantine for {left:.1?}: an older build kept the store, which did not note which keys are at work"
         ),
+        Scope::EveryKey(Why::RolledBack) => format!(
+            "in quarantine for {left:.1?}: the database has lost what it had acknowledged, and what was let in may still run"
+        ),
     }
 }
 

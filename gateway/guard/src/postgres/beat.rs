@@ -1,0 +1,218 @@
+//! What a guard does by itself in a shared store: renews its lease, listens, forgets, and leaves in order.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::{sleep, timeout};
+
+use super::{
+    connect::{Connection, For, in_millis, millis},
+    instance::{Instance, Postgres},
+    migrate::FORMAT,
+    standing::{Closed, Lost, Standing, Swept},
+    trouble::Trouble,
+};
+use crate::{register::Why, store::Taken};
+
+/// How often the lease is renewed and the store's time moved.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// A guard sends nothing later than this after it asked for its last renewal.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Others take it for dead when so much of the store's time has passed since.
+const DEAD: Duration = Duration::from_secs(4);
+
+/// How often what nobody needs is looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// Keys or operations in one transaction.
+const MOST_AT_ONCE: i32 = 1000;
+
+/// Keys that are remembered at most; beyond, the longest unused are forgotten early.
+const MOST_KEYS: usize = 1_000_000;
+
+/// At the end, for what is still to be said.
+const LEAVE: Duration = Duration::from_secs(3);
+
+/// What a beat is told, in the words of `sql/tend.sql`.
+#[derive(Debug, Deserialize)]
+struct Beaten {
+    time: i64,
+    tick: i64,
+    alive: bool,
+    format: u32,
+    store: String,
+    floor: u64,
+    era: u64,
+    highest: u64,
+    left: Option<i64>,
+    why: Option<String>,
+    entries: i64,
+    bytes: i64,
+    others: usize,
+    flying: usize,
+    doubts: usize,
+    longest: u64,
+}
+
+impl Postgres {
+    /// Renews the lease, moves the store's time, buries who did not renew. [`Postgres::tend`] does it in time.
+    ///
+    /// # Errors
+    /// The lease is as long as it was.
+    pub async fn beat(&self) -> Result<(), Trouble> {
+        let instance = &*self.instance;
+        if let Some(lost) = instance.is_lost() {
+            return Err(Trouble::Lost(lost));
+        }
+        let mut slot = instance.beating.lock().await;
+        let connection = match slot.take() {
+            Some(connection) => connection,
+            None => Connection::open(&instance.place, For::Beating, &instance.name)
+                .await
+                .map_err(|error| Trouble::Unreachable(error.to_string()))?,
+        };
+        let sent = instance.clock.now();
+        let (tick, passed) = instance.passed().addition(sent);
+        let passed = i64::try_from(passed.as_millis()).unwrap_or_default();
+        let question = instance.named("SELECT $$.beat($1, $2, $3, $4)");
+        let row = connection.ask(&question, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
+        let answered = instance.clock.now();
+        *slot = Some(connection);
+        drop(slot);
+        let told: Beaten =
+            serde_json::from_str(row.get(0)).map_err(|error| Trouble::Refused(format!("a beat: {error}")))?;
+        if told.store != instance.identity.store {
+            return Err(instance.lose(Lost::Another(told.store)));
+        } else if told.format > FORMAT {
+            return Err(instance.lose(Lost::Newer(told.format)));
+        } else if !told.alive {
+            return Err(instance.lose(Lost::Dead));
+        }
+        instance.passed().beaten(sent, answered, told.time, told.tick);
+        instance.memory.knows(told.highest);
+        instance.lease.renew(sent + LEASE);
+        instance.note(&told);
+        Ok(())
+    }
+
+    /// Beats, listens and sweeps for as long as it is polled. One task of the process runs it.
+    pub async fn tend(&self) {
+        let beating = async {
+            loop {
+                if let Err(trouble) = self.beat().await {
+                    tracing::warn!(error = %trouble, "guard.store_beat");
+                }
+                sleep(BEAT).await;
+            }
+        };
+        let sweeping = async {
+            loop {
+                sleep(SWEEP).await;
+                if let Err(trouble) = self.sweep(MOST_KEYS).await {
+                    tracing::warn!(error = %trouble, "guard.store_sweep");
+                }
+            }
+        };
+        tokio::join!(beating, sweeping, self.instance.listen());
+    }
+
+    /// Forgets what nobody needs, a batch at a time: what is to be let in meanwhile waits for one of them at most.
+    ///
+    /// # Errors
+    /// The rest is forgotten another time.
+    pub async fn sweep(&self, most_keys: usize) -> Result<Swept, Trouble> {
+        let instance = &*self.instance;
+        let now = instance.clock.now();
+        let unused = instance.passed().time(now) - millis(instance.terms.evict_after);
+        let most = i64::try_from(most_keys).unwrap_or(i64::MAX);
+        instance.rows("SELECT $$.tidy()", &[]).await?;
+        let mut swept = Swept::default();
+        loop {
+            let rows = instance.rows("SELECT $$.evict($1, $2, $3)", &[&unused, &most, &MOST_AT_ONCE]).await?;
+            let forgotten = first(&rows);
+            swept.keys += forgotten;
+            if forgotten == 0 {
+                break;
+            }
+        }
+        loop {
+            let rows = instance.rows("SELECT $$.outlive($1)", &[&MOST_AT_ONCE]).await?;
+            let forgotten = first(&rows);
+            swept.operations += forgotten;
+            if forgotten == 0 {
+                break;
+            }
+        }
+        let keys = first(&instance.rows("SELECT count(*) FROM $$.key", &[]).await?);
+        instance.standing().keys = usize::try_from(keys).unwrap_or_default();
+        Ok(swept)
+    }
+
+    /// After the last exchange: what is still in flight is in doubt, and the rest is given back.
+    ///
+    /// # Errors
+    /// Then the others take this guard for dead a moment later.
+    pub async fn leave(&self) -> Result<(), Trouble> {
+        let instance = &*self.instance;
+        instance.line.close();
+        if timeout(LEAVE, instance.line.is_idle()).await.is_err() {
+            tracing::warn!("guard.store_leave: not everything could be said");
+        }
+        let slack = millis(instance.passed().unwritten(instance.clock.now()));
+        instance.lease.end();
+        instance.rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
+    }
+}
+
+fn first(rows: &[tokio_postgres::Row]) -> u64 {
+    let number = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
+    u64::try_from(number).unwrap_or_default()
+}
+
+impl Instance {
+    fn note(&self, told: &Beaten) {
+        let number = |count: i64| u64::try_from(count).unwrap_or_default();
+        let now = self.clock.now();
+        let mut standing = self.standing();
+        let why = match told.why.as_deref() {
+            Some("rolled-back") => Why::RolledBack,
+            _ => Why::NewStore,
+        };
+        *standing = Standing {
+            floor: told.floor,
+            era: told.era,
+            time: number(told.time / 1000),
+            closed: told.left.map(|left| Closed { until: in_millis(now, left), why }),
+            journal: Taken { entries: number(told.entries), bytes: number(told.bytes) },
+            others: told.others,
+            in_flight: told.flying,
+            in_doubt: told.doubts,
+            keys: standing.keys,
+            longest_execution: Duration::from_millis(told.longest),
+        };
+    }
+
+    /// Rings for what ends at other guards. Where a word is lost, who waits looks again by itself.
+    async fn listen(&self) {
+        loop {
+            match Connection::open(&self.place, For::Listening, &self.name).await {
+                Err(error) => tracing::debug!(%error, "guard.store_listen"),
+                Ok(mut connection) => {
+                    if connection.client().batch_execute("LISTEN fencegate").await.is_ok() {
+                        while let Some(told) = connection.told.recv().await {
+                            // The first letter says of what it is.
+                            match told.get(1..) {
+                                Some(name) if !name.is_empty() => self.wakes.ring(name),
+                                _ => self.wakes.ring_all(),
+                            }
+                        }
+                    }
+                }
+            }
+            self.wakes.ring_all();
+            sleep(BEAT).await;
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection: made to the primary, with settings that do not depend on the server's, and checked for what a store
+//! needs of it.
+
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate_process::clock::Boot;
+use tokio::{sync::mpsc, task::AbortHandle, time::timeout};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Row, ToStatement, types::ToSql};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{
+    place::{NotUsable, Place, described},
+    trouble::Trouble,
+};
+
+/// A session of the primary. Dropped, it is closed.
+pub(super) struct Connection {
+    client: Client,
+    driver: AbortHandle,
+    warned: Arc<AtomicBool>,
+    /// What the server tells without being asked.
+    pub(super) told: mpsc::UnboundedReceiver<String>,
+}
+
+/// What a connection is for; the server shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    Deciding,
+    Beating,
+    Reading,
+    Listening,
+    Making,
+}
+
+/// To all hosts together.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Who waits longer for an answer takes it for lost: shorter than a lease.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// The server gives up before we do, so that what it says is known.
+const SETTINGS: &str = "
+    SET default_transaction_isolation = 'read committed';
+    SET statement_timeout = 1500;
+    SET lock_timeout = 1000;
+    SET idle_in_transaction_session_timeout = 5000;
+    SET client_min_messages = warning;
+    SET jit = off;
+";
+
+/// In this order: what may lose commits, and where that would be said.
+const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
+
+impl For {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Deciding => "decides",
+            Self::Beating => "beats",
+            Self::Reading => "reads",
+            Self::Listening => "listens",
+            Self::Making => "makes",
+        }
+    }
+
+    /// Short enough for the server, which cuts at 63 bytes.
+    pub(super) fn application(self, instance: &str) -> String {
+        let instance: String = instance.chars().take(36).collect();
+        format!("fencegate {} {instance}", self.word())
+    }
+}
+
+impl Connection {
+    pub(super) async fn open(place: &Place, purpose: For, instance: &str) -> Result<Self, NotUsable> {
+        let late = || NotUsable::Unreachable { place: place.to_string(), why: "no answer in time".into() };
+        timeout(CONNECT, Self::made(place, purpose, instance)).await.map_err(|_| late())?
+    }
+
+    async fn made(place: &Place, purpose: For, instance: &str) -> Result<Self, NotUsable> {
+        let failed = |error: tokio_postgres::Error| place.failed(&error);
+        let mut config = place.config.clone();
+        config.application_name(purpose.application(instance));
+        let warned = Arc::<AtomicBool>::default();
+        let (tell, told) = mpsc::unbounded_channel();
+        let (client, driver) = match &place.tls {
+            None => {
+                let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
+                (client, tokio::spawn(drive(connection, tell, warned.clone())))
+            }
+            Some(tls) => {
+                let tls = MakeRustlsConnect::new(tls.as_ref().clone());
+                let (client, connection) = config.connect(tls).await.map_err(failed)?;
+                (client, tokio::spawn(drive(connection, tell, warned.clone())))
+            }
+        };
+        let made = Self { client, driver: driver.abort_handle(), warned, told };
+        made.client.batch_execute(SETTINGS).await.map_err(failed)?;
+        if purpose == For::Making {
+            made.client.batch_execute("SET statement_timeout = 0").await.map_err(failed)?;
+        }
+        made.check_durable(place).await?;
+        made.warned.store(false, Ordering::SeqCst);
+        Ok(made)
+    }
+
+    /// What is acknowledged has to be on a disk: a guard that forgets what it announced lets older tokens in.
+    async fn check_durable(&self, place: &Place) -> Result<(), NotUsable> {
+        let failed = |error: tokio_postgres::Error| place.failed(&error);
+        for setting in DURABLE {
+            let question = format!("SELECT current_setting('{setting}')");
+            let value: String = self.client.query_one(&question, &[]).await.map_err(failed)?.get(0);
+            if value == "off" {
+                return Err(NotUsable::NotDurable { place: place.to_string(), setting, value });
+            }
+            if setting == "synchronous_commit" {
+                // `local` waits for no standby; and a change of the server's setting must not reach this session.
+                let value = if value == "local" { "on" } else { value.as_str() };
+                let set = format!("SET synchronous_commit = '{value}'");
+                self.client.batch_execute(&set).await.map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// The one row that the question has. It has been committed when this returns: the library waits until the server is
+    /// ready again, which it says after the commit.
+    ///
+    /// # Errors
+    /// Nobody knows whether it was committed, unless the server says that it failed. The connection is of no more use
+    /// then.
+    pub(super) async fn ask(
+        &self,
+        question: &(impl ToStatement + ?Sized),
+        with: &[&(dyn ToSql + Sync)],
+    ) -> Result<Row, Unanswered> {
+        let row = match timeout(ANSWER, self.client.query_one(question, with)).await {
+            Err(_late) => return Err(Unanswered::Lost("no answer in time".into())),
+            Ok(Err(error)) => return Err(Unanswered::of(&error)),
+            Ok(Ok(row)) => row,
+        };
+        // Somebody who cancels the wait for a standby gets a commit reported as done which the standby may not have.
+        if self.warned.swap(false, Ordering::SeqCst) {
+            return Err(Unanswered::Lost("the server warned of what it did".into()));
+        }
+        Ok(row)
+    }
+
+    /// Any number of rows, of a question that changes nothing.
+    pub(super) async fn read(
+        &self,
+        question: &str,
+        with: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Unanswered> {
+        match timeout(ANSWER, self.client.query(question, with)).await {
+            Err(_late) => Err(Unanswered::Lost("no answer in time".into())),
+            Ok(Err(error)) => Err(Unanswered::of(&error)),
+            Ok(Ok(rows)) => Ok(rows),
+        }
+    }
+}
+
+/// A statement without an answer that counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// It may have been committed, or still be.
+    Lost(String),
+    /// It was not, and may go better next time: the code of the server, and its words.
+    Refused { code: String, why: String },
+}
+
+impl Unanswered {
+    fn of(error: &tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            // A session that ends may say so after it has committed.
+            Some(refused) if !matches!(refused.severity(), "FATAL" | "PANIC") => {
+                Self::Refused { code: refused.code().code().to_owned(), why: refused.message().to_owned() }
+            }
+            _ => Self::Lost(described(error)),
+        }
+    }
+
+    /// The same question may be answered another time: it met others, or a server that has no time or room.
+    pub(super) fn may_pass(&self) -> bool {
+        const CLASSES: [&str; 6] = ["08", "25", "40", "53", "55", "57"];
+        match self {
+            Self::Lost(_) => true,
+            Self::Refused { code, .. } => CLASSES.iter().any(|class| code.starts_with(class)),
+        }
+    }
+}
+
+impl From<Unanswered> for Trouble {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Lost(why) => Self::Unreachable(why),
+            Unanswered::Refused { code, why } => Self::Unreachable(format!("{why} ({code})")),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Reads and writes for as long as the connection lasts. A warning is noted before the answer behind it is handed on.
+async fn drive<S, T>(
+    mut connection: tokio_postgres::Connection<S, T>,
+    tell: mpsc::UnboundedSender<String>,
+    warned: Arc<AtomicBool>,
+) where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        match message {
+            AsyncMessage::Notice(notice) => {
+                tracing::warn!(severity = notice.severity(), said = notice.message(), "guard.store_warns");
+                warned.store(true, Ordering::SeqCst);
+            }
+            AsyncMessage::Notification(told) => {
+                // Nobody listens on a connection that is for something else.
+                drop(tell.send(told.payload().to_owned()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Milliseconds, rounded up: for what must not end early.
+pub(super) fn millis(time: Duration) -> i64 {
+    let whole = time.as_millis() + u128::from(!time.subsec_nanos().is_multiple_of(1_000_000));
+    i64::try_from(whole).unwrap_or(i64::MAX / 4)
+}
+
+/// So many milliseconds from `now`; the past is now.
+pub(super) fn in_millis(now: Boot, left: i64) -> Boot {
+    now + Duration::from_millis(u64::try_from(left).unwrap_or_default())
+}

@@ -1,0 +1,231 @@
+//! One guard's place in a store that it shares.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate_process::{
+    clock::{Boot, SharedClock},
+    randomness::{Guid, Randomness},
+};
+use tokio::{sync::watch, task::AbortHandle};
+
+use super::{
+    connect::{Connection, For, Unanswered},
+    line::Line,
+    look::DispatchName,
+    place::Place,
+    standing::{Lease, Lost, Standing},
+    time::Passed,
+    trouble::Trouble,
+    wakes::Wakes,
+};
+use crate::store::Identity;
+
+/// The times of a guard, as the database has to know them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Nothing is sent later than this after its admission.
+    pub send_within: Duration,
+    /// So long after its last byte, an execution whose end was not seen counts as over.
+    pub max_execution: Duration,
+    /// Marks of keys that nobody used for so long give way to the floor.
+    pub evict_after: Duration,
+}
+
+/// A store that several guards share. Cloning it gives another hand on the same instance; with the last one its
+/// statements end.
+#[derive(Clone)]
+pub struct Postgres {
+    pub(super) instance: Arc<Instance>,
+    _deciding: Arc<Ends>,
+}
+
+pub(super) struct Instance {
+    pub(super) place: Place,
+    pub(super) identity: Identity,
+    pub(super) terms: Terms,
+    /// Of its row.
+    pub(super) id: i32,
+    /// Of the process.
+    pub(super) name: String,
+    pub(super) clock: SharedClock,
+    pub(super) randomness: Arc<dyn Randomness>,
+    pub(super) line: Arc<Line>,
+    pub(super) wakes: Wakes,
+    pub(super) lease: Lease,
+    pub(super) memory: Memory,
+    passed: Mutex<Passed>,
+    standing: Mutex<Standing>,
+    lost: watch::Sender<Option<Lost>>,
+    pub(super) beating: tokio::sync::Mutex<Option<Connection>>,
+    reading: tokio::sync::Mutex<Option<Arc<Connection>>>,
+}
+
+/// What the database has acknowledged: one that knows less of it was rolled back.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Statements of this instance.
+    pub(super) acts: AtomicI64,
+    /// The largest epoch that any guard has announced, as far as this one was told.
+    known: AtomicU64,
+}
+
+/// What runs in the background ends with it.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Memory {
+    pub(super) fn knows(&self, epoch: u64) {
+        self.known.fetch_max(epoch, Ordering::SeqCst);
+    }
+
+    pub(super) fn known(&self) -> i64 {
+        i64::try_from(self.known.load(Ordering::SeqCst)).unwrap_or(i64::MAX)
+    }
+}
+
+impl Postgres {
+    pub(super) fn new(instance: Arc<Instance>, deciding: AbortHandle) -> Self {
+        Self { instance, _deciding: Arc::new(Ends(deciding)) }
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.instance.identity
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.instance.place
+    }
+
+    /// As the database said at the last beat.
+    pub fn standing(&self) -> Standing {
+        self.instance.standing().clone()
+    }
+
+    /// Bytes may leave only while it holds, beside what each dispatch has of its own.
+    pub fn lease(&self) -> Lease {
+        self.instance.lease.clone()
+    }
+
+    /// Names a dispatch, so that it is found again when an answer of the database is lost.
+    pub fn name(&self) -> DispatchName {
+        DispatchName(self.instance.guid())
+    }
+
+    /// Now, in whole seconds of the store's time.
+    pub fn time(&self) -> u64 {
+        let now = self.instance.clock.now();
+        u64::try_from(self.instance.passed().time(now) / 1000).unwrap_or_default()
+    }
+
+    /// Returns when this process may let nothing in any more, and has to end.
+    pub async fn lost(&self) -> Lost {
+        let mut lost = self.instance.lost.subscribe();
+        match lost.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(lost)) => lost.clone(),
+            // The sender is in our own hands.
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+impl Instance {
+    pub(super) fn new(
+        (place, identity, terms): (Place, Identity, Terms),
+        (id, name): (i32, String),
+        (clock, randomness): (SharedClock, Arc<dyn Randomness>),
+        asked: Boot,
+    ) -> Self {
+        Self {
+            place,
+            identity,
+            terms,
+            id,
+            name,
+            clock,
+            randomness,
+            line: Arc::default(),
+            wakes: Wakes::new(),
+            lease: Lease::default(),
+            memory: Memory::default(),
+            passed: Mutex::new(Passed::new(asked)),
+            standing: Mutex::default(),
+            lost: watch::Sender::default(),
+            beating: tokio::sync::Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn guid(&self) -> Guid {
+        Guid::new(self.randomness.as_ref())
+    }
+
+    pub(super) fn passed(&self) -> MutexGuard<'_, Passed> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A function or a table of the store.
+    pub(super) fn named(&self, question: &str) -> String {
+        question.replace("$$", &self.place.schema)
+    }
+
+    /// For good: the lease is over with it.
+    pub(super) fn lose(&self, why: Lost) -> Trouble {
+        self.lease.end();
+        self.lost.send_if_modified(|lost| {
+            let first = lost.is_none();
+            lost.get_or_insert_with(|| why.clone());
+            first
+        });
+        Trouble::Lost(why)
+    }
+
+    pub(super) fn is_lost(&self) -> Option<Lost> {
+        self.lost.borrow().clone()
+    }
+
+    /// The connection for questions that change nothing the guards decide by.
+    async fn reading(&self) -> Result<Arc<Connection>, Trouble> {
+        let mut slot = self.reading.lock().await;
+        if let Some(connection) = &*slot
+            && !connection.client().is_closed()
+        {
+            return Ok(connection.clone());
+        }
+        let opened = Connection::open(&self.place, For::Reading, &self.name).await;
+        let connection = Arc::new(opened.map_err(|error| Trouble::Unreachable(error.to_string()))?);
+        *slot = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// Rows of the store. In the question `$$` is the schema.
+    pub(super) async fn rows(
+        &self,
+        question: &str,
+        with: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<Vec<tokio_postgres::Row>, Trouble> {
+        let question = self.named(question);
+        let connection = self.reading().await?;
+        match connection.read(&question, with).await {
+            Ok(rows) => return Ok(rows),
+            Err(Unanswered::Lost(_)) => *self.reading.lock().await = None,
+            Err(refused) => return Err(refused.into()),
+        }
+        // One that was idle for long may have been closed by anybody in between.
+        Ok(self.reading().await?.read(&question, with).await?)
+    }
+}

@@ -1,0 +1,72 @@
+//! Reads what is known of operations. It is changed by whoever has the right over one, and by nobody else.
+
+use bytes::Bytes;
+use fencegate_policies::operation::OperationId;
+use tokio_postgres::Row;
+
+use super::{instance::Postgres, trouble::Trouble};
+use crate::operation::{Entry, State};
+
+/// Where nobody has an operation in hand.
+const FREE: &str = "NOT EXISTS (SELECT FROM $$.held h JOIN $$.instance n ON n.id = h.instance AND NOT n.dead
+    WHERE h.operation = o.id)";
+
+impl Postgres {
+    /// # Errors
+    /// It cannot be read.
+    pub async fn operation(&self, id: &OperationId) -> Result<Option<Entry>, Trouble> {
+        let question = "SELECT id, entry, body FROM $$.operation WHERE id = $1";
+        let rows = self.instance.rows(question, &[&id.bytes().as_slice()]).await?;
+        rows.first().map(|row| read(row).map(|(_, entry)| entry)).transpose()
+    }
+
+    /// Admitted, without a known outcome, and held by nobody.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Trouble> {
+        let question = format!(
+            "SELECT id, entry, body FROM $$.operation o WHERE ends IS NULL AND {FREE} ORDER BY id LIMIT $1"
+        );
+        let rows = self.instance.rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// How many those are, `most` at most.
+    ///
+    /// # Errors
+    /// They cannot be counted.
+    pub async fn unknown(&self, most: usize) -> Result<usize, Trouble> {
+        let question = format!(
+            "SELECT count(*) FROM (SELECT FROM $$.operation o WHERE ends IS NULL AND {FREE} LIMIT $1) AS open"
+        );
+        let rows = self.instance.rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
+        let count = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
+        Ok(usize::try_from(count).unwrap_or_default())
+    }
+
+    /// What is known under this reference.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, Trouble> {
+        let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
+        let question =
+            "SELECT id, entry, body FROM $$.operation WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 1";
+        let range = (first.bytes().as_slice(), last.bytes().as_slice());
+        let rows = self.instance.rows(question, &[&range.0, &range.1]).await?;
+        rows.first().map(read).transpose()
+    }
+}
+
+fn read(row: &Row) -> Result<(OperationId, Entry), Trouble> {
+    let damaged = || Trouble::Refused("an operation is damaged".into());
+    let id: &[u8] = row.get(0);
+    let id = OperationId::of(id.try_into().map_err(|_| damaged())?);
+    let mut entry: Entry = serde_json::from_str(row.get(1)).map_err(|_| damaged())?;
+    let body: Option<&[u8]> = row.get(2);
+    if let (State::Done { answer: Some(kept), .. }, Some(body)) = (&mut entry.state, body) {
+        kept.body = Some(Bytes::copy_from_slice(body));
+    }
+    Ok((id, entry))
+}

@@ -1,0 +1,97 @@
+//! The written form of a store: makes it, and brings an older one up to what this build reads.
+
+use tokio_postgres::{Client, Error};
+
+use super::{
+    connect::{Connection, For},
+    place::{NotUsable, Place},
+};
+use crate::store::Identity;
+
+/// From each form to the next; what is numbered 1 makes the first one out of nothing.
+const STEPS: [&[&str]; 1] =
+    [&[include_str!("sql/tables.sql"), include_str!("sql/act.sql"), include_str!("sql/tend.sql")]];
+
+/// The newest written form that this build understands.
+pub const FORMAT: u32 = STEPS.len() as u32;
+
+/// Of a lock that whoever changes the form takes: two that come at once do it one after the other.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('fencegate migrates ' || $1, 0))";
+
+/// Makes schema, tables and functions, with a floor below which no token will pass.
+pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Result<(), NotUsable> {
+    let mut connection = Connection::open(place, For::Making, "init").await?;
+    let failed = |error: Error| place.failed(&error);
+    let floor = i64::try_from(floor)
+        .map_err(|_| NotUsable::Failed { place: place.to_string(), why: "a floor is below 2^63".into() })?;
+    let transaction = connection.client_mut().transaction().await.map_err(failed)?;
+    transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
+    if found(transaction.client(), place).await?.is_some() {
+        return Err(NotUsable::Exists { place: place.to_string() });
+    }
+    let schema = format!("CREATE SCHEMA IF NOT EXISTS {}", place.schema);
+    transaction.batch_execute(&schema).await.map_err(failed)?;
+    climb(transaction.client(), place, 0).await?;
+    transaction
+        .execute(
+            &format!(
+                "INSERT INTO {}.store (format, store, ensemble, floor, highest, closed_why)
+                 VALUES ($1, $2, $3, $4, $4, 'new')",
+                place.schema
+            ),
+            &[&(FORMAT as i32), &identity.store, &identity.ensemble, &floor],
+        )
+        .await
+        .map_err(failed)?;
+    transaction.commit().await.map_err(failed)
+}
+
+/// Whose store it is. One of an older form is brought up to ours first.
+pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
+    let mut connection = Connection::open(place, For::Making, "open").await?;
+    let missing = || NotUsable::Missing { place: place.to_string() };
+    let (mut format, identity) = found(connection.client(), place).await?.ok_or_else(missing)?;
+    if format < FORMAT {
+        let failed = |error: Error| place.failed(&error);
+        let transaction = connection.client_mut().transaction().await.map_err(failed)?;
+        transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
+        format = found(transaction.client(), place).await?.ok_or_else(missing)?.0;
+        climb(transaction.client(), place, format).await?;
+        let told = format!("UPDATE {}.store SET format = greatest(format, $1)", place.schema);
+        transaction.execute(&told, &[&(FORMAT as i32)]).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+    }
+    if format > FORMAT {
+        return Err(NotUsable::Newer { place: place.to_string(), found: format, reads: FORMAT });
+    }
+    Ok(identity)
+}
+
+/// All steps above this form, within the transaction that the caller has begun.
+async fn climb(client: &Client, place: &Place, from: u32) -> Result<(), NotUsable> {
+    let failed = |error: Error| place.failed(&error);
+    let schema = format!("SET LOCAL search_path = {}", place.schema);
+    client.batch_execute(&schema).await.map_err(failed)?;
+    for step in STEPS.iter().skip(from as usize) {
+        for text in *step {
+            client.batch_execute(text).await.map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The form and the identity of a store; `None` where there is none.
+async fn found(client: &Client, place: &Place) -> Result<Option<(u32, Identity)>, NotUsable> {
+    let failed = |error: Error| place.failed(&error);
+    let table = format!("{}.store", place.schema);
+    let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
+    if !there.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let question = format!("SELECT format, store, ensemble FROM {table}");
+    let row = client.query_opt(&question, &[]).await.map_err(failed)?;
+    Ok(row.map(|row| {
+        let format = u32::try_from(row.get::<_, i32>(0)).unwrap_or_default();
+        (format, Identity { format, store: row.get(1), ensemble: row.get(2) })
+    }))
+}

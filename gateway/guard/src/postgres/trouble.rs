@@ -1,0 +1,16 @@
+//! Why the database did not say.
+
+use super::standing::Lost;
+
+/// Nothing may be sent. Whatever may have been registered is ended in the background.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    #[error("the database cannot be asked: {0}")]
+    Unreachable(String),
+    #[error("the database did not answer in the time in which a dispatch may be sent")]
+    Late,
+    #[error("this guard has lost its place in the store: {0}")]
+    Lost(Lost),
+    #[error("the database does not do what it is asked: {0}")]
+    Refused(String),
+}

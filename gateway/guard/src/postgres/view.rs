@@ -1,0 +1,110 @@
+//! What can be seen of a shared store, for operators and for who asks whether something may still run.
+
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use tokio_postgres::Row;
+
+use super::{instance::Postgres, trouble::Trouble};
+use crate::register::{DispatchId, Doubt, InDoubt, Running, Seen};
+
+impl Postgres {
+    /// The largest epoch that any guard of this store has announced: asked now, because gateways compare it with what
+    /// the other guards have let in up to now.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn highest(&self) -> Result<u64, Trouble> {
+        let question = "SELECT greatest((SELECT highest FROM $$.store), (SELECT max(highest) FROM $$.lane))";
+        let rows = self.instance.rows(question, &[]).await?;
+        let highest = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
+        Ok(u64::try_from(highest).unwrap_or_default())
+    }
+
+    /// What is known of a key.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Trouble> {
+        let question =
+            "SELECT write, read FROM $$.key WHERE key = $1 AND (write IS NOT NULL OR read IS NOT NULL)";
+        let marks = self.instance.rows(question, &[&key.as_str()]).await?;
+        let question = "SELECT id, token, shared, began, over FROM $$.open_work
+            WHERE key = $1 AND coalesce(over > (SELECT time FROM $$.store), true) ORDER BY began, id";
+        let work = self.instance.rows(question, &[&key.as_str()]).await?;
+        if marks.is_empty() && work.is_empty() {
+            return Ok(None);
+        }
+        let mark = |at| marks.first().and_then(|row| row.get::<_, Option<&str>>(at)).map(token).transpose();
+        let mut seen = Seen { write: mark(0)?, read: mark(1)?, running: Vec::new(), doubts: Vec::new() };
+        for row in &work {
+            let (id, mode) = (DispatchId::of(row.get(0)), mode(row.get(2)));
+            let token = token(row.get(1))?;
+            match row.get::<_, Option<i64>>(4) {
+                None => {
+                    let since = self.instance.passed().on_our_clock(row.get(3));
+                    seen.running.push(Running { id, token, mode, since });
+                }
+                Some(over) => {
+                    let until = self.instance.passed().on_our_clock(over);
+                    seen.doubts.push(Doubt { id, token, mode, until });
+                }
+            }
+        }
+        Ok(Some(seen))
+    }
+
+    /// Is something of this token in flight or in doubt on one of the keys, or is everything closed?
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn may_run(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Trouble> {
+        let question = "SELECT EXISTS (SELECT FROM $$.open_work, $$.store
+                WHERE key = ANY ($1) AND token = $2 AND coalesce(over > time, true))
+            OR EXISTS (SELECT FROM $$.store WHERE closed_until > time OR closed_why IS NOT NULL)";
+        let keys: Vec<&str> = keys.iter().map(ResourceKey::as_str).collect();
+        let rows = self.instance.rows(question, &[&keys, &token.to_string()]).await?;
+        Ok(rows.first().is_none_or(|row| row.get(0)))
+    }
+
+    /// Every execution in doubt, once, with all its keys.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn doubts(&self) -> Result<Vec<InDoubt>, Trouble> {
+        let question =
+            "SELECT token, shared, max(over), array_agg(key ORDER BY key) FROM $$.open_work, $$.store
+            WHERE over > time GROUP BY id, token, shared ORDER BY 3, 1";
+        let rows = self.instance.rows(question, &[]).await?;
+        let doubt = |row: &Row| {
+            let keys: Vec<&str> = row.get(3);
+            Ok(InDoubt {
+                token: token(row.get(0))?,
+                mode: mode(row.get(1)),
+                until: self.instance.passed().on_our_clock(row.get(2)),
+                keys: keys.into_iter().map(parsed).collect::<Result<_, _>>()?,
+            })
+        };
+        rows.iter().map(doubt).collect()
+    }
+
+    /// Forgets a finished operation that nobody holds. Whether there was one.
+    ///
+    /// # Errors
+    /// It is not known to be forgotten.
+    pub async fn forget(&self, id: &fencegate_policies::operation::OperationId) -> Result<bool, Trouble> {
+        let question = "SELECT $$.forget($1)";
+        let rows = self.instance.rows(question, &[&id.bytes().as_slice()]).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+}
+
+fn token(text: &str) -> Result<Token, Trouble> {
+    Token::parse(text).map_err(|error| Trouble::Refused(format!("a mark `{text}`: {error}")))
+}
+
+fn parsed(key: &str) -> Result<ResourceKey, Trouble> {
+    ResourceKey::parse(key).map_err(|error| Trouble::Refused(format!("a key `{key}`: {error}")))
+}
+
+fn mode(shared: bool) -> Mode {
+    if shared { Mode::Shared } else { Mode::Exclusive }
+}

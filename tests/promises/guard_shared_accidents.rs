@@ -1,0 +1,89 @@
+//! Whatever happens to the database, to the way there, or to one of the guards: what was let in closes its keys until it
+//! is over, and nothing is let in twice.
+
+mod answers;
+mod at_once;
+mod deaths;
+mod passed;
+mod servers;
+mod steps;
+
+use std::sync::Arc;
+
+use fencegate_guard::{
+    postgres::{Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Trouble},
+    store::Identity,
+};
+use fencegate_process::clock::{MachineClock, SharedClock};
+use fencegate_tests::{
+    postgres::{self, Server},
+    shared_store::SharedStore,
+    terminator::Authority,
+};
+use tokio::task::spawn_blocking;
+
+#[tokio::test]
+async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
+    let clock: SharedClock = Arc::new(MachineClock);
+    let store = SharedStore::fresh().await;
+    let said = |refused: Result<Postgres, NotUsable>| refused.err().expect("refused").to_string();
+    let exists =
+        Postgres::init(&store.place, &Identity { format: 1, store: "s".into(), ensemble: "e".into() }, 0)
+            .await
+            .expect_err("there is one")
+            .to_string();
+    assert!(exists.contains("has a store of a guard already"), "{exists}");
+    let elsewhere = Place::parse(&store.database.url(), None, "elsewhere").expect("a URL");
+    let missing = said(SharedStore { place: elsewhere, ..store.clone() }.try_guard(clock.clone(), "m").await);
+    assert!(missing.contains("guard --init --floor"), "{missing}");
+    let guard = store.guard(clock.clone(), "one").await;
+    store.run("UPDATE store SET format = 99");
+    assert_eq!(guard.beat().await, Err(Trouble::Lost(Gone::Newer(99))), "another build has migrated it");
+    let newer = said(store.try_guard(clock.clone(), "two").await);
+    assert!(newer.contains("is of format 99"), "{newer}");
+    store.run("UPDATE store SET format = 1");
+    let name = &store.database.name;
+    store.run(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
+    let off = said(store.try_guard(clock.clone(), "three").await);
+    assert!(off.contains("`synchronous_commit` is `off`"), "{off}");
+    let server = spawn_blocking(|| Server::start(&["fsync=off"])).await.expect("no panic");
+    let place = Place::parse(&server.database("postgres").url(), None, SCHEMA).expect("a URL");
+    let off = said(SharedStore { place, ..store }.try_guard(clock, "four").await);
+    assert!(off.contains("`fsync` is `off`"), "{off}");
+}
+
+/// Encrypted, or not at all: where TLS is asked for, a server with another certificate is none.
+#[tokio::test]
+async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let folder = tempfile::TempDir::with_prefix("fencegate-tests-").expect("a folder");
+    let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "server");
+    // It takes a key only if that is its own.
+    [folder.path(), &certificate, &key].into_iter().for_each(postgres::give);
+    let settings = [
+        "ssl=on".to_owned(),
+        format!("ssl_cert_file={}", certificate.display()),
+        format!("ssl_key_file={}", key.display()),
+    ];
+    let server = spawn_blocking(move || Server::start(&settings.each_ref().map(String::as_str)));
+    let server = server.await.expect("no panic");
+    let store = SharedStore::on(server.database("postgres")).await;
+    let clock: SharedClock = Arc::new(MachineClock);
+    let with = |authority: &Authority| {
+        let provider = rustls::crypto::aws_lc_rs::default_provider().into();
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has them")
+            .with_root_certificates(authority.roots())
+            .with_no_client_auth();
+        let place = Place::parse(&store.database.url(), Some(Arc::new(tls)), SCHEMA).expect("a URL");
+        SharedStore { place, ..store.clone() }
+    };
+    let guard = with(&authority).guard(clock.clone(), "one").await;
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE application_name LIKE 'fencegate%' AND NOT ssl";
+    assert_eq!(store.run(encrypted), "0");
+    assert_eq!(guard.beat().await, Ok(()));
+    let refused = with(&stranger).try_guard(clock, "two").await.err().expect("not this server").to_string();
+    assert!(refused.contains("certificate"), "{refused}");
+}

@@ -1,0 +1,102 @@
+//! Many ask two guards at once, for sets of keys that overlap in every order.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use fencegate_guard::{
+    postgres::{Look, Postgres},
+    register::{Claim, Ended},
+};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::{MachineClock, SharedClock};
+use fencegate_tests::shared_store::SharedStore;
+use futures_util::future::join_all;
+
+/// Who is at work on each key, and the newest that was.
+#[derive(Default)]
+struct AtWork(Mutex<HashMap<String, (bool, u64)>>);
+
+impl AtWork {
+    fn begins(&self, keys: &[ResourceKey], epoch: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            let (busy, newest) = all.entry(key.as_str().to_owned()).or_default();
+            assert!(!*busy, "two at once on {}", key.as_str());
+            assert!(*newest < epoch, "{epoch} behind {newest} on {}", key.as_str());
+            (*busy, *newest) = (true, epoch);
+        }
+    }
+
+    fn ends(&self, keys: &[ResourceKey]) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().for_each(|key| all.entry(key.as_str().to_owned()).or_default().0 = false);
+    }
+}
+
+/// One claim, waited for until it is let in or stale. Whether it was let in.
+async fn once(guard: &Postgres, claim: &Claim, at_work: &AtWork) -> bool {
+    let name = guard.name();
+    let mut look = guard.admit(claim, name, None).await.expect("the database answers");
+    loop {
+        match look {
+            Look::Running { dispatch, .. } => {
+                at_work.begins(&claim.keys, claim.token.number());
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                at_work.ends(&claim.keys);
+                guard.end(&dispatch, Ended::Known);
+                return true;
+            }
+            Look::Wait { told, .. } => {
+                told.await;
+                look = guard.settle(claim, name, None).await.expect("the database answers");
+            }
+            Look::Refused(_) => return false,
+            Look::NotHeld => panic!("it is no operation"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever() {
+    const KEYS: u64 = 6;
+    let store = SharedStore::fresh().await;
+    let clock: SharedClock = Arc::new(MachineClock);
+    let guards = [store.guard(clock.clone(), "one").await, store.guard(clock.clone(), "other").await];
+    // Nothing was there before it.
+    store.run("UPDATE store SET closed_why = NULL, closed_until = NULL");
+    for guard in guards.clone() {
+        tokio::spawn(async move { guard.tend().await });
+    }
+    let (at_work, epochs) = (Arc::new(AtWork::default()), Arc::new(AtomicU64::new(20)));
+    let until = Instant::now() + Duration::from_secs(3);
+    let asking = (0..16_u64).map(|nth| {
+        let (guard, at_work, epochs) = (guards[nth as usize % 2].clone(), at_work.clone(), epochs.clone());
+        tokio::spawn(async move {
+            let mut in_ = 0;
+            while Instant::now() < until {
+                let epoch = epochs.fetch_add(1, Ordering::SeqCst);
+                // Some of the keys, by the digits of a number that has no order.
+                let some = epoch.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58 | 1 << (epoch % KEYS);
+                let keys = (0..KEYS).filter(|key| some >> key & 1 == 1);
+                let keys: Vec<_> =
+                    keys.map(|key| ResourceKey::parse(&format!("k{key}")).expect("a key")).collect();
+                let token = Token::new(epoch, 0, 1).expect("small");
+                let claim = Claim { keys: keys.into(), token, mode: Mode::Exclusive, era: None };
+                in_ += u64::from(once(&guard, &claim, &at_work).await);
+            }
+            in_
+        })
+    });
+    let let_in: u64 = join_all(asking).await.into_iter().map(|asked| asked.expect("no panic")).sum();
+    assert!(let_in > 20, "{let_in} in three seconds");
+    for guard in &guards {
+        guard.leave().await.expect("in order");
+    }
+    assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
+}

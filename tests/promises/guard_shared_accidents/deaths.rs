@@ -1,0 +1,128 @@
+//! A guard is killed, or stopped for so long that the others take it for that.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    operation::{Entry, State},
+    postgres::{Held, Look, Lost as Gone, Postgres, Reserve, Trouble, Writing, Written},
+    register::Ended,
+};
+use fencegate_policies::operation::OperationId;
+use fencegate_process::clock::{Clock, ManualClock};
+use fencegate_tests::shared_store::{SharedStore, TERMS};
+
+use super::steps::{admit, barrier, claim, opened, pass, runs};
+
+/// Killed, or stopped for so long that the others take it for that.
+#[tokio::test]
+async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let one = opened(&store, &clock, "one").await;
+    let other = store.guard(clock.clone(), "other").await;
+    let running = runs(&one, &claim("a", 20, 1)).await;
+    let lease = one.lease();
+    assert!(lease.holds(clock.now()));
+    // It is stopped here, with the answer in hand.
+    let since = clock.now();
+    runs(&other, &claim("b", 21, 1)).await;
+    let next = claim("a", 22, 1);
+    let name = other.name();
+    let first = other.admit(&next, name, None).await.expect("the database answers");
+    assert!(matches!(first, Look::Wait { doubt: None, .. }), "{first:?}");
+    pass(&clock, &[&other], Duration::from_millis(4500)).await;
+    assert!(!lease.holds(clock.now()), "it sends nothing any more");
+    let now_doubtful = other.settle(&next, name, None).await.expect("the database answers");
+    let Look::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
+    assert!(clock.now() + left >= since + TERMS.send_within + TERMS.max_execution, "{left:?} is too early");
+    // It comes back.
+    assert_eq!(one.beat().await, Err(Trouble::Lost(Gone::Dead)));
+    assert_eq!(one.lost().await, Gone::Dead);
+    assert!(!lease.holds(clock.now()));
+    let refused = one.admit(&claim("c", 30, 1), one.name(), None).await;
+    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Trouble::Lost(Gone::Dead)));
+    pass(&clock, &[&other], left).await;
+    let second = other.settle(&next, name, None).await.expect("the database answers");
+    let Look::Running { dispatch, .. } = second else { panic!("{second:?}") };
+    // Whatever it still says is about its own dispatch.
+    one.end(&running, Ended::Known);
+    one.end(&running, Ended::InDoubt { until: clock.now() });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let third = admit(&other, &claim("a", 23, 1)).await;
+    assert!(matches!(third, Look::Wait { doubt: None, .. }), "{third:?}");
+    other.end(&dispatch, Ended::Known);
+    barrier(&other).await;
+    runs(&other, &claim("a", 24, 1)).await;
+}
+
+/// It was taken for dead, and has not noticed: what it lets in all the same counts from then.
+#[tokio::test]
+async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let one = opened(&store, &clock, "one").await;
+    barrier(&one).await;
+    let other = store.guard(clock.clone(), "other").await;
+    pass(&clock, &[&other], Duration::from_millis(4500)).await;
+    let refused = one.admit(&claim("a", 30, 1), one.name(), None).await;
+    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Trouble::Lost(Gone::Dead)));
+    assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
+}
+
+fn operation(first: u8) -> OperationId {
+    OperationId::of([first; 32])
+}
+
+async fn reserved(guard: &Postgres, id: OperationId) -> Held {
+    match guard.reserve(id).await.expect("the database answers") {
+        Reserve::Yours(held) => held,
+        Reserve::Taken(_) => panic!("nobody has it"),
+    }
+}
+
+#[tokio::test]
+async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let one = opened(&store, &clock, "one").await;
+    let other = store.guard(clock.clone(), "other").await;
+    let held = reserved(&one, operation(1)).await;
+    assert!(matches!(other.reserve(operation(1)).await, Ok(Reserve::Taken(_))));
+    let entry = entry(20);
+    let look = one.admit(&claim("a", 20, 1), one.name(), Some((&held, &entry))).await;
+    let Ok(Look::Running { dispatch, .. }) = look else { panic!("{look:?}") };
+    assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())), "in one transaction");
+    assert_eq!((other.unknown(9).await, other.unfinished(9).await), (Ok(0), Ok(vec![])), "it is in hand");
+    // Dropped, the right goes back.
+    drop(reserved(&one, operation(2)).await);
+    barrier(&one).await;
+    drop(reserved(&other, operation(2)).await);
+    // The first one is taken for dead.
+    pass(&clock, &[&other], Duration::from_millis(4500)).await;
+    let taken = reserved(&other, operation(1)).await;
+    assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())));
+    assert_eq!(other.may_run(&entry.keys, entry.token).await, Ok(true), "its time is not over");
+    let written = one.finish(&dispatch, Ended::Known, held, Writing::Forget).await;
+    assert_eq!(written, Ok(Written::NotHeld), "whoever decides has read it as it is");
+    assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry)));
+    assert_eq!(other.write(&taken, Writing::Forget).await, Ok(Written::Durably));
+    assert_eq!(other.operation(&operation(1)).await, Ok(None));
+}
+
+fn entry(epoch: u64) -> Entry {
+    let claim = claim("a", epoch, 1);
+    Entry {
+        format: 1,
+        fingerprint: "f".into(),
+        keys: claim.keys.to_vec(),
+        token: claim.token,
+        method: "POST".into(),
+        target: "/\u{0}'\"\\".into(),
+        name: None,
+        askable: false,
+        admitted: 0,
+        began: Some(0),
+        keep: 10,
+        state: State::Admitted,
+    }
+}

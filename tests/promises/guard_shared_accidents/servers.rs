@@ -1,0 +1,154 @@
+//! The database is killed, frozen, restored from a snapshot, or another one takes its place.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    postgres::{InFlight, Look, Postgres},
+    refused::Refused,
+    register::Ended,
+};
+use fencegate_process::clock::{MachineClock, SharedClock};
+use fencegate_tests::{
+    patience::patiently,
+    postgres::{Follows, Server},
+    shared_store::SharedStore,
+};
+use tokio::task::spawn_blocking;
+
+use super::steps::{admit, barrier, barrier_in_time, claim};
+
+/// Guards that beat by themselves on a server of their own.
+struct Own {
+    server: Server,
+    store: SharedStore,
+    clock: SharedClock,
+}
+
+impl Own {
+    async fn start() -> Self {
+        let server = spawn_blocking(|| Server::start(&[])).await.expect("no panic");
+        let database = spawn_blocking({
+            let database = server.database("postgres");
+            move || {
+                database.run("CREATE DATABASE own");
+            }
+        });
+        database.await.expect("no panic");
+        let store = SharedStore::on(server.database("own")).await;
+        Self { server, store, clock: Arc::new(MachineClock) }
+    }
+
+    async fn guard(&self, store: &SharedStore, name: &str) -> Postgres {
+        let guard = store.guard(self.clock.clone(), name).await;
+        let tending = guard.clone();
+        tokio::spawn(async move { tending.tend().await });
+        guard
+    }
+}
+
+/// Asks until it is let in.
+async fn gets_in(guard: &Postgres, key: &str, mut epoch: u64) -> (InFlight, u64) {
+    let asked = async {
+        loop {
+            if let Ok(Look::Running { dispatch, .. }) =
+                guard.admit(&claim(key, epoch, 1), guard.name(), None).await
+            {
+                return (dispatch, epoch);
+            }
+            epoch += 1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("it to be let in", asked, || guard.standing()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nobody_send() {
+    let mut own = Own::start().await;
+    let guard = own.guard(&own.store, "one").await;
+    let (running, epoch) = gets_in(&guard, "a", 20).await;
+    let (_, other) = gets_in(&guard, "b", epoch + 1).await;
+    own.server.kill();
+    own.server.start_again();
+    barrier_in_time(&guard).await;
+    let again = admit(&guard, &claim("a", epoch, 1)).await;
+    assert!(matches!(again, Look::Refused(Refused::Duplicate { .. })), "{again:?}");
+    let waits = admit(&guard, &claim("a", other + 1, 1)).await;
+    assert!(matches!(waits, Look::Wait { doubt: None, .. }), "{waits:?}");
+    assert_eq!(guard.standing().closed, None, "nothing was lost");
+    guard.end(&running, Ended::Known);
+    let (_, last) = gets_in(&guard, "a", other + 2).await;
+    own.server.freeze();
+    let lapsed = async {
+        while guard.lease().holds(own.clock.now()) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    patiently("the lease to end", lapsed, || guard.lease()).await;
+    assert!(guard.admit(&claim("c", last + 1, 1), guard.name(), None).await.is_err());
+    own.server.thaw();
+    gets_in(&guard, "c", last + 2).await;
+    assert!(guard.lease().holds(own.clock.now()), "nobody has taken it for dead");
+}
+
+/// The machine of the database is restored from a snapshot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_in() {
+    let mut own = Own::start().await;
+    let guard = own.guard(&own.store, "one").await;
+    let (first, epoch) = gets_in(&guard, "a", 20).await;
+    guard.end(&first, Ended::Known);
+    barrier(&guard).await;
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let copy = folder.path().join("data");
+    own.server.stop();
+    own.server.snapshot(&copy);
+    own.server.start_again();
+    barrier_in_time(&guard).await;
+    let (_, forgotten) = gets_in(&guard, "a", epoch + 10).await;
+    own.server.kill();
+    own.server.restore(&copy);
+    own.server.start_again();
+    barrier_in_time(&guard).await;
+    let closed = admit(&guard, &claim("a", forgotten + 1, 1)).await;
+    assert!(
+        matches!(closed, Look::Refused(Refused::Quarantine { .. })),
+        "what was let in may run: {closed:?}"
+    );
+    let old = admit(&guard, &claim("a", forgotten - 1, 1)).await;
+    assert!(matches!(old, Look::Refused(Refused::Recovered { .. })), "it was announced: {old:?}");
+    let (_, later) = gets_in(&guard, "a", forgotten + 2).await;
+    assert!(later > forgotten);
+    let old = admit(&guard, &claim("other", forgotten, 1)).await;
+    assert!(matches!(old, Look::Refused(Refused::Recovered { .. })), "on every key: {old:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_closed() {
+    for (follows, closes) in [(Follows::Synchronously, false), (Follows::Later, true)] {
+        let mut own = Own::start().await;
+        let standby = own.server.standby(follows);
+        let both = own.store.at(&[own.server.address(), standby.address()]);
+        let guard = own.guard(&both, "one").await;
+        let (_, epoch) = gets_in(&guard, "a", 20).await;
+        let noted = async {
+            while own.store.run("SELECT followed FROM store") != (if closes { "f" } else { "t" }) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        patiently("a beat to note whether a standby follows", noted, || guard.standing()).await;
+        own.server.kill();
+        standby.promote();
+        barrier_in_time(&guard).await;
+        let look = admit(&guard, &claim("b", epoch + 1, 1)).await;
+        if closes {
+            assert!(matches!(look, Look::Refused(Refused::Quarantine { .. })), "{look:?}");
+            let old = admit(&guard, &claim("b", epoch, 1)).await;
+            assert!(matches!(old, Look::Refused(Refused::Recovered { .. })), "{old:?}");
+        } else {
+            assert!(matches!(look, Look::Running { .. }), "nothing is missing: {look:?}");
+            let waits = admit(&guard, &claim("a", epoch + 2, 1)).await;
+            assert!(matches!(waits, Look::Wait { doubt: None, .. }), "{waits:?}");
+        }
+    }
+}

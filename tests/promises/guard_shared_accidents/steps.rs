@@ -1,0 +1,65 @@
+//! What guards of a shared store are asked, one step at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    postgres::{InFlight, Look, Postgres},
+    register::Claim,
+};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::ManualClock;
+use fencegate_tests::{patience::patiently, shared_store::SharedStore};
+
+/// So long after what was let in, nothing of it goes on.
+pub(super) const OVER: Duration = Duration::from_secs(5);
+
+pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> Claim {
+    Claim {
+        keys: vec![ResourceKey::parse(name).expect("a key")].into(),
+        token: Token::new(epoch, 0, dispatch).expect("small"),
+        mode: Mode::Exclusive,
+        era: None,
+    }
+}
+
+pub(super) async fn admit(guard: &Postgres, claim: &Claim) -> Look {
+    guard.admit(claim, guard.name(), None).await.expect("the database answers")
+}
+
+pub(super) async fn runs(guard: &Postgres, claim: &Claim) -> InFlight {
+    match admit(guard, claim).await {
+        Look::Running { dispatch, .. } => dispatch,
+        other => panic!("{claim:?}: {other:?}"),
+    }
+}
+
+/// Everything that it was asked before is done.
+pub(super) async fn barrier(guard: &Postgres) {
+    guard.resolve(&[], claim("nobody", 1, 1).token).await.expect("the database answers");
+}
+
+/// On a clock that goes when told, past the time in which a new store lets nothing in.
+pub(super) async fn opened(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> Postgres {
+    clock.go(Duration::from_secs(1));
+    let guard = store.guard(clock.clone(), name).await;
+    pass(clock, &[&guard], OVER + Duration::from_secs(1)).await;
+    guard
+}
+
+pub(super) async fn pass(clock: &ManualClock, guards: &[&Postgres], time: Duration) {
+    let mut left = time;
+    while left > Duration::ZERO {
+        let step = left.min(Duration::from_secs(2));
+        clock.go(step);
+        left -= step;
+        for guard in guards.iter().chain(guards) {
+            guard.beat().await.expect("the database answers");
+        }
+    }
+}
+
+/// The first question after an interruption may be refused.
+pub(super) async fn barrier_in_time(guard: &Postgres) {
+    let answered = async { while guard.resolve(&[], claim("nobody", 1, 1).token).await.is_err() {} };
+    patiently("the database to answer", answered, || guard.standing()).await;
+}

@@ -1,0 +1,302 @@
+//! Guards that share a store decide as one that is alone would: the same random requests, asked of the register in
+//! memory and of two guards on one PostgreSQL, get the same answers.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    postgres::{DispatchName, InFlight, Look, Postgres},
+    register::{Claim, DispatchId, Ended, Register, Settled},
+    store::{AtWork, CleanStop, Identity, Remembered},
+};
+use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_process::clock::{Boot, Clock, ManualClock};
+use fencegate_tests::shared_store::{FLOOR, SharedStore, TERMS};
+
+/// What both sides are asked, and how they stand.
+struct Two {
+    register: Register,
+    clock: Arc<ManualClock>,
+    guards: [Postgres; 2],
+    running: Vec<Running>,
+    waiting: Vec<Waiting>,
+    told: Vec<String>,
+    random: Random,
+}
+
+/// In flight on both sides.
+struct Running {
+    claim: Claim,
+    id: DispatchId,
+    guard: usize,
+    dispatch: InFlight,
+}
+
+struct Waiting {
+    claim: Claim,
+    guard: usize,
+    name: DispatchName,
+}
+
+/// The same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.next(many) == 0
+    }
+}
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
+fn key(name: &str) -> ResourceKey {
+    ResourceKey::parse(name).expect("a key")
+}
+
+/// As a guard that was left in order begins on an empty store.
+fn remembered() -> Remembered {
+    Remembered {
+        identity: Identity { format: 1, store: "s".into(), ensemble: "e".into() },
+        floor: FLOOR,
+        era: 0,
+        time: 0,
+        max_execution: None,
+        marks: HashMap::new(),
+        at_work: AtWork::Keys(Vec::new()),
+        clean_stop: Some(CleanStop::default()),
+    }
+}
+
+impl Two {
+    async fn new(seed: u64) -> Self {
+        let store = SharedStore::fresh().await;
+        let clock = Arc::new(ManualClock::default());
+        clock.go(Duration::from_secs(1));
+        let guards = [store.guard(clock.clone(), "one").await, store.guard(clock.clone(), "other").await];
+        let mut two = Self {
+            register: Register::new(&remembered(), clock.now(), TERMS.max_execution),
+            clock,
+            guards,
+            running: Vec::new(),
+            waiting: Vec::new(),
+            told: Vec::new(),
+            random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+        };
+        // A new store lets nothing in at first.
+        two.pass(TERMS.send_within + TERMS.max_execution + Duration::from_secs(1)).await;
+        two
+    }
+
+    fn now(&self) -> Boot {
+        self.clock.now()
+    }
+
+    /// The time goes on for both, in steps in which nobody is taken for dead. After two beats of both everything that has
+    /// passed is written.
+    async fn pass(&mut self, time: Duration) {
+        let mut left = time;
+        while left > Duration::ZERO {
+            let step = left.min(Duration::from_secs(2));
+            self.clock.go(step);
+            left -= step;
+            for guard in self.guards.iter().chain(&self.guards) {
+                guard.beat().await.expect("the database is there");
+            }
+        }
+        self.told.push(format!("passed {time:?}"));
+    }
+
+    fn claim(&mut self) -> Claim {
+        let highest = self.register.highest();
+        let mut keys: Vec<_> = KEYS.into_iter().filter(|_| self.random.one_in(3)).map(key).collect();
+        if keys.is_empty() {
+            keys.push(key(KEYS[self.random.next(4) as usize]));
+        }
+        let mode = if self.random.one_in(3) { Mode::Shared } else { Mode::Exclusive };
+        let mut era = self.random.one_in(3).then(|| self.random.next(2));
+        let mut epoch = (highest + self.random.next(4)).saturating_sub(self.random.next(6));
+        match self.random.next(40) {
+            0 => epoch = highest + (1 << 49),
+            1 => {
+                epoch = highest + (1 << 49);
+                era = Some(self.random.next(4));
+            }
+            2 => epoch = self.random.next(FLOOR + 2),
+            _ => {}
+        }
+        let token = Token::new(epoch, self.random.next(2) as u32, 1 + self.random.next(3) as u32);
+        Claim { keys: keys.into(), token: token.expect("below 2^63"), mode, era }
+    }
+
+    /// The first look of both, or where `settled` a later one.
+    async fn look(&mut self, waiting: Waiting, first: bool) {
+        let Waiting { claim, guard, name } = &waiting;
+        let now = self.now();
+        let alone = match first.then(|| self.register.announce(claim, now)) {
+            Some(Err(refused)) => Err(refused),
+            Some(Ok(_)) | None => self.register.settle(claim, now).map(|(settled, _)| settled),
+        };
+        let postgres = &self.guards[*guard];
+        let shared = match first {
+            true => postgres.admit(claim, *name, None).await,
+            false => postgres.settle(claim, *name, None).await,
+        };
+        let shared = shared.expect("the database is there");
+        self.told.push(format!(
+            "{} {claim:?} at {guard}: {alone:?}, {shared:?}",
+            if first { "claim" } else { "settle" }
+        ));
+        match (alone, shared) {
+            (Err(refused), Look::Refused(same)) if refused == same => {}
+            (Ok(Settled::Running(id)), Look::Running { dispatch, since }) => {
+                assert_eq!(since, now);
+                let Waiting { claim, guard, .. } = waiting;
+                self.running.push(Running { claim, id, guard, dispatch });
+            }
+            (Ok(Settled::Wait { doubt, .. }), Look::Wait { doubt: same, .. })
+                if doubt.map(|until| until.since(now)) == same =>
+            {
+                self.waiting.push(waiting);
+            }
+            _ => self.differ(),
+        }
+    }
+
+    /// Everything that it was asked is done when what is asked now has been.
+    async fn barrier(&self, guard: usize) {
+        let nobody = Token::new(1, 0, 1).expect("small");
+        self.guards[guard].resolve(&[], nobody).await.expect("the database is there");
+    }
+
+    async fn end(&mut self) {
+        if self.running.is_empty() {
+            return;
+        }
+        let which = self.random.next(self.running.len() as u64) as usize;
+        let Running { claim, id, guard, dispatch } = self.running.swap_remove(which);
+        let until = self.now() + Duration::from_millis(self.random.next(6000));
+        let ended = if self.random.one_in(2) { Ended::Known } else { Ended::InDoubt { until } };
+        self.told.push(format!("end {claim:?} at {guard}: {ended:?}"));
+        self.register.end(&claim, id, ended, self.now());
+        self.guards[guard].end(&dispatch, ended);
+        self.barrier(guard).await;
+    }
+
+    async fn resolve(&mut self) {
+        let doubts = self.register.open_doubts(self.now());
+        let Some(doubt) = doubts.first().cloned() else { return };
+        let keys = &doubt.keys[..1 + self.random.next(doubt.keys.len() as u64) as usize];
+        let guard = self.random.next(2) as usize;
+        let alone = self.register.resolve(keys, doubt.token, self.now());
+        let shared = self.guards[guard].resolve(keys, doubt.token).await.expect("the database is there");
+        self.told.push(format!("resolve {keys:?} {}: {alone}, {shared}", doubt.token));
+        if alone != shared {
+            self.differ();
+        }
+    }
+
+    /// A guard that only looks on.
+    async fn let_pass(&mut self) {
+        let claim = self.claim();
+        // What raises nothing begins a record with the floor of that moment, which the database does not.
+        if claim.token.number() <= self.register.floor() || claim.token.number() > self.register.highest() + 5
+        {
+            return;
+        }
+        let guard = self.random.next(2) as usize;
+        let now = self.now();
+        self.register.raise(&claim, now);
+        let (id, _) = self.register.register(&claim, now);
+        let name = self.guards[guard].name();
+        let passed = self.guards[guard].let_pass(&claim, name).await.expect("the database is there");
+        self.told.push(format!("pass {claim:?} at {guard}: {passed:?}"));
+        let Look::Running { dispatch, .. } = passed else { self.differ() };
+        self.running.push(Running { claim, id, guard, dispatch });
+    }
+
+    async fn forget(&mut self) {
+        self.pass(TERMS.evict_after * 2).await;
+        let mut round = self.register.round(self.now() - TERMS.evict_after, usize::MAX);
+        while self.register.evict(&mut round, 2, self.now()).more {}
+        let guard = self.random.next(2) as usize;
+        let swept = self.guards[guard].sweep(usize::MAX >> 1).await.expect("the database is there");
+        self.told.push(format!("forgot at {guard}: {swept:?}, {} left alone", self.register.len()));
+    }
+
+    async fn step(&mut self) {
+        match self.random.next(100) {
+            0..50 => {
+                let (claim, guard) = (self.claim(), self.random.next(2) as usize);
+                let name = self.guards[guard].name();
+                self.look(Waiting { claim, guard, name }, true).await;
+            }
+            50..65 if !self.waiting.is_empty() => {
+                let which = self.random.next(self.waiting.len() as u64) as usize;
+                let waiting = self.waiting.swap_remove(which);
+                self.look(waiting, false).await;
+            }
+            65..85 => self.end().await,
+            85..90 => self.resolve().await,
+            90..94 => self.let_pass().await,
+            94..99 => {
+                let time = Duration::from_millis(1 + self.random.next(1500));
+                self.pass(time).await;
+            }
+            _ => self.forget().await,
+        }
+    }
+
+    async fn compare(&self) {
+        for guard in &self.guards {
+            assert_eq!(guard.highest().await.expect("there"), self.register.highest());
+            for name in KEYS {
+                let alone = self
+                    .register
+                    .seen(&key(name), self.now())
+                    .filter(|seen| seen.write.is_some() || seen.read.is_some() || !seen.running.is_empty());
+                let shared = guard.seen(&key(name)).await.expect("there");
+                let marks = |seen: &fencegate_guard::register::Seen| {
+                    let mut running: Vec<_> = seen.running.iter().map(|one| (one.token, one.mode)).collect();
+                    let mut doubts: Vec<_> =
+                        seen.doubts.iter().map(|one| (one.token, one.mode, one.until)).collect();
+                    running.sort_by_key(|(token, _)| *token);
+                    doubts.sort_by_key(|(token, _, until)| (*token, *until));
+                    (seen.write, seen.read, running, doubts)
+                };
+                let (alone, shared) = (alone.as_ref().map(marks), shared.as_ref().map(marks));
+                if alone != shared {
+                    println!("{name}: {alone:?}\n{name}: {shared:?}");
+                    self.differ();
+                }
+            }
+        }
+    }
+
+    fn differ(&self) -> ! {
+        let last = self.told.len().saturating_sub(25);
+        panic!("they differ; the last that was asked:\n{}", self.told[last..].join("\n"));
+    }
+}
+
+#[tokio::test]
+async fn two_guards_on_one_database_decide_as_one_alone() {
+    let seeds = match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => vec![1, 2, 3, 4],
+    };
+    for seed in seeds {
+        println!("SEED={seed}");
+        let mut two = Two::new(seed).await;
+        for _ in 0..250 {
+            two.step().await;
+        }
+        two.pass(Duration::from_secs(1)).await;
+        two.compare().await;
+    }
+}

@@ -1,0 +1,137 @@
+//! A way to a server on which answers and questions are lost.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinHandle,
+};
+
+/// Leads every connection to one server, and cuts the one on which something is said.
+pub struct Cut {
+    pub address: SocketAddr,
+    plan: Arc<Plan>,
+    running: JoinHandle<()>,
+}
+
+/// What becomes of the connection on which the words are said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// The server never hears them.
+    Question,
+    /// The server has done what they say, and nobody is told.
+    Answer,
+}
+
+#[derive(Default)]
+struct Plan {
+    next: Mutex<Option<(Vec<u8>, Lost)>>,
+    done: Notify,
+    /// Nobody gets through.
+    closed: Mutex<bool>,
+    close: Notify,
+}
+
+impl Cut {
+    /// # Panics
+    /// If no port is free.
+    pub async fn before(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let plan = Arc::<Plan>::default();
+        let shared = plan.clone();
+        let running = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if *shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
+                    continue;
+                }
+                let plan = shared.clone();
+                tokio::spawn(async move {
+                    let Ok(server) = TcpStream::connect(server).await else { return };
+                    let over = plan.close.notified();
+                    tokio::select! {
+                        () = lead(client, server, &plan) => {}
+                        () = over => {}
+                    }
+                });
+            }
+        });
+        Self { address, plan, running }
+    }
+
+    /// The next connection on which a client says these words loses this, and is cut.
+    pub fn next(&self, words: &str, lost: Lost) {
+        *self.plan.next.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((words.as_bytes().to_vec(), lost));
+    }
+
+    /// Returns when that has happened.
+    pub async fn done(&self) {
+        self.plan.done.notified().await;
+    }
+
+    /// Nobody gets through from now on, and who is connected is hung up on.
+    pub fn close(&self) {
+        *self.plan.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.plan.close.notify_waiters();
+    }
+
+    pub fn open(&self) {
+        *self.plan.closed.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+impl Plan {
+    fn says(&self, bytes: &[u8]) -> Option<Lost> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let (words, lost) = next.as_ref()?;
+        let said = bytes.windows(words.len()).any(|window| window == words);
+        let lost = *lost;
+        said.then(|| {
+            *next = None;
+            lost
+        })
+    }
+}
+
+/// Until either side ends, or what is planned has happened.
+async fn lead(mut client: TcpStream, mut server: TcpStream, plan: &Plan) {
+    let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut asked) => {
+                let Ok(length @ 1..) = read else { return };
+                let lost = plan.says(&asked[..length]);
+                if lost == Some(Lost::Question) {
+                    return plan.done.notify_one();
+                }
+                if server.write_all(&asked[..length]).await.is_err() {
+                    return;
+                }
+                if lost == Some(Lost::Answer) {
+                    // It answers when it has committed.
+                    drop(server.read(&mut answered).await);
+                    return plan.done.notify_one();
+                }
+            }
+            read = server.read(&mut answered) => {
+                let Ok(length @ 1..) = read else { return };
+                if client.write_all(&answered[..length]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.running.abort();
+        self.plan.close.notify_waiters();
+    }
+}

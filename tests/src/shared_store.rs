@@ -1,0 +1,80 @@
+//! A store that several guards share, on a database of its own.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    postgres::{NotUsable, Place, Postgres, SCHEMA, Terms},
+    store::Identity,
+};
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use tokio::task::spawn_blocking;
+
+use crate::postgres::{Database, fresh_database};
+
+/// A new store, and the way there.
+#[derive(Debug, Clone)]
+pub struct SharedStore {
+    pub database: Database,
+    pub place: Place,
+}
+
+/// Below which no token passes.
+pub const FLOOR: u64 = 10;
+
+/// Short, so that tests are.
+pub const TERMS: Terms = Terms {
+    send_within: Duration::from_secs(2),
+    max_execution: Duration::from_secs(3),
+    evict_after: Duration::from_secs(10),
+};
+
+impl SharedStore {
+    /// On the server that all tests share.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub async fn fresh() -> Self {
+        Self::on(spawn_blocking(fresh_database).await.expect("no panic")).await
+    }
+
+    /// # Panics
+    /// If it cannot be made.
+    pub async fn on(database: Database) -> Self {
+        let identity = Identity::new("12121212121212121212121212121212", &SystemRandomness);
+        let place = Place::parse(&database.url(), None, SCHEMA).expect("a URL");
+        Postgres::init(&place, &identity, FLOOR).await.expect("a new store");
+        Self { database, place }
+    }
+
+    /// The same behind other addresses.
+    ///
+    /// # Panics
+    /// Never: these are addresses.
+    pub fn at(&self, addresses: &[SocketAddr]) -> Self {
+        let url = self.database.url_at(addresses);
+        let place = Place::parse(&url, None, SCHEMA).expect("a URL");
+        Self { place, ..self.clone() }
+    }
+
+    /// A guard that has it open.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    pub async fn guard(&self, clock: SharedClock, name: &str) -> Postgres {
+        self.try_guard(clock, name).await.expect("it can be opened")
+    }
+
+    /// # Errors
+    /// It cannot be opened.
+    pub async fn try_guard(&self, clock: SharedClock, name: &str) -> Result<Postgres, NotUsable> {
+        Postgres::open(&self.place, TERMS, clock, Arc::new(SystemRandomness), name).await
+    }
+
+    /// Statements about its tables.
+    ///
+    /// # Panics
+    /// If one fails.
+    pub fn run(&self, statements: &str) -> String {
+        self.database.run(&format!("SET search_path = {SCHEMA}; {statements}"))
+    }
+}

@@ -45,6 +45,12 @@ install_missing() {
         need postgresql sh -c 'ls /usr/lib/postgresql/*/bin/postgres'
         need mariadb-server test -x /usr/sbin/mariadbd
         need redis-server command -v redis-server
+        # The languages of its middlewares, with a server and a driver of the database each; those of Node come from npm.
+        need golang-go command -v go
+        need golang-github-lib-pq-dev test -e /usr/share/gocode/src/github.com/lib/pq/go.mod
+        need default-jdk-headless command -v javac
+        need libtomcat10-java test -e /usr/share/java/tomcat10-catalina.jar
+        need libpostgresql-jdbc-java test -e /usr/share/java/postgresql.jar
         # The model checker.
         need spin command -v spin
         # Proxies to compare with, and clients that speak HTTP/2 exactly as they are told, or abuse it.

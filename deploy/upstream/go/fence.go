@@ -1,0 +1,102 @@
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log"
+	"net/http"
+	"sync"
+)
+
+// ErrStale: a newer request was let in for one of the keys. Roll back; nothing may be done for this request any more.
+var ErrStale = errors.New("fencing: a newer request was let in")
+
+// Transaction is what a claim needs of *sql.Tx. A *sql.DB is none, and would commit the marks alone.
+type Transaction interface {
+	ExecContext(ctx context.Context, statement string, arguments ...any) (sql.Result, error)
+	Rollback() error
+}
+
+// Marks are the rows that say what was let in last, in the database that has the effect.
+type Marks interface {
+	// Raise compares the mark of one key and raises it, in one step; false where the stamp is stale.
+	Raise(ctx context.Context, tx Transaction, key string, stamp *Stamp, compare Compare) (bool, error)
+}
+
+// Fence is what a handler claims with, in the transaction of its effect.
+type Fence struct {
+	Stamp
+	marks   Marks
+	compare Compare
+	log     *log.Logger
+
+	mutex sync.Mutex
+	seen  seen
+}
+
+// seen is what the claims of one request have met.
+type seen struct{ passed, stale bool }
+
+// Claim compares and raises the mark of every key, all or none. Call it once, as the first statement of the
+// transaction that has the effect.
+//
+// With ErrStale the transaction is rolled back already. Any other error is that of the database. After a rollback,
+// a claim in a new transaction may be tried.
+func (f *Fence) Claim(ctx context.Context, tx Transaction) error {
+	for _, key := range f.Keys {
+		raised, err := f.marks.Raise(ctx, tx, key, &f.Stamp, f.compare)
+		if err != nil {
+			return err
+		}
+		if !raised {
+			f.note(func(s *seen) { s.stale = true })
+			// A handler that goes on all the same finds that its transaction is over.
+			_ = tx.Rollback()
+			return ErrStale
+		}
+	}
+	f.note(func(s *seen) { s.passed = true })
+	return nil
+}
+
+// Transact runs the work in a transaction that begins with the claim, and commits it.
+func (f *Fence) Transact(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // Does nothing after the commit.
+	if err := f.Claim(ctx, tx); err != nil {
+		return err
+	}
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (f *Fence) note(what func(*seen)) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	what(&f.seen)
+}
+
+// objection is what has to be told in the place of an answer with this status and these fields; nil if it may be given.
+func (f *Fence) objection(status int, fields http.Header) *problem {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	success := status < 400
+	switch {
+	case f.seen.passed && f.seen.stale:
+		return claimedTwice // Which of the two was committed is not for us to say.
+	case success && !f.seen.passed:
+		return unclaimed
+	case !f.seen.stale:
+		return nil
+	case status == http.StatusPreconditionFailed && fields.Get(refusal) == "stale":
+		return nil
+	default:
+		return stale
+	}
+}

@@ -1,0 +1,3 @@
+module fencegate.example/fencing
+
+go 1.19

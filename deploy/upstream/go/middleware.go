@@ -1,0 +1,48 @@
+// Package fencing lets a service refuse requests that were overtaken: it compares their fencing tokens with the newest
+// that it has seen, in the transaction of the effect.
+package fencing
+
+import (
+	"context"
+	"net/http"
+)
+
+// New gives a middleware for the routes that the policy fences. Their handlers have to claim before they say that
+// something is done.
+func New(marks Marks, options ...Option) func(http.Handler) http.Handler {
+	settings := newSettings(options)
+	return func(next http.Handler) http.Handler {
+		return &middleware{settings: settings, marks: marks, next: next}
+	}
+}
+
+type middleware struct {
+	*settings
+	marks Marks
+	next  http.Handler
+}
+
+func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	found := m.present(r.Header)
+	if m.isUnfenced(r.Method) && found.nothing() {
+		m.next.ServeHTTP(w, r)
+		return
+	}
+	stamp, refused := m.read(r.Header, found)
+	if refused != nil {
+		refused.write(w)
+		return
+	}
+	fence := &Fence{Stamp: *stamp, marks: m.marks, compare: m.compare, log: m.log}
+	held := &answer{ResponseWriter: w, request: r, fence: fence}
+	defer held.end()
+	m.next.ServeHTTP(held, r.WithContext(context.WithValue(r.Context(), contextKey{}, fence)))
+}
+
+type contextKey struct{}
+
+// From gives the fence of a request; nil where it has none, because its method is unfenced.
+func From(ctx context.Context) *Fence {
+	fence, _ := ctx.Value(contextKey{}).(*Fence)
+	return fence
+}

@@ -1,0 +1,44 @@
+package fencing
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
+
+// problem is an answer of the middleware (RFC 9457).
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Reason string `json:"reason"`
+}
+
+var (
+	tokenMissing   = &problem{"there is no token: the way in is the gateway", 403, "token-missing"}
+	tokenMalformed = &problem{"the token cannot be read", 400, "token-malformed"}
+	stale          = &problem{"a newer request was let in; nothing was done", 412, "stale"}
+	unclaimed      = &problem{"the service compared nothing; what came of the request is not known", 500, "unclaimed"}
+	claimedTwice   = &problem{"the service tried twice; what came of the first time is not known", 500, "claimed-twice"}
+)
+
+// refusal is the field that tells the gateway that a 412 is about the fence, and not about a client's `If-Match`.
+const refusal = "Fencing-Refusal"
+
+func (p *problem) write(w http.ResponseWriter) {
+	fields := w.Header()
+	// Those of an answer that is not given.
+	for name := range fields {
+		delete(fields, name)
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // Two texts and a number.
+	}
+	fields.Set("Content-Type", "application/problem+json")
+	fields.Set("Content-Length", strconv.Itoa(len(body)))
+	if p == stale {
+		fields.Set(refusal, "stale")
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // Fails for who has hung up, and for HEAD.
+}

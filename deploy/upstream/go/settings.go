@@ -1,0 +1,82 @@
+package fencing
+
+import (
+	"fmt"
+	"log"
+)
+
+// Compare says what has to have grown since the last request for a key.
+type Compare int
+
+const (
+	// ByToken wants a greater token, and so refuses duplicates as well.
+	ByToken Compare = iota
+	// ByNumber wants a number that is not smaller: for services that see one tenure several times.
+	ByNumber
+)
+
+// Option changes a setting of New.
+type Option func(*settings)
+
+// Comparing says what is compared; tokens, where nothing is said.
+func Comparing(compare Compare) Option {
+	return func(s *settings) { s.compare = compare }
+}
+
+// Fields names the fields of token and number otherwise, as `fields:` of the policy does.
+func Fields(token, number string) Option {
+	return func(s *settings) { s.token, s.number = token, number }
+}
+
+// Unfenced lets requests of these methods pass without a fence, where they have none of the fields.
+func Unfenced(methods ...string) Option {
+	return func(s *settings) { s.unfenced = append(s.unfenced, methods...) }
+}
+
+// LogTo says where errors of the service are written; the standard logger, where nothing is said.
+func LogTo(logger *log.Logger) Option {
+	return func(s *settings) { s.log = logger }
+}
+
+type settings struct {
+	token, number string
+	compare       Compare
+	unfenced      []string
+	log           *log.Logger
+}
+
+func newSettings(options []Option) *settings {
+	s := &settings{token: "Fencing-Token", number: "Fencing-Number", log: log.Default()}
+	for _, option := range options {
+		option(s)
+	}
+	seen := map[string]bool{}
+	for _, name := range s.names() {
+		if seen[plain(name)] {
+			panic(fmt.Sprintf("fencing: two fields are called %s", name))
+		}
+		seen[plain(name)] = true
+	}
+	return s
+}
+
+// In the order of the fields of presented.
+func (s *settings) names() [4]string {
+	return [4]string{s.token, s.number, "Fencing-Key", "Fencing-Mode"}
+}
+
+func (s *settings) compared() string {
+	if s.compare == ByNumber {
+		return s.number
+	}
+	return s.token
+}
+
+func (s *settings) isUnfenced(method string) bool {
+	for _, other := range s.unfenced {
+		if other == method {
+			return true
+		}
+	}
+	return false
+}

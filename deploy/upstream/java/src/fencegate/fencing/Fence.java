@@ -1,0 +1,109 @@
+package fencegate.fencing;
+
+import jakarta.servlet.ServletRequest;
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.util.List;
+import javax.sql.DataSource;
+
+/** What a handler claims with, in the transaction of its effect. */
+public final class Fence {
+    private final Stamp stamp;
+    private final Settings settings;
+    private boolean passed;
+    private boolean stale;
+
+    Fence(Stamp stamp, Settings settings) {
+        this.stamp = stamp;
+        this.settings = settings;
+    }
+
+    /** The fence of a request; null where it has none, because its method is unfenced. */
+    public static Fence of(ServletRequest request) {
+        return (Fence) request.getAttribute(Fence.class.getName());
+    }
+
+    public Stamp stamp() {
+        return stamp;
+    }
+
+    public List<String> keys() {
+        return stamp.keys();
+    }
+
+    /**
+     * Compares and raises the mark of every key, all or none. Call it once, as the first statement of the transaction
+     * that has the effect. After a rollback, a claim in a new transaction may be tried.
+     *
+     * @throws Stale when a newer request was let in
+     * @throws SQLException that of the database
+     * @throws IllegalStateException when each statement is a transaction of its own
+     */
+    public void claim(Connection transaction) throws SQLException {
+        if (transaction.getAutoCommit()) {
+            throw new IllegalStateException("the marks would be raised without the effect: setAutoCommit(false)");
+        }
+        for (String key : stamp.keys()) {
+            if (!settings.marks().raise(transaction, key, stamp, settings.compare())) {
+                sawStale();
+                throw new Stale();
+            }
+        }
+        sawPassing();
+    }
+
+    /** Runs the work in a transaction that begins with the claim, and commits it. */
+    public <T> T transact(DataSource database, Work<T> work) throws SQLException {
+        try (Connection connection = database.getConnection()) {
+            boolean before = connection.getAutoCommit();
+            connection.setAutoCommit(false);
+            try {
+                claim(connection);
+                T result = work.run(connection);
+                connection.commit();
+                connection.setAutoCommit(before);
+                return result;
+            } catch (SQLException | RuntimeException | Error failure) {
+                try {
+                    connection.rollback();
+                    // Only now: before the rollback this would commit.
+                    connection.setAutoCommit(before);
+                } catch (SQLException worse) {
+                    failure.addSuppressed(worse);
+                }
+                throw failure;
+            }
+        }
+    }
+
+    /** What is done in a transaction. */
+    @FunctionalInterface
+    public interface Work<T> {
+        T run(Connection transaction) throws SQLException;
+    }
+
+    private synchronized void sawStale() {
+        stale = true;
+    }
+
+    private synchronized void sawPassing() {
+        passed = true;
+    }
+
+    /**
+     * What has to be told in the place of an answer with this status; null where it may be given.
+     *
+     * @param ownRefusal the handler says by itself that the request was stale
+     */
+    synchronized Problem objection(int status, boolean ownRefusal) {
+        boolean success = status < 400;
+        if (passed && stale) {
+            // Which of the two was committed is not for us to say.
+            return Problem.CLAIMED_TWICE;
+        }
+        if (success && !passed) {
+            return Problem.UNCLAIMED;
+        }
+        return !stale || status == 412 && ownRefusal ? null : Problem.STALE;
+    }
+}

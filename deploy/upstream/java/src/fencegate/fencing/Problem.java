@@ -1,0 +1,58 @@
+package fencegate.fencing;
+
+import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+
+/** The answers of the filter (RFC 9457). */
+enum Problem {
+    TOKEN_MISSING(403, "token-missing", "there is no token: the way in is the gateway"),
+    TOKEN_MALFORMED(400, "token-malformed", "the token cannot be read"),
+    STALE(412, "stale", "a newer request was let in; nothing was done"),
+    UNCLAIMED(500, "unclaimed", "the service compared nothing; what came of the request is not known"),
+    CLAIMED_TWICE(500, "claimed-twice", "the service tried twice; what came of the first time is not known");
+
+    /** Tells the gateway that a 412 is about the fence, and not about a client's {@code If-Match}. */
+    static final String REFUSAL = "Fencing-Refusal";
+
+    private final int status;
+    private final String reason;
+    private final String title;
+
+    Problem(int status, String reason, String title) {
+        this.status = status;
+        this.reason = reason;
+        this.title = title;
+    }
+
+    Refused refused() {
+        return new Refused(this);
+    }
+
+    void writeTo(HttpServletResponse response) throws IOException {
+        // The fields of an answer that is not given go as well.
+        response.reset();
+        response.setStatus(status);
+        if (this == STALE) {
+            response.setHeader(REFUSAL, "stale");
+        }
+        String json = "{\"title\":\"" + title + "\",\"status\":" + status + ",\"reason\":\"" + reason + "\"}";
+        byte[] body = json.getBytes(StandardCharsets.US_ASCII);
+        response.setContentType("application/problem+json");
+        response.setContentLength(body.length);
+        response.getOutputStream().write(body);
+        // Sent: nobody puts another status in its place.
+        response.flushBuffer();
+    }
+
+    /** The request does not come to its handler. */
+    static final class Refused extends RuntimeException {
+        private static final long serialVersionUID = 1;
+        final Problem problem;
+
+        private Refused(Problem problem) {
+            super(problem.title);
+            this.problem = problem;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+// What a handler claims with, in the transaction of its effect.
+"use strict";
+
+const { refused } = require("./problem.js");
+
+// A newer request was let in for one of the keys. Roll back; nothing may be done for this request any more.
+class Stale extends Error {
+  constructor() {
+    super("fencing: a newer request was let in");
+    this.name = "Stale";
+  }
+}
+
+class Fence {
+  #settings;
+  #passed = false;
+  #stale = false;
+
+  // token     text; null where the number came alone
+  // number    a BigInt
+  // keys      ascending, none twice
+  // mode      "exclusive" or "shared"
+  constructor(stamp, settings) {
+    Object.assign(this, stamp);
+    this.#settings = settings;
+  }
+
+  // Compares and raises the mark of every key, all or none. Call it once, as the first statement of the transaction
+  // that has the effect.
+  //
+  // Throws Stale, or the error of the database. After a rollback, a claim in a new transaction may be tried.
+  async claim(transaction) {
+    const { marks, compare } = this.#settings;
+    for (const key of this.keys) {
+      if (!(await marks.raise(transaction, key, this, compare))) {
+        this.#stale = true;
+        throw new Stale();
+      }
+    }
+    this.#passed = true;
+  }
+
+  // Runs `work(transaction)` in a transaction that begins with the claim, and commits it.
+  async transact(pool, work) {
+    return this.#settings.marks.transact(pool, async (transaction) => {
+      await this.claim(transaction);
+      return work(transaction);
+    });
+  }
+
+  // What has to be told in the place of an answer with this status; undefined where it may be given. `ownRefusal`: it
+  // says by itself that the request was stale.
+  objection(status, ownRefusal) {
+    const success = status < 400;
+    // Which of the two was committed is not for us to say.
+    if (this.#passed && this.#stale) return refused("claimed-twice");
+    if (success && !this.#passed) return refused("unclaimed");
+    if (!this.#stale || (status === 412 && ownRefusal)) return undefined;
+    return refused("stale");
+  }
+}
+
+module.exports = { Fence, Stale };

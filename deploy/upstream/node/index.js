@@ -1,0 +1,78 @@
+// Lets a service refuse requests that were overtaken: it compares their fencing tokens with the newest that it has seen,
+// in the transaction of the effect.
+"use strict";
+
+const { holdBack } = require("./answer.js");
+const { Fence, Stale } = require("./fence.js");
+const { postgres } = require("./postgres.js");
+const { Settings } = require("./settings.js");
+const { found, read } = require("./stamp.js");
+const { Problem } = require("./problem.js");
+
+// A middleware for the routes that the policy fences. Their handlers have to claim before they say that something is
+// done.
+//
+// marks      where the marks are: `postgres`
+// compare    "token", or "number" for services that see one tenure several times
+// fields     {token, number}: other names, as `fields:` of the policy has them
+// unfenced   methods whose requests pass without a fence, where they have none of the fields
+// log        a function that is given what the service does wrong; `console.error` where nothing is said
+function fencing(options) {
+  const settings = new Settings(options);
+
+  // The fence of a request; null where it needs none. Throws a Problem.
+  const enter = (request, response) => {
+    const present = found(request.rawHeaders, settings);
+    if (settings.unfenced.includes(request.method) && present.isEmpty()) return null;
+    const fence = new Fence(read(present, settings), settings);
+    holdBack(request, response, fence, settings.log);
+    return fence;
+  };
+
+  // Runs `next` with the fence, or answers in its place.
+  const guard = (request, response, next) => {
+    let fence;
+    try {
+      fence = enter(request, response);
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      problem.answer(response);
+      return undefined;
+    }
+    return next(fence);
+  };
+
+  return {
+    // For `http.createServer`: the handler is `(request, response, fence)`, and may be asynchronous.
+    http: (handler) => (request, response) =>
+      guard(request, response, async (fence) => {
+        try {
+          await handler(request, response, fence);
+        } catch (error) {
+          fail(request, response, error, settings.log);
+        }
+      }),
+
+    // For Express: `app.post(path, fenced.express, handler)`. The handler finds `request.fence`.
+    express: (request, response, next) =>
+      guard(request, response, (fence) => {
+        request.fence = fence;
+        next();
+      }),
+  };
+}
+
+function fail(request, response, error, log) {
+  if (!(error instanceof Stale)) log(`error: ${request.method} ${request.url.split("?")[0]}: ${error?.stack ?? error}`);
+  if (response.writableEnded) return;
+  if (response.headersSent) {
+    // What follows is not as the head of the answer has promised.
+    response.destroy();
+    return;
+  }
+  // Of a stale one, what holds the answer back makes its own.
+  response.writeHead(500, { "Content-Type": "text/plain" });
+  response.end("the service failed\n");
+}
+
+module.exports = { fencing, postgres, Fence, Stale };

@@ -1,0 +1,35 @@
+// The answers of the middleware (RFC 9457).
+"use strict";
+
+const ANSWERS = {
+  "token-missing": [403, "there is no token: the way in is the gateway"],
+  "token-malformed": [400, "the token cannot be read"],
+  stale: [412, "a newer request was let in; nothing was done"],
+  unclaimed: [500, "the service compared nothing; what came of the request is not known"],
+  "claimed-twice": [500, "the service tried twice; what came of the first time is not known"],
+};
+
+class Problem extends Error {
+  constructor(reason) {
+    const [status, title] = ANSWERS[reason];
+    super(title);
+    Object.assign(this, { status, title, reason });
+  }
+
+  // `own`: the methods of the response as Node has them.
+  answer(response, own = response) {
+    // Those of an answer that is not given.
+    for (const name of response.getHeaderNames()) response.removeHeader(name);
+    const { title, status, reason } = this;
+    const body = JSON.stringify({ title, status, reason });
+    const fields = { "Content-Type": "application/problem+json", "Content-Length": Buffer.byteLength(body) };
+    // Tells the gateway that this 412 is about the fence, and not about a client's `If-Match`.
+    if (reason === "stale") fields["Fencing-Refusal"] = "stale";
+    own.writeHead(status, fields);
+    own.end(body);
+  }
+}
+
+const refused = (reason) => new Problem(reason);
+
+module.exports = { Problem, refused };

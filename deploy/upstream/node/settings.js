@@ -1,0 +1,17 @@
+// How a service is fenced: what is compared, what the fields are called, and which methods need no fence.
+"use strict";
+
+const { plain } = require("./spelling.js");
+
+class Settings {
+  constructor({ marks, compare = "token", fields = {}, unfenced = [], log = console.error } = {}) {
+    const { token = "Fencing-Token", number = "Fencing-Number" } = fields;
+    if (!marks) throw new TypeError("fencing: `marks` says where the marks are");
+    if (compare !== "token" && compare !== "number") throw new TypeError("fencing: `compare` is token or number");
+    this.names = { token, number, key: "Fencing-Key", mode: "Fencing-Mode" };
+    if (new Set(Object.values(this.names).map(plain)).size < 4) throw new TypeError("fencing: two fields have one name");
+    Object.assign(this, { marks, compare, unfenced, log });
+  }
+}
+
+module.exports = { Settings };

@@ -1,0 +1,204 @@
+//! What the promises of all middlewares need: two instances of a sample service, and `fencegate verify` against them.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::{patience::PATIENCE, prometheus::deploy, scratch};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A service with one of the middlewares, two times on one database. An instance that is killed is started again.
+pub(super) struct Sample {
+    home: TempDir,
+    instances: Vec<(u16, Child)>,
+}
+
+/// Where the contract and all middlewares are.
+pub(super) fn upstream() -> PathBuf {
+    deploy().join("upstream")
+}
+
+/// The tables of a recipe.
+pub(super) fn tables(database: &str, form: &str) -> String {
+    let file = upstream().join(database).join(format!("{form}.sql"));
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let tables = text.split("-- ").nth(1).and_then(|section| section.strip_prefix("table\n"));
+    tables.expect("the tables come first").to_owned()
+}
+
+/// Keeps one process running: `$0` gets its number, the rest is its command line. One that ends at once is not started
+/// as fast as the machine can.
+const KEEP: &str = r#"
+while :; do
+    setpriv --pdeathsig KILL -- "$@" &
+    echo $! > "$0"
+    wait $!
+    sleep 0.1
+done
+"#;
+
+impl Sample {
+    /// `command`: program and arguments that listen at this port of 127.0.0.1, and say `listening` then.
+    ///
+    /// # Panics
+    /// If it does not listen in time.
+    pub(super) fn start(command: impl Fn(u16) -> Vec<String>) -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let instances = [free_port(), free_port()].map(|port| {
+            let number = home.path().join(port.to_string()).display().to_string();
+            let words = ["-c".to_owned(), KEEP.to_owned(), number].into_iter().chain(command(port));
+            (port, Child::spawn("sh", words).expect("setpriv"))
+        });
+        for (_, child) in &instances {
+            let listens = |line: &str| line.contains("listening");
+            child.wait_line(listens, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+        }
+        Self { home, instances: instances.into() }
+    }
+
+    /// Every case of `fencegate verify` that applies passes, and those that do not are the ones that are named.
+    ///
+    /// # Panics
+    /// If one does not.
+    pub(super) fn passes(&self, more: &[&str], skipped: &[&str]) {
+        let (report, said) = self.verified(more);
+        let wrong: Vec<&Value> = named(&report, |verdict| verdict != "passed" && verdict != "skipped");
+        assert!(wrong.is_empty(), "{said}\n{wrong:#?}\n{}", self.log());
+        let left_out: Vec<&str> = named(&report, |verdict| verdict == "skipped")
+            .into_iter()
+            .map(|case| case["name"].as_str().expect("a name"))
+            .collect();
+        assert_eq!(left_out, skipped, "{said}");
+        assert!(named(&report, |verdict| verdict == "passed").len() > 30, "{report:#}");
+    }
+
+    fn verified(&self, more: &[&str]) -> (Value, String) {
+        let mut command = Command::new("timeout");
+        // Seconds; a machine that is busy takes most of a minute.
+        command.arg("300").arg(scratch::binaries().join("fencegate")).arg("verify");
+        command.args(self.instances.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")));
+        command.args([
+            "--request",
+            "POST /v1/accounts/{key}/debit",
+            "--body",
+            r#"{"amount":1,"to":"{other}"}"#,
+        ]);
+        command.args(["--slow-request", "POST /v1/accounts/{key}/debit?work_ms=100"]);
+        command.args(["--also", "POST /v1/accounts/{key}/credit", "--remember", "1s"]);
+        command.args(["--observe", "GET /v1/accounts/{key}", "--pick", "/balance"]);
+        command.args(["--fencing-key", "account/{key}", "--shared", "--read", "GET /v1/accounts/{key}"]);
+        let numbers = format!("kill -9 $(cat {}/*)", self.home.path().display());
+        command.args(["--restart", &numbers, "--rounds", "4", "--format", "json"]).args(more);
+        let output = command.output().expect("`timeout` is there");
+        let said = format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        let report = serde_json::from_slice(&output.stdout);
+        (report.unwrap_or_else(|error| panic!("{error}\n{said}\n{}", self.log())), said)
+    }
+
+    fn log(&self) -> String {
+        self.instances.iter().map(|(_, child)| child.log()).collect()
+    }
+}
+
+fn named(report: &Value, verdict: impl Fn(&str) -> bool) -> Vec<&Value> {
+    let cases = report["cases"].as_array().expect("a list");
+    cases.iter().filter(|case| verdict(case["verdict"].as_str().expect("a word"))).collect()
+}
+
+/// What a README shows of a service is what its sample does, line by line.
+///
+/// # Panics
+/// If a block of code is not in one of the files of the sample.
+pub(super) fn assert_shown(middleware: &str, language: &str) {
+    let folder = upstream().join(middleware);
+    let readme = fs::read_to_string(folder.join("README.md")).expect("shipped");
+    let sources: Vec<String> = files(&folder.join("sample")).iter().map(|file| bare(&read(file))).collect();
+    let blocks: Vec<&str> = readme.split(&format!("```{language}\n")).skip(1).collect();
+    assert!(!blocks.is_empty(), "{middleware}: nothing is shown in {language}");
+    for block in blocks {
+        let block = bare(block.split("```").next().expect("it ends"));
+        assert!(
+            sources.iter().any(|source| source.contains(&block)),
+            "{middleware}: not in the sample:\n{block}"
+        );
+    }
+}
+
+/// The commands of a README start the sample, on a database with nothing in it. `replaced`: what is called otherwise here.
+///
+/// # Panics
+/// If nothing listens in the end.
+pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[(&str, &str)]) {
+    let folder = upstream().join(middleware);
+    let readme = read(&folder.join("README.md"));
+    let end = readme.rsplit("```").next().expect("all of it, at least");
+    let mut commands: Vec<&str> = end.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let last = commands.pop().expect("the commands stand there, indented");
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    // The shell becomes the service, and so ends with us.
+    let mut script = format!("set -e\ncd '{}'\n{}\nexec {last}", folder.display(), commands.join("\n"));
+    let (port, place) = (free_port().to_string(), home.path().join("accounts").display().to_string());
+    for (what, by) in [("8000", port.as_str()), ("/tmp/accounts", &place)].iter().chain(replaced) {
+        script = script.replace(what, by);
+    }
+    let words = [environment, &["sh", "-c", &script]].concat();
+    let child = Child::spawn("env", words).expect("setpriv");
+    child.wait_line(|line| line.contains("listening"), COMPILED).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// What `fencegate verify` has no use for: of a service that compares tokens, and of one that compares numbers, which are
+/// equal within a tenure.
+pub(super) const BY_TOKEN: [&str; 1] = ["number-suffices"];
+pub(super) const BY_NUMBER: [&str; 6] =
+    ["duplicate", "sequence", "number-alone", "dispatch-width", "same-token", "same-token-apart"];
+
+/// For a compiler on a machine that is busy.
+const COMPILED: Duration = Duration::from_mins(2);
+
+/// Without indentation.
+fn bare(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// All files below a folder, in the order of their names.
+pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    paths.sort();
+    paths.into_iter().flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Nobody else's at this moment.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+/// A folder of the build that is there the next time.
+pub(super) fn kept(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).expect("the target folder can be written");
+    folder
+}
+
+/// Runs a command in a folder to its end, two minutes at most: a compiler takes its time on a machine that is busy.
+///
+/// # Panics
+/// If it fails.
+pub(super) fn run(folder: &Path, words: &[&str]) {
+    let mut command = Command::new("timeout");
+    let output = command.arg("120").args(words).current_dir(folder).output().expect("`timeout` is there");
+    let [said, wrong] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "{words:?}: {}\n{said}\n{wrong}", output.status);
+}

@@ -1,0 +1,67 @@
+//! The middleware for Go keeps the contract, and a service that is made with it passes `fencegate verify`.
+
+use std::sync::LazyLock;
+
+use fencegate_tests::postgres::{Database, fresh_database};
+
+use super::middleware::{
+    BY_NUMBER, BY_TOKEN, Sample, assert_shown, assert_starts, kept, run, tables, upstream,
+};
+
+/// The sample, built once. Go itself knows by content what it has to build again.
+static SAMPLE: LazyLock<String> = LazyLock::new(|| {
+    let program = kept("middleware-go").join("sample").display().to_string();
+    go("sample", &["build", "-o", &program, "."], &[]);
+    program
+});
+
+/// Nothing from the network, and a cache that is kept.
+fn environment() -> [String; 3] {
+    let cache = format!("GOCACHE={}", kept("middleware-go").join("cache").display());
+    [cache, "GOPROXY=off".to_owned(), "GOFLAGS=-mod=readonly".to_owned()]
+}
+
+fn go(folder: &str, words: &[&str], more: &[&str]) {
+    let own = environment();
+    let own = own.each_ref().map(String::as_str);
+    run(&upstream().join("go").join(folder), &[&["env"][..], &own, more, &["go"], words].concat());
+}
+
+fn url(database: &Database) -> String {
+    format!("{}?sslmode=disable", database.url())
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    go(".", &["vet", "."], &[]);
+    go(".", &["test", "-count=1", "."], &[]);
+}
+
+#[test]
+fn its_claims_meet_the_marks_of_the_recipe() {
+    let database = format!("DATABASE={}", url(&fresh_database()));
+    go("sample", &["test", "-count=1", "."], &[&database]);
+}
+
+#[test]
+fn its_readme_starts_the_sample() {
+    assert_shown("go", "go");
+    let database = format!("DATABASE={}", url(&fresh_database()));
+    let own = environment();
+    assert_starts("go", &[&own.each_ref().map(String::as_str)[..], &[&database]].concat(), &[]);
+}
+
+#[test]
+fn a_service_that_is_made_with_it_is_verified() {
+    for (form, token, skipped) in [("token", "field", &BY_TOKEN[..]), ("number", "number", &BY_NUMBER)] {
+        let database = fresh_database();
+        database.run(&tables("postgresql", form));
+        let (program, url) = (SAMPLE.clone(), url(&database));
+        let sample = Sample::start(|port| {
+            let words =
+                [&program, "-database", &url, "-compare", form, "-listen", &format!("127.0.0.1:{port}")];
+            words.map(str::to_owned).into()
+        });
+        sample.passes(&["--token", token], skipped);
+    }
+}

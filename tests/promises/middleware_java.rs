@@ -1,0 +1,112 @@
+//! The middleware for Java keeps the contract, and a service that is made with it passes `fencegate verify`.
+
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use fencegate_tests::postgres::{Database, fresh_database};
+
+use super::middleware::{BY_TOKEN, Sample, assert_shown, assert_starts, files, kept, run, tables, upstream};
+
+/// Debian's jars: the interface that the filter is written for, and what runs the tests and the sample.
+const JARS: &str = "/usr/share/java";
+const SERVLETS: &str = "tomcat10-servlet-api";
+const TOMCAT: [&str; 9] = [
+    "tomcat10-annotations-api",
+    "tomcat10-api",
+    "tomcat10-catalina",
+    "tomcat10-coyote",
+    "tomcat10-jaspic-api",
+    "tomcat10-jni",
+    "tomcat10-juli",
+    "tomcat10-util",
+    "tomcat10-util-scan",
+];
+const DRIVER: &str = "postgresql";
+
+/// Where the classes are, compiled once for each content of the sources.
+static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let sources = upstream().join("java");
+    let mut content = DefaultHasher::new();
+    for file in files(&sources) {
+        (&file, fs::read(&file).expect("a source")).hash(&mut content);
+    }
+    let classes = kept("middleware-java").join(format!("{:016x}", content.finish()));
+    // Made last: a folder that was half compiled is compiled again.
+    let made = classes.join("made");
+    if !made.exists() {
+        // Those of other contents.
+        fs::remove_dir_all(kept("middleware-java")).expect("our own folder");
+        // The filter needs nothing but the interface.
+        compile(&sources.join("src"), &classes.join("src"), &jar(SERVLETS));
+        for folder in ["test", "sample"] {
+            compile(&sources.join(folder), &classes.join(folder), &class_path(&classes, "src"));
+        }
+        fs::write(made, "").expect("our own folder");
+    }
+    classes
+});
+
+fn compile(sources: &Path, classes: &Path, class_path: &str) {
+    let to = classes.display().to_string();
+    let files: Vec<String> = files(sources).iter().map(|file| file.display().to_string()).collect();
+    let options = ["javac", "-Xlint:all", "-Werror", "--release", "17", "-d", &to, "-cp", class_path];
+    let words: Vec<&str> = options.into_iter().chain(files.iter().map(String::as_str)).collect();
+    run(sources, &words);
+}
+
+fn jar(name: &str) -> String {
+    format!("{JARS}/{name}.jar")
+}
+
+/// Our own classes of one folder, before all that is not ours.
+fn class_path(classes: &Path, folder: &str) -> String {
+    let own = ["src", folder].map(|folder| classes.join(folder).display().to_string());
+    let jars = TOMCAT.into_iter().chain([SERVLETS, DRIVER]).map(jar);
+    own.into_iter().chain(jars).collect::<Vec<_>>().join(":")
+}
+
+/// A machine that starts fast, with these classes.
+fn java(folder: &str) -> Vec<String> {
+    let options = ["java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", &class_path(&CLASSES, folder)];
+    options.map(str::to_owned).into()
+}
+
+fn url(database: &Database) -> String {
+    format!("jdbc:postgresql://{}/{}?user=service", database.address, database.name)
+}
+
+#[test]
+fn it_keeps_the_contract_and_its_claims_meet_the_marks_of_the_recipe() {
+    let database = format!("-Ddatabase={}", url(&fresh_database()));
+    for test in ["fencegate.fencing.VectorsTest", "fencegate.fencing.ClaimsTest"] {
+        let mut words = java("test");
+        words.extend(["-Dcontract=..".to_owned(), database.clone(), test.to_owned()]);
+        run(&upstream().join("java"), &words.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn its_readme_starts_the_sample() {
+    assert_shown("java", "java");
+    // libpq and JDBC name the user in two places.
+    let database = fresh_database();
+    let plain = format!("DATABASE=postgresql://{}/{}?user=service", database.address, database.name);
+    assert_starts("java", &[&plain], &[]);
+}
+
+#[test]
+fn a_service_that_is_made_with_it_is_verified() {
+    let database = fresh_database();
+    database.run(&tables("postgresql", "token"));
+    let sample = Sample::start(|port| {
+        let mut words = java("sample");
+        words.extend(["fencegate.sample.Service".to_owned(), url(&database), port.to_string()]);
+        words.push("token".to_owned());
+        words
+    });
+    sample.passes(&[], &BY_TOKEN);
+}

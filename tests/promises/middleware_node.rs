@@ -1,0 +1,57 @@
+//! The middleware for Node keeps the contract, and a service that is made with it, by Express or by plain http, passes
+//! `fencegate verify`.
+
+use fencegate_tests::postgres::fresh_database;
+use tokio::sync::OnceCell;
+
+use super::{
+    clients::fetched_by_npm,
+    middleware::{BY_NUMBER, BY_TOKEN, Sample, assert_shown, assert_starts, run, tables, upstream},
+};
+
+/// The variable by which Node finds the framework, and the driver of the database.
+async fn modules() -> &'static str {
+    static MADE: OnceCell<String> = OnceCell::const_new();
+    let made = MADE.get_or_init(async || {
+        let express = fetched_by_npm("express", "express@5.3.0").await;
+        let driver = fetched_by_npm("pg", "pg@8.23.1").await;
+        format!("{express}:{}", driver.trim_start_matches("NODE_PATH="))
+    });
+    made.await
+}
+
+#[tokio::test]
+async fn it_keeps_the_contract_and_its_claims_meet_the_marks_of_the_recipe() {
+    let database = format!("DATABASE={}", fresh_database().url());
+    run(&upstream().join("node"), &["env", modules().await, &database, "node", "--test", "tests/"]);
+}
+
+#[tokio::test]
+async fn its_readme_starts_the_sample() {
+    assert_shown("node", "js");
+    let database = format!("DATABASE={}", fresh_database().url());
+    assert_starts("node", &[modules().await, &database], &[]);
+}
+
+#[tokio::test]
+async fn a_service_that_is_made_with_it_is_verified() {
+    let modules = modules().await;
+    let service = upstream().join("node/sample/service.js").display().to_string();
+    for (face, form, token, skipped) in
+        [("express", "token", "field", &BY_TOKEN[..]), ("http", "number", "number", &BY_NUMBER)]
+    {
+        let database = fresh_database();
+        database.run(&tables("postgresql", form));
+        let url = database.url();
+        let sample = Sample::start(|port| {
+            let port = port.to_string();
+            let options = ["--database", &url, "--listen", &port, "--face", face, "--compare", form];
+            [&["env", modules, "node", &service][..], &options]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect()
+        });
+        sample.passes(&["--token", token], skipped);
+    }
+}

@@ -20,22 +20,43 @@ use futures_util::future::join_all;
 
 /// Who is at work on each key, and the newest that was.
 #[derive(Default)]
-struct AtWork(Mutex<HashMap<String, (bool, u64)>>);
+struct AtWork(Mutex<HashMap<String, OnKey>>);
+
+#[derive(Default)]
+struct OnKey {
+    writes: bool,
+    reads: usize,
+    written: u64,
+    read: u64,
+}
 
 impl AtWork {
-    fn begins(&self, keys: &[ResourceKey], epoch: u64) {
+    fn begins(&self, claim: &Claim) {
+        let epoch = claim.token.number();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in keys {
-            let (busy, newest) = all.entry(key.as_str().to_owned()).or_default();
-            assert!(!*busy, "two at once on {}", key.as_str());
-            assert!(*newest < epoch, "{epoch} behind {newest} on {}", key.as_str());
-            (*busy, *newest) = (true, epoch);
+        for key in claim.keys.iter() {
+            let on = all.entry(key.as_str().to_owned()).or_default();
+            assert!(!on.writes, "beside a write on {}", key.as_str());
+            assert!(on.written < epoch, "{epoch} behind {} on {}", on.written, key.as_str());
+            match claim.mode {
+                Mode::Shared => (on.reads, on.read) = (on.reads + 1, on.read.max(epoch)),
+                Mode::Exclusive => {
+                    assert!(on.reads == 0 && on.read < epoch, "behind a read on {}", key.as_str());
+                    (on.writes, on.written) = (true, epoch);
+                }
+            }
         }
     }
 
-    fn ends(&self, keys: &[ResourceKey]) {
+    fn ends(&self, claim: &Claim) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.iter().for_each(|key| all.entry(key.as_str().to_owned()).or_default().0 = false);
+        for key in claim.keys.iter() {
+            let on = all.entry(key.as_str().to_owned()).or_default();
+            match claim.mode {
+                Mode::Shared => on.reads -= 1,
+                Mode::Exclusive => on.writes = false,
+            }
+        }
     }
 }
 
@@ -46,9 +67,9 @@ async fn once(guard: &Postgres, claim: &Claim, at_work: &AtWork) -> bool {
     loop {
         match look {
             Look::Running { dispatch, .. } => {
-                at_work.begins(&claim.keys, claim.token.number());
+                at_work.begins(claim);
                 tokio::time::sleep(Duration::from_millis(2)).await;
-                at_work.ends(&claim.keys);
+                at_work.ends(claim);
                 guard.end(&dispatch, Ended::Known);
                 return true;
             }
@@ -87,7 +108,8 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
                 let keys: Vec<_> =
                     keys.map(|key| ResourceKey::parse(&format!("k{key}")).expect("a key")).collect();
                 let token = Token::new(epoch, 0, 1).expect("small");
-                let claim = Claim { keys: keys.into(), token, mode: Mode::Exclusive, era: None };
+                let mode = if epoch % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
+                let claim = Claim { keys: keys.into(), token, mode, era: None };
                 in_ += u64::from(once(&guard, &claim, &at_work).await);
             }
             in_

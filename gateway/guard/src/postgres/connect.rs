@@ -193,12 +193,13 @@ impl Unanswered {
         }
     }
 
-    /// The same question may be answered another time: it met others, or a server that has no time or room.
+    /// The same question may be answered another time: it met others, or a server without time, room or order. Only what
+    /// is wrong with the question itself is not.
     pub(super) fn may_pass(&self) -> bool {
-        const CLASSES: [&str; 6] = ["08", "25", "40", "53", "55", "57"];
+        const OURS: [&str; 2] = ["22", "23"];
         match self {
             Self::Lost(_) => true,
-            Self::Refused { code, .. } => CLASSES.iter().any(|class| code.starts_with(class)),
+            Self::Refused { code, .. } => !OURS.iter().any(|class| code.starts_with(class)),
         }
     }
 }

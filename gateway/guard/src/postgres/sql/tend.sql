@@ -161,12 +161,17 @@ BEGIN
     RETURN gone_entries;
 END $$;
 
--- Doubts that are over, rights of the dead, and instances that have been dead for a day.
+-- Doubts that are over, connections and rights of the dead, and instances that have been dead for a day.
 CREATE FUNCTION tidy() RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     now_ bigint;
 BEGIN
     SELECT time INTO now_ FROM store;
+    -- One that stands still would keep its locks, and what is told to who listens.
+    PERFORM pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN instance n
+        ON n.dead AND a.application_name LIKE 'fencegate %'
+            AND right(a.application_name, length(left(n.name, 36))) = left(n.name, 36)
+    WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid();
     DELETE FROM at_work USING open_work w
     WHERE w.key = at_work.key AND w.id = at_work.id AND w.over <= now_;
     DELETE FROM held WHERE NOT EXISTS (SELECT FROM instance n WHERE n.id = held.instance AND NOT n.dead);

@@ -11,12 +11,16 @@ use std::{
 
 use fencegate_guard::{
     postgres::{Look, Postgres},
+    refused::Refused,
     register::{Claim, Ended},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::clock::{MachineClock, SharedClock};
+use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
 use fencegate_tests::shared_store::SharedStore;
 use futures_util::future::join_all;
+use tokio::task::spawn_blocking;
+
+use super::steps::{admit, barrier, claim, opened, runs};
 
 /// Who is at work on each key, and the newest that was.
 #[derive(Default)]
@@ -121,4 +125,31 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
         guard.leave().await.expect("in order");
     }
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
+}
+
+/// Also where it changes nothing of the key, as a reader that is older than another.
+#[tokio::test]
+async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
+    const WRITES: &str = r#"SELECT act(1, (SELECT generation FROM lane WHERE instance = 1), 0, 1000, '{a}',
+        '[{"kind": "claim", "id": "w", "keys": ["a"], "token": "v1-000000000000001e-00000000-00000001",
+        "epoch": 30, "shared": false, "longest": 1, "again": false}]');"#;
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let one = opened(&store, &clock, "one").await;
+    let other = store.guard(clock.clone(), "other").await;
+    let reader = |epoch| Claim { mode: Mode::Shared, ..claim("a", epoch, 1) };
+    let newer = runs(&other, &reader(28)).await;
+    other.end(&newer, Ended::Known);
+    barrier(&other).await;
+    barrier(&one).await;
+    let mut writing = store.database.session("a");
+    writing.run("SET search_path = fencegate;");
+    writing.run("BEGIN;");
+    writing.run(WRITES);
+    let asked = tokio::spawn(async move { admit(&other, &reader(27)).await });
+    let database = store.database.clone();
+    spawn_blocking(move || database.sees_one_wait()).await.expect("it waits");
+    writing.run("COMMIT;");
+    let look = asked.await.expect("no panic");
+    assert!(matches!(look, Look::Refused(Refused::Stale { .. })), "{look:?}");
 }

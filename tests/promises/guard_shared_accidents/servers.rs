@@ -152,3 +152,32 @@ async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_
         }
     }
 }
+
+/// The server reports such a commit as done, and warns.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
+    const WAITS: &str = "SELECT pid FROM pg_stat_activity
+        WHERE wait_event = 'SyncRep' AND application_name LIKE 'fencegate decides%'";
+    let own = Own::start().await;
+    let guard = own.guard(&own.store, "one").await;
+    let (_, epoch) = gets_in(&guard, "a", 20).await;
+    let follow = |who: &str| {
+        own.store.database.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{who}'"));
+        own.store.database.run("SELECT pg_reload_conf()");
+    };
+    follow("nobody");
+    let asked = claim("b", epoch + 1, 1);
+    let cancelled = async {
+        let mut waits = own.store.database.run(WAITS);
+        while waits.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            waits = own.store.database.run(WAITS);
+        }
+        own.store.database.run(&format!("SELECT pg_cancel_backend({waits})"));
+    };
+    let (look, ()) = tokio::join!(guard.admit(&asked, guard.name(), None), cancelled);
+    assert!(look.is_err(), "a standby may not have it: {look:?}");
+    follow("");
+    barrier_in_time(&guard).await;
+    assert_eq!(own.store.run("SELECT count(*) FROM at_work WHERE key = 'b'"), "0");
+}

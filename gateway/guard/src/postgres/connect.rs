@@ -55,6 +55,9 @@ const SETTINGS: &str = "
     SET jit = off;
 ";
 
+/// The part of the server that warns when its wait for a standby is cancelled; the commit is reported as done.
+const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
+
 /// In this order: what may lose commits, and where that would be said.
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
@@ -232,7 +235,10 @@ async fn drive<S, T>(
         match message {
             AsyncMessage::Notice(notice) => {
                 tracing::warn!(severity = notice.severity(), said = notice.message(), "guard.store_warns");
-                warned.store(true, Ordering::SeqCst);
+                // The words may be of any language; where in the server it was said is not.
+                if notice.routine().is_none_or(|routine| routine == WAIT_FOR_STANDBY) {
+                    warned.store(true, Ordering::SeqCst);
+                }
             }
             AsyncMessage::Notification(told) => {
                 // Nobody listens on a connection that is for something else.

@@ -109,7 +109,10 @@ fn deliver(instance: &Instance, batch: Vec<Pending>, answers: Answers) {
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
         match &pending.item {
             Item::Look { how: How::Claim | How::Pass, claim, .. }
-                if matches!(answer, Answer::Running | Answer::Wait { .. } | Answer::Closed { .. }) =>
+                if matches!(
+                    answer,
+                    Answer::Running | Answer::Wait { .. } | Answer::Closed { .. } | Answer::NotHeld
+                ) =>
             {
                 instance.memory.knows(claim.token.number());
             }

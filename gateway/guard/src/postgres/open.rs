@@ -14,6 +14,9 @@ use super::{
 };
 use crate::store::Identity;
 
+/// The server cuts longer ones, and connections of two instances would be taken for those of one.
+const LONGEST_NAME: usize = 36;
+
 impl Postgres {
     /// Makes schema, tables and functions, with a floor below which no token will pass.
     ///
@@ -35,6 +38,12 @@ impl Postgres {
         randomness: Arc<dyn Randomness>,
         name: &str,
     ) -> Result<Self, NotUsable> {
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.is_ascii() {
+            let why = format!(
+                "`{name}` names no process: {LONGEST_NAME} letters at most, and none that is not ASCII"
+            );
+            return Err(NotUsable::Failed { place: place.to_string(), why });
+        }
         let identity = migrate::open(place).await?;
         let connection = Connection::open(place, For::Beating, name).await?;
         let asked = clock.now();

@@ -4,6 +4,7 @@
 mod answers;
 mod at_once;
 mod deaths;
+mod operations;
 mod passed;
 mod servers;
 mod steps;

@@ -116,6 +116,7 @@ mod typed;
 mod uploads;
 mod upstream_h2;
 mod upstream_tls;
+mod verified;
 mod vtc;
 mod waiting;
 mod watched;

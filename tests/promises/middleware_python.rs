@@ -1,11 +1,16 @@
-//! The middleware for services in Python keeps the contract, and is a package that can be installed.
+//! The middleware for services in Python keeps the contract, is a package that can be installed, and a service that is made
+//! with it passes `fencegate verify`, on three databases.
 
 use std::{fs, path::Path, process::Command};
 
-use fencegate_tests::{prometheus::deploy, scratch};
+use fencegate_tests::{postgres::fresh_database, prometheus::deploy, scratch};
 use tempfile::TempDir;
 
-use super::clients::venv;
+use super::{
+    clients::venv,
+    recipes::{mariadb::MariaDb, runs},
+    verified::{Verified, tables},
+};
 
 /// What a program in a folder says; it has to go well.
 fn said(program: &str, arguments: &[&str], folder: &Path) -> String {
@@ -44,4 +49,45 @@ async fn it_is_a_package() {
         "import sys; sys.path.insert(0, '{target}'); import fencegate_upstream as f; print(f.Settings())"
     );
     assert!(said(&python, &["-c", &import], home.path()).contains("Fencing-Token"));
+}
+
+/// Not of the recipe: what the sample keeps.
+const ACCOUNTS: &str = "CREATE TABLE account (id VARCHAR(64) PRIMARY KEY, cents BIGINT NOT NULL);";
+
+/// Two instances of the sample, with server, driver and database.
+async fn sample(words: [&str; 4]) -> Verified {
+    let mut python = String::new();
+    for package in ["uvicorn==0.35.0", "psycopg[binary]==3.2.9", "pymysql==1.1.1"] {
+        python = venv("upstream", package).await;
+    }
+    let folder = deploy().join("upstream/python");
+    let path = format!("PYTHONPATH={}", folder.join("src").display());
+    let service = folder.join("sample/account.py").display().to_string();
+    Verified::start(|port| {
+        let port = port.to_string();
+        let front = ["env", "PYTHONDONTWRITEBYTECODE=1", &path, &python, &service];
+        front.iter().chain(&words).chain([&port.as_str()]).map(ToString::to_string).collect()
+    })
+}
+
+#[tokio::test]
+async fn a_service_by_wsgi_on_sqlite_is_verified() {
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
+    let bank = home.path().join("bank.sqlite").display().to_string();
+    sample(["wsgi", "token", "sqlite", &bank]).await.passes("token");
+}
+
+#[tokio::test]
+async fn a_service_by_asgi_on_postgresql_is_verified() {
+    let database = fresh_database();
+    database.run(&(tables("postgresql", "number") + ACCOUNTS));
+    let sample = sample(["asgi", "number", "postgresql", &database.url()]).await;
+    sample.passes("number");
+}
+
+#[tokio::test]
+async fn a_service_by_wsgi_on_mariadb_is_verified() {
+    let mariadb = MariaDb::start();
+    runs(&mut mariadb.session("service"), &(tables("mariadb", "token") + ACCOUNTS));
+    sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token");
 }

@@ -1,9 +1,10 @@
-//! The layer for services in Rust reads what gateways write, and its page shows what runs.
+//! The layer for services in Rust reads what gateways write, its page shows what runs, and a service that is made with it
+//! passes `fencegate verify`.
 
 use std::fs;
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token};
-use fencegate_tests::prometheus::deploy;
+use fencegate_tests::{prometheus::deploy, scratch};
 use fencegate_upstream::{Settings, Token};
 use hyper::{
     HeaderMap, Method,
@@ -11,6 +12,9 @@ use hyper::{
 };
 use proptest::prelude::*;
 use serde_json::Value;
+use tempfile::TempDir;
+
+use super::verified::Verified;
 
 fn upstream(file: &str) -> String {
     fs::read_to_string(deploy().join("upstream").join(file)).expect("shipped")
@@ -92,4 +96,21 @@ fn its_page_shows_what_runs() {
     let shown = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
     let runs = example.split("// --- page\n").nth(1).expect("a part of it");
     assert_eq!(shown, runs);
+}
+
+#[test]
+fn a_service_that_is_made_with_it_is_verified() {
+    let example = scratch::binaries().join("examples/account");
+    assert!(
+        example.exists(),
+        "{} is missing: run `cargo build -p fencegate-upstream --examples` first",
+        example.display()
+    );
+    for form in ["token", "number"] {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let bank = home.path().join("bank.sqlite").display().to_string();
+        let program = example.display().to_string();
+        let words = |port: u16| vec![program.clone(), form.to_owned(), bank.clone(), port.to_string()];
+        Verified::start(words).passes(form);
+    }
 }

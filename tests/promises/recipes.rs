@@ -1,6 +1,6 @@
 //! The recipes of `deploy/upstream` let in what is newer and nothing else, in the databases that they are for.
 
-mod mariadb;
+pub(crate) mod mariadb;
 mod postgresql;
 mod redis;
 mod sqlite;
@@ -20,7 +20,7 @@ struct Recipe {
 }
 
 /// A connection that statements are told one after the other.
-trait Session {
+pub(crate) trait Session {
     /// How many rows it changed, or the database's code for what went wrong.
     fn changed(&mut self, statement: &str) -> Result<u64, String>;
 
@@ -79,7 +79,7 @@ impl Recipe {
     }
 }
 
-fn runs(session: &mut dyn Session, statements: &str) {
+pub(crate) fn runs(session: &mut dyn Session, statements: &str) {
     for statement in statements.split_inclusive(';').map(str::trim).filter(|one| !one.is_empty()) {
         session.changed(statement).unwrap_or_else(|code| panic!("{code}: {statement}"));
     }

@@ -14,7 +14,7 @@ use super::{
     Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal, token,
 };
 
-struct MariaDb {
+pub(crate) struct MariaDb {
     home: TempDir,
     _server: Child,
 }
@@ -22,7 +22,7 @@ struct MariaDb {
 impl MariaDb {
     /// # Panics
     /// If it does not start; Debian has it as `mariadb-server`.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         // The folder of the tests may be closed to other users, and the path of a socket has to be short.
         let home = TempDir::with_prefix("fencegate-tests-").expect("a folder");
         let data = format!("--datadir={}", home.path().join("data").display());
@@ -51,7 +51,13 @@ impl MariaDb {
         started
     }
 
-    fn session(&self, database: &str) -> Terminal {
+    /// The path of its socket.
+    pub(crate) fn socket(&self) -> String {
+        self.home.path().join("socket").display().to_string()
+    }
+
+    /// In a database of this name; none where it is empty.
+    pub(crate) fn session(&self, database: &str) -> Terminal {
         const TELL: &str = "GET DIAGNOSTICS @changed = ROW_COUNT, @found = NUMBER; \
             GET DIAGNOSTICS CONDITION 1 @code = MYSQL_ERRNO; \
             SELECT concat('ended ', @changed, ' ', if(@changed < 0 AND @found > 0, @code, '00000'));";

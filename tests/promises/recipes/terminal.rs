@@ -8,7 +8,7 @@ use std::{
 use super::{Mode, Recipe, Session};
 
 /// One client, as a process that dies with us.
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     child: Child,

@@ -10,11 +10,15 @@ RECIPES = Path(__file__).resolve().parents[2]
 
 
 class Bank:
-    """`work` is what one transaction does, with a cursor; all of it is rolled back where it raises something."""
+    """`work` is what one transaction does, with a cursor; all of it is rolled back where it raises something.
+
+    The tables of the recipe and `account (id, cents)` have to be there, but in SQLite.
+    """
 
     place = "%s"
     again = ()
-    new = "INSERT INTO account VALUES ({0}, 1000000) ON CONFLICT DO NOTHING"
+    codes = ()
+    write_account = "INSERT INTO account VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET cents = excluded.cents"
 
     def __init__(self, where, form):
         self.where, self.form = where, form
@@ -26,35 +30,40 @@ class Bank:
                     cursor.execute(self.begin)
                     done = work(cursor)
                 except BaseException as failed:
-                    cursor.execute("ROLLBACK")
-                    # The database has ended it for the sake of another one: nothing was done.
+                    # Nothing of it is committed, whatever comes of this.
+                    connection.rollback()
                     if isinstance(failed, self.again) and failed.args[0] in self.codes:
                         continue
                     raise
-                cursor.execute("COMMIT")
+                connection.commit()
                 return done
-
-    def take(self, cursor, account):
-        cursor.execute(self.new.format(self.place), [account])
-        cursor.execute("UPDATE account SET cents = cents - 1 WHERE id = %s".replace("%s", self.place), [account])
 
     def balance(self, cursor, account):
         cursor.execute("SELECT cents FROM account WHERE id = %s".replace("%s", self.place), [account])
         found = cursor.fetchone()
         return found[0] if found else 1000000
 
-    def make(self):
-        recipe = (RECIPES / type(self).__name__.lower() / f"{self.form}.sql").read_text()
-        tables = recipe.split("-- table\n")[1].split("-- ")[0]
-        accounts = "CREATE TABLE account (id VARCHAR(64) PRIMARY KEY, cents BIGINT NOT NULL);"
-        with closing(self.connect()) as connection, closing(connection.cursor()) as cursor:
-            for statement in (tables + accounts).split(";")[:-1]:
-                cursor.execute(statement)
+    def write(self, cursor, account, cents):
+        cursor.execute(self.write_account.replace("%s", self.place), [account, cents])
 
 
 class Sqlite(Bank):
     begin = "BEGIN IMMEDIATE"
     place = "?"
+
+    def __init__(self, where, form):
+        super().__init__(where, form)
+        recipe = (RECIPES / "sqlite" / f"{form}.sql").read_text()
+        tables = recipe.split("-- table\n")[1].split("-- ")[0]
+        accounts = "CREATE TABLE account (id TEXT PRIMARY KEY, cents INTEGER NOT NULL) STRICT;"
+
+        def make(cursor):
+            cursor.execute("SELECT count(*) FROM sqlite_master WHERE name = 'account'")
+            if cursor.fetchone() == (0,):
+                for statement in (tables + accounts).split(";")[:-1]:
+                    cursor.execute(statement)
+
+        self.run(make)
 
     def connect(self):
         connection = sqlite3.connect(self.where, timeout=20, isolation_level=None)
@@ -79,8 +88,8 @@ class Postgresql(Bank):
 
 class MariaDb(Bank):
     begin = "START TRANSACTION"
-    new = "INSERT IGNORE INTO account VALUES ({0}, 1000000)"
-    # Deadlock.
+    write_account = "REPLACE INTO account VALUES (%s, %s)"
+    # Deadlock: the database has ended it for the sake of another one, and nothing was done.
     codes = (1213,)
 
     def connect(self):

@@ -220,6 +220,40 @@ class Contract(unittest.TestCase):
                 self.assertEqual(json.loads(b"".join(written) + rest)["reason"], "unclaimed")
 
 
+    def test_an_answer_of_wsgi_without_a_body_is_judged_too(self):
+        for claims, sent in ((["passes"], 204), ([], 500)):
+            heads = []
+
+            def application(environ, start_response):
+                for claim in claims:
+                    environ["fencegate.fence"].claim(claim)
+                start_response("204 No Content", [])
+                return []
+
+            environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "QUERY_STRING": ""}
+            environ.update({"HTTP_" + name.upper().replace("-", "_"): value for name, value in GOOD})
+            start_response = lambda status, headers, exc_info=None: heads.append(int(status[:3]))  # noqa: E731
+            list(upstream.WsgiFence(application, Scripted())(environ, start_response))
+            self.assertEqual(heads, [sent])
+
+    def test_all_keys_are_claimed_in_order_until_one_is_stale(self):
+        class Keys(Scripted):
+            def raise_mark(self, tx, key, mode, mark):
+                tx.append((key, mode, mark))
+                return key != "b"
+
+        fields = [[name, "a, b, c" if name == "Fencing-Key" else value] for name, value in GOOD]
+        stamp = upstream.Settings().read("POST", [(name.encode(), value.encode()) for name, value in fields])
+        for claim in ("claim", "claim_async"):
+            claimed = []
+            fence = upstream.Fence(stamp, "token", Keys())
+            with self.assertRaises(upstream.Stale):
+                waited = getattr(fence, claim)(claimed)
+                if waited is not None:
+                    asyncio.run(waited)
+            self.assertEqual(claimed, [(key, "exclusive", stamp.token) for key in "ab"])
+
+
 class InSqlite(unittest.TestCase):
     def bank(self, form):
         """An empty one, which commits each statement by itself unless told otherwise."""

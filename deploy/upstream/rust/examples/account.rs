@@ -1,16 +1,15 @@
-//! A service with accounts on SQLite, each of whose transactions claims the fence: `account token|number [DATABASE]`.
+//! A service with accounts on SQLite, each of whose transactions claims the fence: `account token|number DATABASE [PORT]`.
 
 use std::{
     env,
     io::{self, Write},
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
 use axum::{
-    Extension, Router,
+    Extension, Json, Router,
     extract::{Path, Query, State},
     http::{Method, StatusCode},
     response::{IntoResponse, Response},
@@ -19,7 +18,8 @@ use axum::{
 use fencegate_upstream::{
     Compare, Fence, FenceLayer, Mark, Mode, NotClaimed, Raise, Raised, Settings, Transaction,
 };
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, named_params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, named_params, params};
+use serde_json::{Value, json};
 
 /// The page shows what stands between these two lines.
 // --- page
@@ -45,21 +45,29 @@ impl Transaction for Sqlite<'_> {
 }
 
 /// First the claim, then the effect. Whatever fails on the way rolls back both.
-fn debit(bank: &mut Connection, fence: &Fence, account: &str, work: Duration) -> Result<i64, Failed> {
+fn debit(
+    bank: &mut Connection,
+    fence: &Fence,
+    id: &str,
+    order: &Order,
+    work: Duration,
+) -> Result<i64, Failed> {
     let transaction = bank.transaction_with_behavior(TransactionBehavior::Immediate)?;
     fence.claim(&mut Sqlite(&transaction))?;
+    let left = balance(&transaction, id)? - order.amount;
     thread::sleep(work);
-    transaction.execute("INSERT OR IGNORE INTO account VALUES (?1, 1000000)", [account])?;
-    let taken = "UPDATE account SET cents = cents - 1 WHERE id = ?1 RETURNING cents";
-    let left = transaction.query_row(taken, [account], |row| row.get(0))?;
+    write(&transaction, id, left)?;
+    if let Some(to) = &order.to {
+        write(&transaction, to, balance(&transaction, to)? + order.amount)?;
+    }
     transaction.commit()?;
     Ok(left)
 }
 
 fn service(bank: Bank, settings: Settings) -> Router {
     Router::new()
-        .route("/accounts/{id}", get(balance))
-        .route("/accounts/{id}/debit", post(pay))
+        .route("/v1/accounts/{id}", get(look))
+        .route("/v1/accounts/{id}/debit", post(pay))
         .layer(FenceLayer::new(settings.unfenced([Method::GET])))
         .with_state(bank)
 }
@@ -75,14 +83,23 @@ enum Failed {
     /// The layer makes the answer of it.
     Stale,
     Database(rusqlite::Error),
-    /// The path names another account than the fence is for.
+    /// The gateway has locked what the policy named, and nothing else may be changed under this fence.
     OtherKey,
+    Amount,
+}
+
+#[derive(serde::Deserialize)]
+struct Order {
+    /// Cents.
+    amount: i64,
+    /// To whom they go.
+    to: Option<String>,
 }
 
 #[derive(serde::Deserialize)]
 struct Work {
     #[serde(default)]
-    milliseconds: u64,
+    work_ms: u64,
 }
 
 async fn pay(
@@ -90,31 +107,53 @@ async fn pay(
     Extension(fence): Extension<Fence>,
     Path(id): Path<String>,
     Query(work): Query<Work>,
-) -> Result<String, Failed> {
-    if !fence.stamp().keys.contains(&format!("account/{id}")) {
-        return Err(Failed::OtherKey);
+    Json(order): Json<Order>,
+) -> Result<Json<Value>, Failed> {
+    let touched = [Some(&id), order.to.as_ref()].into_iter().flatten();
+    covers(&fence, touched)?;
+    if order.amount <= 0 {
+        return Err(Failed::Amount);
     }
     // SQLite blocks, so it runs on a thread that may.
-    let work = Duration::from_millis(work.milliseconds);
-    let debit = move || debit(&mut locked(&bank), &fence, &id, work);
-    tokio::task::spawn_blocking(debit).await.expect("it does not panic").map(|left| format!("{left}\n"))
+    let work = Duration::from_millis(work.work_ms);
+    let debit = move || debit(&mut locked(&bank), &fence, &id, &order, work);
+    let left = tokio::task::spawn_blocking(debit).await.expect("it does not panic")?;
+    Ok(Json(json!({ "balance": left })))
 }
 
 /// With a fence where a gateway has made it a read under one, and without where it comes as it is.
-async fn balance(
+async fn look(
     State(bank): State<Bank>,
     fence: Option<Extension<Fence>>,
     Path(id): Path<String>,
-) -> Result<String, Failed> {
-    let mut bank = locked(&bank);
-    let transaction = bank.transaction()?;
-    if let Some(Extension(fence)) = fence {
-        fence.claim(&mut Sqlite(&transaction))?;
-    }
-    let asked = "SELECT cents FROM account WHERE id = ?1";
-    let cents: Option<i64> = transaction.query_row(asked, [&id], |row| row.get(0)).optional()?;
-    transaction.commit()?;
-    Ok(format!("{}\n", cents.unwrap_or(1_000_000)))
+) -> Result<Json<Value>, Failed> {
+    let read = move || {
+        let mut bank = locked(&bank);
+        let transaction = bank.transaction()?;
+        if let Some(Extension(fence)) = fence {
+            covers(&fence, [&id])?;
+            fence.claim(&mut Sqlite(&transaction))?;
+        }
+        let left = balance(&transaction, &id)?;
+        transaction.commit()?;
+        Ok(Json(json!({ "balance": left })))
+    };
+    tokio::task::spawn_blocking(read).await.expect("it does not panic")
+}
+
+fn covers<'a>(fence: &Fence, ids: impl IntoIterator<Item = &'a String>) -> Result<(), Failed> {
+    let keys = &fence.stamp().keys;
+    let is_ours = ids.into_iter().all(|id| keys.contains(&format!("account/{id}")));
+    if is_ours { Ok(()) } else { Err(Failed::OtherKey) }
+}
+
+fn balance(transaction: &rusqlite::Transaction<'_>, id: &str) -> rusqlite::Result<i64> {
+    let asked = transaction.query_row("SELECT cents FROM account WHERE id = ?1", [id], |row| row.get(0));
+    asked.optional().map(|cents| cents.unwrap_or(1_000_000))
+}
+
+fn write(transaction: &rusqlite::Transaction<'_>, id: &str, cents: i64) -> rusqlite::Result<usize> {
+    transaction.execute("INSERT OR REPLACE INTO account VALUES (?1, ?2)", params![id, cents])
 }
 
 /// The section of a recipe that a request of this mode runs.
@@ -149,7 +188,8 @@ impl From<NotClaimed<rusqlite::Error>> for Failed {
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         match self {
-            Self::OtherKey => (StatusCode::BAD_REQUEST, "the fence is for another account\n").into_response(),
+            Self::OtherKey => (StatusCode::FORBIDDEN, "the fence is of another account\n").into_response(),
+            Self::Amount => (StatusCode::BAD_REQUEST, "an amount in cents is wanted\n").into_response(),
             Self::Stale => StatusCode::PRECONDITION_FAILED.into_response(),
             Self::Database(error) => {
                 eprintln!("the database failed: {error}");
@@ -159,19 +199,32 @@ impl IntoResponse for Failed {
     }
 }
 
+/// Another instance may be at it.
+fn make(bank: &mut Connection, recipe: &'static str) -> rusqlite::Result<()> {
+    let transaction = bank.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if !transaction.table_exists(None, "account")? {
+        let tables = recipe.split("-- ").find_map(|section| section.strip_prefix("table\n"));
+        transaction.execute_batch(tables.expect("it is there"))?;
+        let accounts = "CREATE TABLE account (id TEXT PRIMARY KEY, cents INTEGER NOT NULL) STRICT";
+        transaction.execute_batch(accounts)?;
+    }
+    transaction.commit()
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = env::args().skip(1);
     let (compare, recipe) = match words.next().as_deref() {
+        Some("token") => (Compare::Token, TOKEN_SQL),
         Some("number") => (Compare::Number, NUMBER_SQL),
-        _ => (Compare::Token, TOKEN_SQL),
+        _ => return Err("account token|number DATABASE [PORT]".into()),
     };
-    let bank = Connection::open(words.next().map_or_else(|| PathBuf::from(":memory:"), PathBuf::from))?;
-    let tables =
-        recipe.split("-- ").find_map(|section| section.strip_prefix("table\n")).expect("it is there");
-    bank.execute_batch(tables)?;
-    bank.execute_batch("CREATE TABLE account (id TEXT PRIMARY KEY, cents INTEGER NOT NULL) STRICT")?;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let mut bank = Connection::open(words.next().ok_or("which database?")?)?;
+    bank.busy_timeout(Duration::from_secs(20))?;
+    bank.pragma_update(None, "journal_mode", "WAL")?;
+    make(&mut bank, recipe)?;
+    let port = words.next().map_or(Ok(0), |port| port.parse())?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
     writeln!(io::stdout(), "listening on {}", listener.local_addr()?)?;
     let service = service(Arc::new(Mutex::new(bank)), Settings::default().comparing(compare));
     Ok(axum::serve(listener, service).await?)

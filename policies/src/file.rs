@@ -32,6 +32,7 @@ mod scalar;
 mod served_tls;
 mod shape;
 mod sharing;
+mod store;
 mod tickets;
 mod tls;
 mod upstream;

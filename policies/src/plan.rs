@@ -30,7 +30,7 @@ pub use ending::Ending;
 pub use fence::{BodyType, Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
 pub use fields::{ReservedFields, TokenFields};
 pub use gateway::Gateway;
-pub use guard::{Guard, Journal, Missing, Probe, Store};
+pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};
 pub use listener::{Limits, Listener, Protocols, ProxyProtocol, Timeouts};
 pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Memory, Once, OnceStore, Operation};

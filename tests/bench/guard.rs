@@ -1,5 +1,7 @@
 //! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
 
+mod shared;
+
 use std::{fs, net::SocketAddr, process::Command, time::Duration};
 
 use fencegate::demo::{
@@ -39,7 +41,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let ensemble = installation(run, zookeeper.address())?;
     let (mut same, mut new) = (vec![], vec![]);
     for round in 1..=run.rounds {
-        let guard = Guard::start(run, &format!("guard-{round}"), service.address, &ensemble)?;
+        let guard = Guard::start(run, &format!("guard-{round}"), service.address, &ensemble, None)?;
         let with = || through(run, zookeeper.address(), guard.public, Behind::Guard);
         let without = || through(run, zookeeper.address(), service.address, Behind::Service);
         let (ours, theirs) = if round % 2 == 1 {
@@ -52,14 +54,15 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         same.push(Round { ours, theirs });
         guard.stop()?;
         // A guard of its own: the tokens of the gateway above are far below those of the load.
-        let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ensemble)?;
+        let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ensemble, None)?;
         let theirs = ONE_AT_A_TIME.ask(run, guard.public, run.window)?.per_second;
         let ours = NEW.ask(run, guard.public, run.window)?.per_second;
         run.tell(&format!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one"));
         new.push(Round { ours, theirs });
         guard.stop()?;
     }
-    Ok(vec![
+    let mut benches = shared::measure(run, service.address, &ensemble)?;
+    benches.extend([
         Bench {
             name: "guard-same-tenure",
             peer: "the gateway without a guard",
@@ -74,7 +77,8 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
             goal: Goal::AtLeast(3.0),
             rounds: new,
         },
-    ])
+    ]);
+    Ok(benches)
 }
 
 fn through(run: &Run, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Outcome<f64> {
@@ -101,15 +105,23 @@ fn installation(run: &Run, zookeeper: SocketAddr) -> Outcome<String> {
 }
 
 impl Guard {
-    fn start(run: &Run, name: &str, service: SocketAddr, ensemble: &str) -> Outcome<Self> {
+    /// `store`: a file of its own unless given.
+    fn start(
+        run: &Run,
+        name: &str,
+        service: SocketAddr,
+        ensemble: &str,
+        store: Option<Value>,
+    ) -> Outcome<Self> {
         let file = run.folder().join(format!("{name}.yaml"));
-        let store = run.folder().join(format!("{name}.redb"));
+        let own = run.folder().join(format!("{name}.redb"));
+        let store = store.unwrap_or_else(|| json!({"redb": own.display().to_string()}));
         let policy = json!({
             "version": 1,
             "listener": {"address": "127.0.0.1:0"},
             "admin": {"address": "127.0.0.1:0"},
             "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "1s"},
-            "store": {"redb": store.display().to_string()},
+            "store": store,
             "max_execution": "2s",
             "send_within": "1s",
         });

@@ -3,3 +3,4 @@
 mod given_up;
 mod guard_memory;
 mod new_keys;
+mod shared_store;

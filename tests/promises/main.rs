@@ -38,6 +38,7 @@ mod guard_many;
 mod guard_observe;
 mod guard_paused;
 mod guard_restart;
+mod guard_shared;
 mod guard_shared_accidents;
 mod guard_shared_decisions;
 mod guard_store;

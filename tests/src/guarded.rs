@@ -18,7 +18,7 @@ pub struct Guarded {
     /// The installation that gateways of the site sign their tokens for.
     pub ensemble: String,
     /// No token of the site is as low.
-    floor: u64,
+    pub floor: u64,
 }
 
 impl Guarded {

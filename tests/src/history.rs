@@ -1,7 +1,10 @@
 //! Judges what happened: no two executions of a key overlap unless both only read, tokens grow, and answers told the
 //! truth.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 use fencegate_policies::token::Token;
 
@@ -71,6 +74,12 @@ impl History {
     pub fn hand_overs(&self) -> usize {
         let pairs = |line: Vec<&Execution>| line.windows(2).filter(|p| p[0].gateway != p[1].gateway).count();
         self.by_key().into_values().map(pairs).sum()
+    }
+
+    /// How many tenures had executions: behind a guard all of them come from one place.
+    pub fn tenures(&self) -> usize {
+        let tenures = self.executions.iter().map(|execution| (&execution.key, execution.token.number()));
+        tenures.collect::<BTreeSet<_>>().len()
     }
 
     /// # Panics

@@ -36,6 +36,7 @@ pub mod process;
 pub mod prometheus;
 pub mod scratch;
 pub mod shared_store;
+pub mod sharing;
 pub mod site;
 pub mod terminator;
 pub mod values;

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 pub use self::{
     cut::{Cut, Lost},
     database::{Database, USER},
-    programs::{give, unprivileged},
+    programs::{give, program, unprivileged},
     server::Server,
     session::{Session, Waiting},
     standby::Follows,

@@ -101,6 +101,20 @@ impl Process {
         self.readiness(503).await;
     }
 
+    /// Whether it is ready, and `Some(false)` where it has ended.
+    ///
+    /// # Panics
+    /// Never: the wait for its end takes no time.
+    pub async fn ready_or_ended(&self) -> Option<bool> {
+        let child = Arc::clone(&self.child);
+        let ended = spawn_blocking(move || child.wait(Duration::ZERO)).await.expect("no panic");
+        if ended.is_some() {
+            return Some(false);
+        }
+        let answer = Ask::get("/ready").to(self.admin).await;
+        answer.is_ok_and(|answer| answer.status == 200).then_some(true)
+    }
+
     async fn readiness(&self, status: u16) {
         let reached = async {
             while self.admin("/ready").await.status != status {

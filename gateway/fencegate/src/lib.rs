@@ -4,7 +4,7 @@
 //! Begin with [`stack`], the request path. [`steps`] says what happens at each point of it and what is known of a request
 //! afterwards, [`notes`] what all of them share; [`front`] is before the first, [`refusal`] the one place of reasons,
 //! statuses and words. [`siblings`] is what the gateways of one installation say to each other, [`trust`] knows which
-//! guards to believe. [`metrics`] counts, [`access`] tells of each request. [`serve`] starts and stops it all, [`edition`] is
+//! guards to believe, `database` where several guards find their store. [`metrics`] counts, [`access`] tells of each request. [`serve`] starts and stops it all, [`edition`] is
 //! what a reload changes, [`admin`] shows it. [`verify`] asks services, from outside, whether they compare.
 
 // The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
@@ -17,6 +17,7 @@ pub mod admin;
 pub mod check;
 pub mod cli;
 pub mod client;
+mod database;
 pub mod demo;
 pub mod edition;
 pub mod explain;

@@ -10,8 +10,9 @@ use crate::{
     guard::Guard,
     look::{Looked, Turn, Way},
     patience::{Patience, Waiting},
+    postgres::Changed,
     refused::Refused,
-    register::{Claim, Told},
+    register::Claim,
     reserve::Reserved,
 };
 
@@ -59,7 +60,7 @@ impl Guard {
     /// Until something may have changed.
     async fn wait(
         &self,
-        told: Told,
+        told: Changed,
         doubt: Option<Boot>,
         patience: &mut Patience<'_, impl Waiting>,
     ) -> Result<(), Refused> {

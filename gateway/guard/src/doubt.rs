@@ -12,6 +12,7 @@ use crate::{
     guard::Guard,
     look::{Admitted, Looked, Turn},
     operation::{Kept, Writing},
+    postgres::Lease,
     refused::Refused,
     register::{Claim, Ended, InDoubt, Seen},
     reserve::Reserved,
@@ -28,17 +29,21 @@ pub struct Running {
     ended: bool,
 }
 
-/// The permission to send, which ends at a fixed instant and which nobody takes away before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Until(pub Boot);
+/// The permission to send. It ends at a fixed instant; where the store is shared also when the other guards may take this
+/// one for dead, and that instant moves for as long as they may not.
+#[derive(Debug, Clone)]
+pub struct Until {
+    end: Boot,
+    lease: Option<Lease>,
+}
 
 impl Permission for Until {
     fn holds(&self, now: Boot) -> bool {
-        now < self.0
+        now < self.deadline()
     }
 
     fn deadline(&self) -> Boot {
-        self.0
+        self.lease.as_ref().map_or(self.end, |lease| self.end.min(lease.until()))
     }
 }
 
@@ -84,7 +89,8 @@ impl Running {
     /// what others take for over.
     pub fn permission(&self) -> Until {
         let never = Boot::from_nanos(0);
-        Until(self.since.map_or(never, |since| since + self.guard.rules.send_within))
+        let end = self.since.map_or(never, |since| since + self.guard.rules.send_within);
+        Until { end, lease: self.guard.keeper.lease() }
     }
 
     /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.

@@ -69,7 +69,13 @@ impl Guard {
 
     /// Something could be admitted now: on some keys, that is.
     pub fn lets_in(&self) -> bool {
-        !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
+        self.has_its_store()
+            && !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
+    }
+
+    /// A store that is shared may be away for a while.
+    pub fn has_its_store(&self) -> bool {
+        self.keeper.is_there()
     }
 
     /// Does by itself, in time, what nobody asks for, for as long as it is polled. One task of the process runs this.

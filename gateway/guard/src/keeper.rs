@@ -7,15 +7,19 @@ use crate::{
     alone::Alone,
     look::{Admitted, Admitting, Looked, Reach, Reserving, Right, Turn},
     operation::{Entry, Writing},
+    postgres::Lease,
     refused::Refused,
     register::{Claim, Ended, InDoubt, Quarantined, Seen},
+    shared::Shared,
     store::{NotDurable, Taken},
 };
 
 /// Who keeps what a guard knows.
 pub(crate) enum Keeper {
     /// The guard itself, in memory and a file.
-    Alone(Alone),
+    Alone(Box<Alone>),
+    /// A database, for several guards.
+    Shared(Shared),
 }
 
 impl Keeper {
@@ -32,6 +36,7 @@ impl Keeper {
     ) -> Result<Looked, Refused> {
         match self {
             Self::Alone(alone) => alone.look(turn, claim, admitting, admitted).await,
+            Self::Shared(shared) => shared.look(turn, claim, admitting, admitted).await,
         }
     }
 
@@ -39,6 +44,7 @@ impl Keeper {
     pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
         match self {
             Self::Alone(alone) => alone.let_pass(claim, admitted).await,
+            Self::Shared(shared) => shared.let_pass(claim, admitted).await,
         }
     }
 
@@ -46,6 +52,7 @@ impl Keeper {
     pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended) {
         match self {
             Self::Alone(alone) => alone.end(claim, admitted, ended),
+            Self::Shared(shared) => shared.end(&admitted, ended),
         }
     }
 
@@ -62,6 +69,7 @@ impl Keeper {
                 alone.end(claim, admitted, Ended::Known);
                 alone.record(right.as_ref(), writing).await
             }
+            Self::Shared(shared) => shared.conclude(&admitted, right, writing).await,
         }
     }
 
@@ -69,12 +77,14 @@ impl Keeper {
     pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Refused> {
         match self {
             Self::Alone(alone) => Ok(alone.resolve(keys, token)),
+            Self::Shared(shared) => shared.resolve(keys, token).await,
         }
     }
 
     pub(crate) async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Refused> {
         match self {
             Self::Alone(alone) => Ok(alone.seen(key)),
+            Self::Shared(shared) => shared.seen(key).await,
         }
     }
 
@@ -82,12 +92,14 @@ impl Keeper {
     pub(crate) async fn doubts(&self) -> Result<Vec<InDoubt>, Refused> {
         match self {
             Self::Alone(alone) => Ok(alone.doubts()),
+            Self::Shared(shared) => shared.doubts().await,
         }
     }
 
     pub(crate) async fn reach(&self) -> Result<Reach, Refused> {
         match self {
             Self::Alone(alone) => Ok(alone.reach()),
+            Self::Shared(shared) => shared.reach().await,
         }
     }
 }
@@ -98,6 +110,7 @@ impl Keeper {
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
         match self {
             Self::Alone(alone) => alone.reserve(id),
+            Self::Shared(shared) => shared.reserve(id).await,
         }
     }
 
@@ -105,6 +118,8 @@ impl Keeper {
     pub(crate) fn take_back(&self, right: Right) {
         match (self, right) {
             (Self::Alone(alone), Right::Alone(id)) => alone.let_go(&id),
+            // It gives itself back.
+            (_, right) => drop(right),
         }
     }
 
@@ -112,12 +127,14 @@ impl Keeper {
     pub(crate) async fn record(&self, right: &Right, writing: Writing) -> Result<(), Refused> {
         match self {
             Self::Alone(alone) => alone.record(Some(right), writing).await,
+            Self::Shared(shared) => shared.record(right, writing).await,
         }
     }
 
     pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
         match self {
             Self::Alone(alone) => alone.entry(id),
+            Self::Shared(shared) => shared.entry(id).await,
         }
     }
 
@@ -127,6 +144,7 @@ impl Keeper {
     ) -> Result<Option<(OperationId, Entry)>, Refused> {
         match self {
             Self::Alone(alone) => alone.by_reference(reference),
+            Self::Shared(shared) => shared.by_reference(reference).await,
         }
     }
 
@@ -134,6 +152,7 @@ impl Keeper {
     pub(crate) async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
         match self {
             Self::Alone(alone) => Ok(alone.may_still_run(entry)),
+            Self::Shared(shared) => shared.may_still_run(entry).await,
         }
     }
 
@@ -141,6 +160,7 @@ impl Keeper {
     pub(crate) async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
         match self {
             Self::Alone(alone) => alone.unfinished(most),
+            Self::Shared(shared) => shared.unfinished(most).await,
         }
     }
 
@@ -148,6 +168,7 @@ impl Keeper {
     pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, Refused> {
         match self {
             Self::Alone(alone) => alone.forget(id).await,
+            Self::Shared(shared) => shared.forget(&id).await,
         }
     }
 
@@ -155,6 +176,7 @@ impl Keeper {
     pub(crate) fn journal(&self) -> Taken {
         match self {
             Self::Alone(alone) => alone.journal(),
+            Self::Shared(shared) => shared.journal(),
         }
     }
 
@@ -162,6 +184,7 @@ impl Keeper {
     pub(crate) fn time(&self) -> u64 {
         match self {
             Self::Alone(alone) => alone.time(),
+            Self::Shared(shared) => shared.time(),
         }
     }
 }
@@ -172,6 +195,7 @@ impl Keeper {
     pub(crate) async fn tend(&self) {
         match self {
             Self::Alone(alone) => alone.tend().await,
+            Self::Shared(shared) => shared.tend().await,
         }
     }
 
@@ -179,12 +203,30 @@ impl Keeper {
     pub(crate) fn count(&self) {
         match self {
             Self::Alone(alone) => alone.count(),
+            Self::Shared(shared) => shared.count(),
+        }
+    }
+
+    /// What bytes may leave under beside the permission of their dispatch, where there is more.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Shared(shared) => Some(shared.lease()),
+        }
+    }
+
+    /// It can be asked now, for all that is known.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::Alone(_) => true,
+            Self::Shared(shared) => shared.is_there(),
         }
     }
 
     pub(crate) fn quarantine(&self) -> Option<Quarantined> {
         match self {
             Self::Alone(alone) => alone.quarantine(),
+            Self::Shared(shared) => shared.quarantine(),
         }
     }
 
@@ -192,6 +234,7 @@ impl Keeper {
     pub(crate) async fn failed(&self) -> NotDurable {
         match self {
             Self::Alone(alone) => alone.failed().await,
+            Self::Shared(shared) => shared.failed().await,
         }
     }
 
@@ -199,12 +242,15 @@ impl Keeper {
     pub(crate) async fn leave(&self) -> Result<(), Refused> {
         match self {
             Self::Alone(alone) => alone.leave().await,
+            Self::Shared(shared) => shared.leave().await,
         }
     }
 
     #[cfg(test)]
     pub(crate) fn alone(&self) -> &Alone {
-        let Self::Alone(alone) = self;
-        alone
+        match self {
+            Self::Alone(alone) => alone,
+            Self::Shared(_) => panic!("it shares its store"),
+        }
     }
 }

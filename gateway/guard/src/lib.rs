@@ -5,7 +5,8 @@
 //! - [`register`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
 //! - [`store`]: remembers, durably: marks, the keys at work, the journal
 //! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
-//! - [`Guard`]: what decides, [opened][open] on a store. Its keeper is `alone`: the two together
+//! - [`Guard`]: what a process has. Its keeper is `alone`, a register [opened][open] on a store; or `shared`, a database
+//!   that it has [joined][join]
 //! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`patience`]: who waits for that
 //! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
@@ -18,6 +19,7 @@ mod alone;
 pub mod announce;
 pub mod doubt;
 mod guard;
+pub mod join;
 pub mod journal;
 mod keeper;
 mod look;
@@ -30,6 +32,7 @@ pub mod refused;
 pub mod register;
 pub mod reserve;
 pub mod rules;
+mod shared;
 pub mod store;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use fencegate_process::clock::Boot;
 
 use crate::{
     operation::Entry,
-    register::{DispatchId, Told},
+    postgres::{Changed, DispatchName, Held, InFlight},
+    register::DispatchId,
 };
 
 /// Which look at the keys of a dispatch it is.
@@ -24,9 +25,9 @@ pub(crate) struct Admitting<'r> {
 }
 
 /// The right to decide over an operation. The keeper that gave it takes it back.
-#[derive(Clone, Copy)]
 pub(crate) enum Right {
     Alone(OperationId),
+    Shared(Held),
 }
 
 /// What one look at the keys came to. It is durable.
@@ -41,7 +42,7 @@ pub(crate) enum Way {
     /// It counts as in flight. What lets it send began then.
     Free { since: Boot },
     /// Somebody else is at work. Look again when told, or when a doubt may be over.
-    Taken { told: Told, doubt: Option<Boot> },
+    Taken { told: Changed, doubt: Option<Boot> },
 }
 
 /// What the keeper calls a dispatch that it has let in.
@@ -49,6 +50,9 @@ pub(crate) enum Way {
 pub(crate) enum Admitted {
     Not,
     Alone(DispatchId),
+    /// Under this name it may be, for all that is known.
+    Asked(DispatchName),
+    Shared(InFlight),
 }
 
 /// What came of asking for the right to decide over an operation.
@@ -56,7 +60,7 @@ pub(crate) enum Reserving {
     /// Nobody else has it now. With what is known of it.
     Ours(Right, Option<Box<Entry>>),
     /// Somebody has it. Ask again when told.
-    Taken(Told),
+    Taken(Changed),
 }
 
 /// What is kept, as it is now.

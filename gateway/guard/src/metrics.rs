@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use fencegate_process::families::{Families, SHORT, unknown_operations};
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
+use prometheus::{
+    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+};
 
 use crate::refused::Word;
 
 /// The series of a guard.
 #[derive(Clone)]
 pub struct GuardMetrics {
+    /// The kind of store, for the series of stores.
+    store: &'static str,
     decisions: IntCounterVec,
     in_flight: IntGauge,
     settle: Histogram,
@@ -25,15 +29,33 @@ pub struct GuardMetrics {
     journal_most: IntGauge,
     operations: IntCounterVec,
     unknown: IntGauge,
+    guards: IntGaugeVec,
+    lease: GaugeVec,
+    group: HistogramVec,
+    reconnects: IntCounterVec,
+    rolled_back: IntGaugeVec,
 }
+
+/// The store of a guard that is alone.
+const ALONE: &str = "redb";
+
+/// What a store is asked for: a file, and a database.
+const FILE_OPS: [&str; 2] = ["read", "commit"];
+const SHARED_OPS: [&str; 8] = ["read", "admit", "end", "journal", "reserve", "resolve", "beat", "leave"];
+
+/// Dispatches and ends.
+const GROUPS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 impl GuardMetrics {
     pub fn register(families: &Families) -> Self {
         let counters =
             |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
         let gauge = |name, help| families.register(IntGauge::new(name, help));
+        // Without a series where the store is a file.
+        let shared = |name, help| families.register(IntGaugeVec::new(Opts::new(name, help), &["store"]));
         let seconds = |name, help| HistogramOpts::new(name, help).buckets(SHORT.to_vec());
         let metrics = Self {
+            store: ALONE,
             decisions: counters("guard_decisions_total", "What became of claims.", "decision"),
             in_flight: gauge("guard_in_flight", "Dispatches let in and not ended."),
             settle: families.register(Histogram::with_opts(seconds(
@@ -44,9 +66,12 @@ impl GuardMetrics {
             resolved: counters("guard_in_doubt_resolved_total", "Doubts that somebody ended.", "how"),
             store_seconds: families.register(HistogramVec::new(
                 seconds("guard_store_seconds", "Time that the store took."),
-                &["op"],
+                &["store", "op"],
             )),
-            store_errors: counters("guard_store_errors_total", "Failures of the store.", "op"),
+            store_errors: families.register(IntCounterVec::new(
+                Opts::new("guard_store_errors_total", "Failures of the store."),
+                &["store", "op"],
+            )),
             store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
             at_work: gauge(
                 "guard_keys_at_work",
@@ -65,8 +90,46 @@ impl GuardMetrics {
                 "state",
             ),
             unknown: families.register(unknown_operations()).with_label_values(&["guard"]),
+            guards: shared("guard_store_guards", "Guards that share the store now, this one among them."),
+            lease: families.register(GaugeVec::new(
+                Opts::new(
+                    "guard_store_lease_seconds",
+                    "For so long the other guards of a shared store cannot take this one for dead; at 0 it sends nothing.",
+                ),
+                &["store"],
+            )),
+            group: families.register(HistogramVec::new(
+                HistogramOpts::new(
+                    "guard_store_group_size",
+                    "Dispatches and ends that one statement told a shared store.",
+                )
+                .buckets(GROUPS.to_vec()),
+                &["store"],
+            )),
+            reconnects: counters(
+                "guard_store_reconnects_total",
+                "Connections on which a shared store was asked to decide: the first, and each that took the place of one that broke.",
+                "store",
+            ),
+            rolled_back: shared(
+                "guard_store_rolled_back",
+                "1 while every key is closed because a shared store has lost what it had acknowledged.",
+            ),
         };
         metrics.begin();
+        metrics
+    }
+
+    /// The same series, of a store of this kind.
+    #[must_use]
+    pub(crate) fn kept_in(self, store: &'static str) -> Self {
+        // The one that it was begun with.
+        for op in FILE_OPS {
+            drop(self.store_errors.remove_label_values(&[self.store, op]));
+        }
+        let metrics = Self { store, ..self };
+        SHARED_OPS.iter().for_each(|op| drop(metrics.store_errors.with_label_values(&[store, op])));
+        metrics.reconnects.with_label_values(&[store]);
         metrics
     }
 
@@ -78,8 +141,8 @@ impl GuardMetrics {
         {
             self.decisions.with_label_values(&[decision]);
         }
-        for op in ["read", "commit"] {
-            self.store_errors.with_label_values(&[op]);
+        for op in FILE_OPS {
+            self.store_errors.with_label_values(&[self.store, op]);
         }
         for state in ["admitted", "done", "unknown", "forgotten", "resolved-done", "resolved-not-done"] {
             self.operations.with_label_values(&[state]);
@@ -108,11 +171,33 @@ impl GuardMetrics {
     }
 
     pub fn stored(&self, op: &'static str, took: Duration) {
-        self.store_seconds.with_label_values(&[op]).observe(took.as_secs_f64());
+        self.store_seconds.with_label_values(&[self.store, op]).observe(took.as_secs_f64());
     }
 
     pub fn store_error(&self, op: &'static str) {
-        self.store_errors.with_label_values(&[op]).inc();
+        self.store_errors.with_label_values(&[self.store, op]).inc();
+    }
+
+    /// So many dispatches and ends went to the store in one statement.
+    pub fn grouped(&self, dispatches: usize) {
+        #[expect(clippy::cast_precision_loss, reason = "a statement has far less")]
+        self.group.with_label_values(&[self.store]).observe(dispatches as f64);
+    }
+
+    pub fn reconnected(&self) {
+        self.reconnects.with_label_values(&[self.store]).inc();
+    }
+
+    pub fn guards(&self, guards: usize) {
+        self.guards.with_label_values(&[self.store]).set(i64::try_from(guards).unwrap_or(i64::MAX));
+    }
+
+    pub fn lease(&self, left: Duration) {
+        self.lease.with_label_values(&[self.store]).set(left.as_secs_f64());
+    }
+
+    pub fn rolled_back(&self, rolled_back: bool) {
+        self.rolled_back.with_label_values(&[self.store]).set(i64::from(rolled_back));
     }
 
     pub fn store_keys(&self, keys: usize) {

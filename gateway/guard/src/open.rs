@@ -48,7 +48,7 @@ impl Guard {
         let (committer, committing) = Committer::start(store.clone(), metrics.clone())?;
         let alone = Alone::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
         let identity = remembered.identity.clone();
-        let guard = Self::new(rules, identity, instance, Keeper::Alone(alone), clock, metrics);
+        let guard = Self::new(rules, identity, instance, Keeper::Alone(Box::new(alone)), clock, metrics);
         Ok(Opened { guard: Arc::new(guard), remembered, committing })
     }
 }

@@ -45,3 +45,8 @@ impl Time {
         vec![Change::Time(self.at(now)), Change::MaxExecution(self.longest_execution(now))]
     }
 }
+
+/// None less than the time is long.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}

@@ -150,6 +150,7 @@ codes! {
     UnlikeServers     "FG0520" Warning "the servers of ZooKeeper keep a session for unlike times"
     SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
     NoFile            "FG0530" Error "the file cannot be read"
+    NoStore           "FG0540" Error "a database cannot be the store of a guard"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

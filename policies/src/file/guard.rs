@@ -7,13 +7,13 @@ use super::{
     block::Block,
     doors::{self, Door},
     fence::ENFORCE,
-    journal, listener, log, route, scalar, tickets,
+    journal, listener, log, route, scalar, store, tickets,
     upstream::{self, Beside},
     version,
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Guard, Missing, Plan, ReservedFields, RouteTable, Store, Unmatched, UpstreamId},
+    plan::{Enforce, Guard, Missing, Plan, ReservedFields, RouteTable, Unmatched, UpstreamId},
 };
 
 /// The longest a gateway keeps a key unless told otherwise, and some minutes in which others wait for it.
@@ -32,7 +32,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
         written.has_room(block.faults());
     }
     let upstream = upstream::beside(block);
-    let store = store(block);
+    let store = store::store(block);
     let times = Times::read(block);
     if let Some(upstream) = &upstream {
         times.short_execution(block, upstream);
@@ -69,16 +69,6 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
         tickets,
         journal: journal?,
     })
-}
-
-fn store(guard: &mut Block) -> Option<Store> {
-    const EXAMPLE: &str = "redb: /var/lib/fencegate/guard.redb";
-    guard.require("store", &format!("store: {{{EXAMPLE}}}"));
-    let read = |block: &mut Block| {
-        block.require("redb", EXAMPLE);
-        block.value("redb", scalar::file).map(Store::Redb)
-    };
-    guard.is_present("store").then(|| guard.inner("store", read)).flatten().flatten()
 }
 
 struct Times {

@@ -1,4 +1,4 @@
-//! Reads where an upstream is, and how it is spoken with.
+//! Reads where an upstream is, and how TLS is spoken with it or with a database.
 
 use std::sync::Arc;
 
@@ -49,6 +49,16 @@ const PROTOCOLS: [(&str, Protocol); 3] =
 fn tls(block: &mut Block) -> Tls {
     let ca_file = block.value("ca_file", scalar::file);
     let server_name = block.value("server_name", server_name);
+    Tls { ca_file, server_name, client: client(block) }
+}
+
+/// Where the host of the address is always the name in the certificate.
+pub(super) fn tls_by_host(block: &mut Block) -> Tls {
+    let ca_file = block.value("ca_file", scalar::file);
+    Tls { ca_file, server_name: None, client: client(block) }
+}
+
+fn client(block: &mut Block) -> Option<ClientCertificate> {
     let chain = block.value("client_certificate_file", scalar::file);
     let key = block.value("client_key_file", scalar::file);
     for (one, other) in
@@ -60,8 +70,7 @@ fn tls(block: &mut Block) -> Tls {
             block.fault(one, fault.remedy(format!("add `{other}`: neither is of use alone")));
         }
     }
-    let client = chain.zip(key).map(|(chain, key)| ClientCertificate { chain, key });
-    Tls { ca_file, server_name, client }
+    chain.zip(key).map(|(chain, key)| ClientCertificate { chain, key })
 }
 
 /// A host as it stands in a certificate: a name, or an address.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{fence::Enforce, serving::Plan, tickets::Verification};
+use super::{fence::Enforce, serving::Plan, tickets::Verification, tls::Tls};
 
 /// Everything a guard does, decided. Made by [`crate::file::load_guard`] only.
 #[derive(Debug, Clone)]
@@ -32,6 +32,17 @@ pub struct Guard {
 pub enum Store {
     /// A file of this guard alone.
     Redb(PathBuf),
+    /// A database that all guards of the upstream share.
+    Postgres(Postgres),
+}
+
+/// Where the database of several guards is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Postgres {
+    /// Has the address of the database in it, and the password.
+    pub url_file: PathBuf,
+    /// How TLS is spoken with it; `None` for plain text.
+    pub tls: Option<Tls>,
 }
 
 /// What becomes of a request that has to carry a token and does not: a bypass of the gateway.

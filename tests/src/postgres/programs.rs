@@ -17,7 +17,7 @@ const NOBODY: u32 = 65534;
 const PREFIX: &str = "fencegate-postgres-";
 
 /// Where Debian has the newest version of a program.
-pub(super) fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("installed by tests/run").flatten();
     let newest = versions.max_by_key(|entry| {
         let version: Option<u32> = entry.file_name().to_str().and_then(|name| name.parse().ok());

@@ -29,6 +29,9 @@ struct Resolve {
     outcome: Outcome,
 }
 
+/// A guard that cannot renew its place in a shared store sends nothing.
+pub(super) const AWAY: &str = "the database that the guards share cannot be asked";
+
 pub(super) fn routes() -> Router<GuardSeen> {
     Router::new()
         .route("/ready", get(ready))
@@ -44,6 +47,9 @@ pub(super) fn routes() -> Router<GuardSeen> {
 async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
+    }
+    if !seen.guard.has_its_store() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{AWAY}\n"));
     }
     match seen.guard.quarantine() {
         None => (StatusCode::OK, "ready\n".into()),

@@ -11,6 +11,7 @@ mod handshakes;
 mod online;
 mod report;
 mod services;
+mod store;
 
 use std::io;
 

@@ -1,25 +1,22 @@
 //! Looks at everything that a plan leads to at the same time, within a bounded time.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf};
 
 use fencegate_guard::ticket::Verifier;
 use fencegate_lock::state::Memory;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Gateway, Guard, Level, Store, Verification},
+    plan::{Gateway, Guard, Level, Verification},
 };
 use fencegate_process::said::causes;
-use futures_util::future::{join, join_all, join4};
+use futures_util::future::{join_all, join3, join4};
 use tokio::task::LocalSet;
 
 use super::handshakes;
 use super::{
     endpoints, ensemble, files,
     findings::{Fact, Findings},
-    services,
+    services, store,
 };
 use crate::{
     ticket_keys::{Pace, Remote},
@@ -76,18 +73,13 @@ pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
     files::listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
     files::admin(&findings, &serving.admin);
     files::memory(&findings, &["listener", "limits"], &serving.listener.limits);
-    let Store::Redb(store) = &guard.store;
-    files::writable(&findings, &["store", "redb"], folder(store));
     run(async {
         let upstreams = serving.upstreams.iter().map(|upstream| endpoints::of_guard(&findings, upstream));
-        join(join_all(upstreams), keys(&findings, guard.tickets.as_ref())).await;
+        let (tickets, store) =
+            (keys(&findings, guard.tickets.as_ref()), store::look(&findings, &guard.store));
+        join3(join_all(upstreams), tickets, store).await;
     })?;
     Ok(found(findings))
-}
-
-/// The folder that a file is made in.
-fn folder(file: &Path) -> &Path {
-    file.parent().unwrap_or(Path::new("/"))
 }
 
 /// What the tickets of gateways are verified with.

@@ -38,7 +38,11 @@ pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
     let mut main = MainThread::begin()?;
     let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
     let tickets = plan.tickets.as_ref().map(|from| KeySource::open(from, &main.runtime)).transpose()?;
-    let OpenGuard { guard, store } = OpenGuard::open(plan, options.init.as_ref(), &base)?;
+    let Some(OpenGuard { guard, store }) = OpenGuard::open(plan, options.init.as_ref(), &base, &mut main)?
+    else {
+        info!("stopped");
+        return Ok(());
+    };
 
     let role = Guarding::of(plan, guard.clone(), tickets.as_ref());
     let equipment =

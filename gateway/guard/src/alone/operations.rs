@@ -1,7 +1,5 @@
 //! Which operations somebody has in hand stands in memory; what is known of each, in the store.
 
-use std::time::Duration;
-
 use fencegate_policies::operation::OperationId;
 
 use super::Alone;
@@ -10,6 +8,7 @@ use crate::{
     operation::{Entry, State, Writing},
     refused::Refused,
     store::{Change, Taken},
+    time::whole_seconds,
 };
 
 /// Operations with an unknown outcome are counted up to here: each scrape reads so many ids.
@@ -30,7 +29,8 @@ impl Alone {
     }
 
     pub(crate) async fn record(&self, right: Option<&Right>, writing: Writing) -> Result<(), Refused> {
-        let Some(Right::Alone(id)) = right.copied() else { return Ok(()) };
+        let Some(Right::Alone(id)) = right else { return Ok(()) };
+        let id = *id;
         let change = match writing {
             Writing::Nothing => return Ok(()),
             Writing::Entry(entry) => Change::Operation { id, entry },
@@ -94,9 +94,4 @@ impl Alone {
     pub(crate) fn journal(&self) -> Taken {
         self.store.journal()
     }
-}
-
-/// None less than the time is long.
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }

@@ -79,6 +79,7 @@ impl Postgres {
         let question = instance.named("SELECT $$.beat($1, $2, $3, $4)");
         let row = connection.ask(&question, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
         let answered = instance.clock.now();
+        instance.count(|metrics| metrics.stored("beat", answered.since(sent)));
         *slot = Some(connection);
         drop(slot);
         let told: Beaten =
@@ -102,6 +103,7 @@ impl Postgres {
         let beating = async {
             loop {
                 if let Err(trouble) = self.beat().await {
+                    self.instance.count(|metrics| metrics.store_error("beat"));
                     tracing::warn!(error = %trouble, "guard.store_beat");
                 }
                 sleep(BEAT).await;

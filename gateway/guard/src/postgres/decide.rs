@@ -5,7 +5,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use fencegate_process::failpoint;
@@ -21,6 +21,7 @@ use super::{
     standing::Lost,
     trouble::Trouble,
 };
+use crate::metrics::GuardMetrics;
 
 /// The connection of which the statements count.
 struct Deciding {
@@ -42,7 +43,7 @@ pub(super) async fn run(instance: Arc<Instance>) {
     while let Some(batch) = instance.line.next().await {
         let open = match deciding.take() {
             Some(open) => Ok(open),
-            None => Deciding::open(&instance).await,
+            None => Deciding::open(&instance).await.inspect(|_| instance.count(GuardMetrics::reconnected)),
         };
         let open = match open {
             Ok(open) => open,
@@ -174,10 +175,15 @@ impl Deciding {
         let rows = serde_json::to_string(&rows).expect("plain fields serialise");
         let keys = keys_of(batch.iter().map(|pending| &pending.item));
         failpoint::pass("before_store_asked");
+        let began = Instant::now();
         let row = self
             .connection
             .ask(&self.statement, &[&instance.id, &self.generation, &slack, &grain, &keys, &rows])
             .await?;
+        instance.count(|metrics| {
+            metrics.stored("decide", began.elapsed());
+            metrics.grouped(batch.len());
+        });
         failpoint::pass("after_store_answered");
         let lost = |why: &dyn std::fmt::Display| Unanswered::Lost(why.to_string());
         let answers: Answers = serde_json::from_str(row.get(0)).map_err(|error| lost(&error))?;

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
@@ -24,7 +24,7 @@ use super::{
     trouble::Trouble,
     wakes::Wakes,
 };
-use crate::store::Identity;
+use crate::{metrics::GuardMetrics, store::Identity};
 
 /// The times of a guard, as the database has to know them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub(super) struct Instance {
     pub(super) wakes: Wakes,
     pub(super) lease: Lease,
     pub(super) memory: Memory,
+    /// Where somebody counts.
+    metrics: OnceLock<GuardMetrics>,
     passed: Mutex<Passed>,
     standing: Mutex<Standing>,
     lost: watch::Sender<Option<Lost>>,
@@ -117,6 +119,12 @@ impl Postgres {
         self.instance.lease.clone()
     }
 
+    /// Statements are counted from now on.
+    pub fn is_counted(&self, metrics: GuardMetrics) {
+        // The first one stays: a process has one guard.
+        drop(self.instance.metrics.set(metrics));
+    }
+
     /// Names a dispatch, so that it is found again when an answer of the database is lost.
     pub fn name(&self) -> DispatchName {
         DispatchName(self.instance.guid())
@@ -158,6 +166,7 @@ impl Instance {
             wakes: Wakes::new(),
             lease: Lease::default(),
             memory: Memory::default(),
+            metrics: OnceLock::new(),
             passed: Mutex::new(Passed::new(asked)),
             standing: Mutex::default(),
             lost: watch::Sender::default(),
@@ -181,6 +190,12 @@ impl Instance {
     /// A function or a table of the store.
     pub(super) fn named(&self, question: &str) -> String {
         question.replace("$$", &self.place.schema)
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&GuardMetrics)) {
+        if let Some(metrics) = self.metrics.get() {
+            count(metrics);
+        }
     }
 
     /// For good: the lease is over with it.

@@ -67,6 +67,18 @@ pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
     Ok(identity)
 }
 
+/// Whose store it is, and nothing is changed.
+pub(super) async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
+    let connection = Connection::open(place, For::Making, "inspect").await?;
+    match found(connection.client(), place).await? {
+        None => Err(NotUsable::Missing { place: place.to_string() }),
+        Some((format, _)) if format > FORMAT => {
+            Err(NotUsable::Newer { place: place.to_string(), found: format, reads: FORMAT })
+        }
+        Some((_, identity)) => Ok(identity),
+    }
+}
+
 /// All steps above this form, within the transaction that the caller has begun.
 async fn climb(client: &Client, place: &Place, from: u32) -> Result<(), NotUsable> {
     let failed = |error: Error| place.failed(&error);

@@ -26,6 +26,14 @@ impl Postgres {
         migrate::init(place, identity, floor).await
     }
 
+    /// Whose store it is. Nothing is changed, and no guard joins.
+    ///
+    /// # Errors
+    /// There is no store, or one that this build must not use.
+    pub async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
+        migrate::inspect(place).await
+    }
+
     /// Opens what [`Postgres::init`] made, as a new instance. To be called on the runtime that lasts: what it asks is
     /// asked from there. `name` is of this process, and of no other one ever.
     ///

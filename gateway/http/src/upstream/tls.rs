@@ -132,7 +132,8 @@ fn host(endpoint: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-fn config(tls: &plan::Tls) -> Result<ClientConfig, BadTls> {
+/// What the files say now, for who speaks another protocol than HTTP.
+pub fn config(tls: &plan::Tls) -> Result<ClientConfig, BadTls> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(BadTls::Library)?;
     let builder = builder.with_root_certificates(roots(tls)?);

@@ -6,7 +6,9 @@ use super::{GUARD, MINIMAL, PAYMENTS};
 use crate::{
     diagnose::Code,
     file::{Kind, Loaded, kind, load, load_guard},
-    plan::{Enforce, Guard, Level, Missing, Probe, Store, Unmatched, UpstreamId, Verification},
+    plan::{
+        Enforce, Guard, Level, Missing, Postgres, Probe, Store, Tls, Unmatched, UpstreamId, Verification,
+    },
 };
 
 fn guard(text: &str) -> Guard {
@@ -73,6 +75,22 @@ fn a_guards_file_can_say_it_otherwise() {
     assert_eq!(guard.tickets, Some(Verification::Jwks("http://gw-1:9901/keys?all".into())));
     assert_eq!(guard.serving.upstreams[0].endpoints.len(), 2);
     assert!(guard.serving.fields.contains("x_token"));
+}
+
+#[test]
+fn several_guards_can_have_one_store() {
+    let with = |store: &str| guard(&LEAST_GUARD.replace("redb: /var/lib/guard.redb", store)).store;
+    let plain = Postgres { url_file: "/run/secrets/database".into(), tls: None };
+    for tls in ["", ", tls: ", ", tls: null"] {
+        let store = with(&format!("postgres: {{url_file: /run/secrets/database{tls}}}"));
+        assert_eq!(store, Store::Postgres(plain.clone()), "{tls}");
+    }
+    // As the system believes.
+    let secured = Postgres { tls: Some(Tls::default()), ..plain.clone() };
+    assert_eq!(with("postgres: {url_file: /run/secrets/database, tls: {}}"), Store::Postgres(secured));
+    let tls = Tls { ca_file: Some("/etc/ca.pem".into()), ..Tls::default() };
+    let believed = with("postgres: {url_file: /run/secrets/database, tls: {ca_file: /etc/ca.pem}}");
+    assert_eq!(believed, Store::Postgres(Postgres { tls: Some(tls), ..plain }));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::{
 const README: &str = include_str!("../../../README.md");
 const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
 const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
+const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 
 /// Where the fields below a place in the file are described: the heading of a section.
 const GATEWAY: [(&str, &str); 10] = [
@@ -125,7 +126,7 @@ fn every_field_of_a_policy_has_a_row_and_every_row_is_a_field() {
 
 #[test]
 fn every_field_of_a_guards_file_has_a_row_and_every_row_is_a_field() {
-    compare(&[COMPLETE_GUARD, GUARD], Kind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
+    compare(&[COMPLETE_GUARD, SHARING_GUARD, GUARD], Kind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
 }
 
 /// A policy that says as little as can be said, but has everything that a default can stand in.

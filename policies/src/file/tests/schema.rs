@@ -13,6 +13,7 @@ use super::{
 
 const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
 const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
+const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 
 /// What a function takes that reads a single value. A function that is not here makes the test fail.
 fn single(reader: &str) -> Value {
@@ -202,6 +203,6 @@ fn the_schema_of_policies_is_what_the_reader_asks_for() {
 fn the_schema_of_guards_is_what_the_reader_asks_for() {
     keep_current(
         "schema.guard.json",
-        &schema("The file of a Fencegate guard", &[GUARD, COMPLETE_GUARD], Kind::Guard),
+        &schema("The file of a Fencegate guard", &[GUARD, COMPLETE_GUARD, SHARING_GUARD], Kind::Guard),
     );
 }

@@ -18,7 +18,10 @@ use super::{
 use crate::admin::{
     deed::Deed,
     documents::encoded,
-    outcomes::guard_seen::{GuardSeen, Open, away, quarantine},
+    outcomes::{
+        AWAY,
+        guard_seen::{GuardSeen, Open, away, quarantine},
+    },
 };
 
 #[derive(Template)]
@@ -75,6 +78,9 @@ async fn overview(State(seen): State<GuardSeen>, Query(after): Query<After>) -> 
 fn state(seen: &GuardSeen) -> Condition {
     if seen.drain.is_cancelled() {
         return Condition { word: "draining", class: "warn", why: None };
+    }
+    if !seen.guard.has_its_store() {
+        return Condition { word: "away", class: "bad", why: Some(AWAY.into()) };
     }
     match seen.guard.quarantine() {
         None => Condition { word: "ready", class: "good", why: None },

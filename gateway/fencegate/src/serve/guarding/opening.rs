@@ -1,10 +1,12 @@
 //! Opens the store of a guard with what it remembers, and leaves it so that the next start knows all of it.
 
-use std::{sync::Arc, thread};
+use std::{path::Path, sync::Arc, thread, time::Duration};
 
 use fencegate_guard::{
     Guard, Rules,
+    join::{Joined, NotJoined, Surroundings},
     open::Opened,
+    postgres::{NotUsable, Place, Postgres},
     store::{Identity, Redb, Store},
 };
 use fencegate_policies::plan;
@@ -12,10 +14,18 @@ use fencegate_process::{
     randomness::{Guid, SystemRandomness},
     said::Brief,
 };
-use tracing::{error, info};
+use tokio::time::sleep;
+use tracing::{error, info, warn};
 
 use super::{options::Init, trouble::GuardTrouble};
-use crate::serve::base::Base;
+use crate::{
+    database,
+    serve::{
+        base::Base,
+        main_thread::MainThread,
+        signals::{Demand, Signals},
+    },
+};
 
 /// A guard, and the thread that makes its words durable.
 pub(super) struct OpenGuard {
@@ -24,12 +34,37 @@ pub(super) struct OpenGuard {
 }
 
 impl OpenGuard {
-    /// `init`: the store is made, and begins there.
+    /// `init`: the store is made, and begins there. `None` where a signal demands the end before the store is there.
     ///
     /// # Errors
     /// The store is not there, is there already, or cannot be read.
-    pub(super) fn open(plan: &plan::Guard, init: Option<&Init>, base: &Base) -> Result<Self, GuardTrouble> {
-        let plan::Store::Redb(path) = &plan.store;
+    pub(super) fn open(
+        plan: &plan::Guard,
+        init: Option<&Init>,
+        base: &Base,
+        main: &mut MainThread,
+    ) -> Result<Option<Self>, GuardTrouble> {
+        match &plan.store {
+            plan::Store::Redb(path) => Self::alone(path, plan, init, base).map(Some),
+            plan::Store::Postgres(from) => {
+                let place = database::place(from)?;
+                let MainThread { runtime, signals } = main;
+                runtime.block_on(async {
+                    tokio::select! {
+                        shared = Self::shared(&place, plan, init, base) => shared.map(Some),
+                        () = end_demanded(signals) => Ok(None),
+                    }
+                })
+            }
+        }
+    }
+
+    fn alone(
+        path: &Path,
+        plan: &plan::Guard,
+        init: Option<&Init>,
+        base: &Base,
+    ) -> Result<Self, GuardTrouble> {
         let store: Arc<dyn Store> = Arc::new(match init {
             None => Redb::open(path)?,
             Some(init) => Redb::init(path, &Identity::new(&init.ensemble, &SystemRandomness), init.floor)?,
@@ -53,6 +88,61 @@ impl OpenGuard {
         );
         Ok(Self { guard, store: committing })
     }
+
+    async fn shared(
+        place: &Place,
+        plan: &plan::Guard,
+        init: Option<&Init>,
+        base: &Base,
+    ) -> Result<Self, GuardTrouble> {
+        if let Some(init) = init {
+            let identity = Identity::new(&init.ensemble, &SystemRandomness);
+            Postgres::init(place, &identity, init.floor).await?;
+        }
+        let Joined { guard, keeping } = joined(place, plan, base).await?;
+        let closed = guard.quarantine();
+        let left = closed.map(|closed| closed.until.since(guard.now()));
+        info!(
+            store = guard.identity.store,
+            ensemble = guard.identity.ensemble,
+            database = %place,
+            new = init.is_some(),
+            quarantine = left.map(|left| display(Brief(left))),
+            closed = closed.map(|closed| display(closed.scope)),
+            "guard.joined"
+        );
+        Ok(Self { guard, store: keeping })
+    }
+}
+
+/// Waits for a database that is away: nothing is served without it, and it comes back by itself.
+async fn joined(place: &Place, plan: &plan::Guard, base: &Base) -> Result<Joined, GuardTrouble> {
+    for attempt in 0_u32.. {
+        let around = Surroundings {
+            clock: base.clock.clone(),
+            randomness: Arc::new(SystemRandomness),
+            instance: Guid::new(&SystemRandomness).to_string(),
+            metrics: base.metrics.guard(),
+        };
+        match Guard::join(place, Rules::of(plan), around).await {
+            Err(NotJoined::Store(NotUsable::Unreachable { why, .. })) => {
+                if attempt % TOLD == 0 {
+                    warn!(database = %place, why, "guard.database_away");
+                }
+                sleep(AGAIN).await;
+            }
+            other => return Ok(other?),
+        }
+    }
+    unreachable!("it tries for as long as the process runs")
+}
+
+/// Between two attempts to reach a database; every so many of them are told.
+const AGAIN: Duration = Duration::from_millis(500);
+const TOLD: u32 = 60;
+
+async fn end_demanded(signals: &mut Signals) {
+    while signals.next().await == Demand::Reload {}
 }
 
 /// Writes down what only memory knows. To be called when nothing that the guard has let in is at work any more, or is

@@ -3,12 +3,14 @@
 use std::io;
 
 use fencegate_guard::{
+    join::NotJoined,
     open::NotOpened,
+    postgres::NotUsable,
     store::{NotDurable, StoreError},
     ticket::BadFile,
 };
 
-use crate::{serve::trouble::Trouble, ticket_keys::BadUrl};
+use crate::{database::NoPlace, serve::trouble::Trouble, ticket_keys::BadUrl};
 
 /// Why a guard does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,12 @@ pub enum GuardTrouble {
     Store(#[from] StoreError),
     #[error(transparent)]
     NotOpened(#[from] NotOpened),
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    #[error("FG0540: {0}")]
+    NotUsable(#[from] NotUsable),
+    #[error("join the store: {0}")]
+    NotJoined(NotJoined),
     #[error("read the ticket keys")]
     Keys(#[from] BadFile),
     #[error("fetch the ticket keys")]
@@ -29,4 +37,13 @@ pub enum GuardTrouble {
     Start(#[from] io::Error),
     #[error("what only memory knew was not written down; the next start takes this for a crash: {0}")]
     NotLeft(String),
+}
+
+impl From<NotJoined> for GuardTrouble {
+    fn from(not: NotJoined) -> Self {
+        match not {
+            NotJoined::Store(unusable) => Self::NotUsable(unusable),
+            other => Self::NotJoined(other),
+        }
+    }
 }

@@ -1,0 +1,96 @@
+//! Opens a guard on a store that others have as well, on a thread of its own: nothing that a worker does holds a beat up.
+
+use std::{io, sync::Arc, thread};
+
+use fencegate_process::{clock::SharedClock, randomness::Randomness};
+use tokio::{
+    runtime::Builder,
+    select,
+    sync::{oneshot, watch},
+};
+
+use crate::{
+    guard::Guard,
+    keeper::Keeper,
+    metrics::GuardMetrics,
+    postgres::{NotUsable, Place, Postgres, Terms},
+    rules::Rules,
+    shared::{Ending, Shared},
+};
+
+/// A guard that is ready to decide, one of several.
+pub struct Joined {
+    pub guard: Arc<Guard>,
+    /// The thread of the store: it ends after [`Guard::leave`].
+    pub keeping: thread::JoinHandle<()>,
+}
+
+/// Why a guard cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum NotJoined {
+    #[error(transparent)]
+    Store(#[from] NotUsable),
+    #[error("start the thread of the store")]
+    Thread(#[from] io::Error),
+    #[error("the thread of the store has panicked")]
+    Panicked,
+}
+
+/// What a guard has of its process.
+pub struct Surroundings {
+    pub clock: SharedClock,
+    pub randomness: Arc<dyn Randomness>,
+    /// Names this process, and no other one ever.
+    pub instance: String,
+    pub metrics: GuardMetrics,
+}
+
+impl Guard {
+    /// Somebody has to run [`Guard::tend`], and to end with [`Guard::leave`]: the others take a guard that goes without
+    /// it for dead, and what it has in flight is in doubt.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or cannot be a guard's store.
+    ///
+    /// # Cancellation
+    /// Dropped, it leaves nothing behind that renews itself.
+    pub async fn join(place: &Place, rules: Rules, around: Surroundings) -> Result<Joined, NotJoined> {
+        let Surroundings { clock, randomness, instance, metrics } = around;
+        let metrics = metrics.kept_in("postgres");
+        let (opened, opening) = oneshot::channel();
+        let (ending, mut ended) = watch::channel(Ending::NotYet);
+        let (alive, gone) = watch::channel(());
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let terms = Terms {
+            send_within: rules.send_within,
+            max_execution: rules.max_execution,
+            evict_after: rules.evict_after,
+        };
+        let named = (place.clone(), clock.clone(), instance.clone());
+        let keeping = thread::Builder::new().name("store".into()).spawn(move || {
+            let (place, clock, instance) = named;
+            // Whoever waits for the store is told that it has gone, also after a panic.
+            let _alive = alive;
+            runtime.block_on(async move {
+                let asked = Postgres::open(&place, terms, clock, randomness, &instance).await;
+                let postgres = asked.as_ref().ok().cloned();
+                if opened.send(asked).is_err() {
+                    return;
+                }
+                let Some(postgres) = postgres else { return };
+                select! {
+                    () = postgres.tend() => {}
+                    // Also where nobody is left to say so.
+                    _ = ended.wait_for(|ending| *ending == Ending::InOrder) => {}
+                }
+            });
+        })?;
+        let postgres = opening.await.map_err(|_| NotJoined::Panicked)??;
+        let identity = postgres.identity().clone();
+        let shared =
+            Shared::new(postgres, rules.clone(), clock.clone(), metrics.clone(), handle, (ending, gone));
+        let guard = Self::new(rules, identity, instance, Keeper::Shared(shared), clock, metrics);
+        Ok(Joined { guard: Arc::new(guard), keeping })
+    }
+}

@@ -1,0 +1,171 @@
+//! A guard that shares its store with others: the database decides, and memory holds no truth.
+
+mod admit;
+mod operations;
+
+use std::time::Duration;
+
+use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_process::clock::{Boot, SharedClock};
+use tokio::{runtime::Handle, sync::watch, time::sleep};
+
+use crate::{
+    look::Reach,
+    metrics::GuardMetrics,
+    postgres::{Closed, Lease, Postgres, Standing, Trouble},
+    refused::Refused,
+    register::{InDoubt, Quarantined, Scope, Seen, Why},
+    rules::Rules,
+    store::NotDurable,
+};
+
+/// Asks the database whatever a guard wants to know, and tells it whatever it must not forget.
+pub(crate) struct Shared {
+    postgres: Postgres,
+    rules: Rules,
+    clock: SharedClock,
+    metrics: GuardMetrics,
+    /// Of the thread of the store.
+    runtime: Handle,
+    /// The thread of the store goes on until it is told.
+    ending: watch::Sender<Ending>,
+    /// Closed where it has ended.
+    gone: watch::Receiver<()>,
+}
+
+/// Whether the thread of the store has anything left to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    NotYet,
+    InOrder,
+}
+
+/// How often the gauges are brought up to date that the database has to be asked for.
+const COUNT: Duration = Duration::from_secs(5);
+
+/// Operations with an unknown outcome are counted up to here.
+const MOST_COUNTED: usize = 10_000;
+
+impl Shared {
+    pub(crate) fn new(
+        postgres: Postgres,
+        rules: Rules,
+        clock: SharedClock,
+        metrics: GuardMetrics,
+        runtime: Handle,
+        (ending, gone): (watch::Sender<Ending>, watch::Receiver<()>),
+    ) -> Self {
+        postgres.is_counted(metrics.clone());
+        Self { postgres, rules, clock, metrics, runtime, ending, gone }
+    }
+
+    /// Bytes may leave only while it holds.
+    pub(crate) fn lease(&self) -> Lease {
+        self.postgres.lease()
+    }
+
+    pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Refused> {
+        self.told("resolve", self.postgres.resolve(keys, token).await)
+    }
+
+    pub(crate) async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Refused> {
+        let key = key.clone();
+        self.reads(move |postgres| async move { postgres.seen(&key).await }).await
+    }
+
+    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubt>, Refused> {
+        self.reads(|postgres| async move { postgres.doubts().await }).await
+    }
+
+    /// Asked anew each time: another guard may have announced a newer token, and a gateway may know of it.
+    pub(crate) async fn reach(&self) -> Result<Reach, Refused> {
+        let highest = self.reads(|postgres| async move { postgres.highest().await }).await?;
+        let database = Some(self.postgres.identity().store.clone());
+        Ok(Reach { floor: self.postgres.standing().floor, highest, database })
+    }
+
+    pub(crate) fn quarantine(&self) -> Option<Quarantined> {
+        let Closed { until, why } = self.postgres.standing().closed?;
+        (self.now() < until).then_some(Quarantined { until, scope: Scope::EveryKey(why) })
+    }
+
+    /// The other guards cannot have taken it for dead.
+    pub(crate) fn is_there(&self) -> bool {
+        self.postgres.lease().holds(self.now())
+    }
+
+    /// The line of statements has a thread of its own: here is what can wait.
+    pub(crate) async fn tend(&self) {
+        loop {
+            if let Ok(unknown) =
+                self.reads(|postgres| async move { postgres.unknown(MOST_COUNTED).await }).await
+            {
+                self.metrics.operations_unknown(unknown);
+            }
+            sleep(COUNT).await;
+        }
+    }
+
+    pub(crate) fn count(&self) {
+        let Standing { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.standing();
+        self.metrics.at_work(in_flight);
+        self.metrics.in_doubt(in_doubt);
+        self.metrics.store_keys(keys);
+        self.metrics.quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
+        self.metrics.rolled_back(closed.is_some_and(|closed| closed.why == Why::RolledBack));
+        self.metrics.journal(journal.entries, journal.bytes, self.rules.journal.most);
+        self.metrics.guards(others + 1);
+        self.metrics.lease(self.postgres.lease().until().since(self.now()));
+    }
+
+    pub(crate) async fn failed(&self) -> NotDurable {
+        let mut gone = self.gone.clone();
+        tokio::select! {
+            lost = self.postgres.lost() => NotDurable(lost.to_string().into()),
+            _ = gone.changed() => {
+                let ending = *self.ending.borrow();
+                match ending {
+                    Ending::NotYet => NotDurable("the store's thread has panicked".into()),
+                    // Nothing fails any more.
+                    Ending::InOrder => std::future::pending().await,
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn leave(&self) -> Result<(), Refused> {
+        let left = self.there(|postgres| async move { postgres.leave().await }).await;
+        let left = self.told("leave", left);
+        self.ending.send_replace(Ending::InOrder);
+        left
+    }
+
+    fn now(&self) -> Boot {
+        self.clock.now()
+    }
+
+    async fn reads<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Refused>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+    {
+        self.told("read", self.there(asked).await)
+    }
+
+    /// On the thread of the store: what drives a connection must be nobody who may be busy, or end before.
+    async fn there<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Trouble>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+    {
+        let answer = self.runtime.spawn(asked(self.postgres.clone())).await;
+        answer.unwrap_or_else(|_| Err(Trouble::Unreachable("the thread of the store has ended".into())))
+    }
+
+    fn told<T>(&self, op: &'static str, answer: Result<T, Trouble>) -> Result<T, Refused> {
+        answer.map_err(|trouble| {
+            self.metrics.store_error(op);
+            Refused::Store(trouble.to_string())
+        })
+    }
+}

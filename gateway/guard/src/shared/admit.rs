@@ -1,0 +1,115 @@
+//! Asks the database to let a dispatch in, and tells it how the dispatch ended.
+
+use fencegate_process::clock::Boot;
+
+use super::Shared;
+use crate::{
+    look::{Admitted, Admitting, Looked, Right, Turn, Way},
+    operation::Writing,
+    postgres::{self, DispatchName, Look, Written},
+    refused::Refused,
+    register::{Claim, Ended},
+};
+
+impl Shared {
+    /// See [`Keeper::look`](crate::keeper::Keeper::look).
+    pub(crate) async fn look(
+        &self,
+        turn: Turn,
+        claim: &Claim,
+        admitting: Option<Admitting<'_>>,
+        admitted: &mut Admitted,
+    ) -> Result<Looked, Refused> {
+        let name = self.name(admitted);
+        let operation = admitting.as_ref().and_then(|admitting| match admitting.right {
+            Right::Shared(held) => Some((held, &*admitting.entry)),
+            Right::Alone(_) => None,
+        });
+        let asked = match turn {
+            Turn::First => self.postgres.admit(claim, name, operation).await,
+            Turn::Again => self.postgres.settle(claim, name, operation).await,
+        };
+        let (way, raised) = match self.told("admit", asked)? {
+            Look::Running { dispatch, since } => {
+                *admitted = Admitted::Shared(dispatch);
+                // Whether its epoch was the first above the mark, only the database knows.
+                (Way::Free { since }, claim.token.dispatch() == 1)
+            }
+            Look::Wait { told, doubt } => {
+                let doubt = doubt.map(|left| self.now() + left);
+                (Way::Taken { told, doubt }, false)
+            }
+            Look::Refused(refused) => return Err(refused),
+            Look::NotHeld => return Err(taken_over()),
+        };
+        Ok(Looked { way, raised })
+    }
+
+    /// Raises and registers whatever the marks say. Never lowers a mark.
+    pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
+        let name = self.name(admitted);
+        match self.told("admit", self.postgres.let_pass(claim, name).await)? {
+            Look::Running { dispatch, since, .. } => {
+                *admitted = Admitted::Shared(dispatch);
+                Ok(since)
+            }
+            Look::Refused(refused) => Err(refused),
+            Look::Wait { .. } | Look::NotHeld => {
+                Err(Refused::Store("the database did not let pass what it had to let pass".into()))
+            }
+        }
+    }
+
+    /// The same one for every look, so that the database finds it again where an answer was lost.
+    fn name(&self, admitted: &mut Admitted) -> DispatchName {
+        match admitted {
+            Admitted::Asked(name) => *name,
+            _ => {
+                let name = self.postgres.name();
+                *admitted = Admitted::Asked(name);
+                name
+            }
+        }
+    }
+
+    /// What was asked for and not granted ends by itself.
+    pub(crate) fn end(&self, admitted: &Admitted, ended: Ended) {
+        if let Admitted::Shared(dispatch) = admitted {
+            self.postgres.end(dispatch, ended);
+        }
+    }
+
+    pub(crate) async fn conclude(
+        &self,
+        admitted: &Admitted,
+        right: &mut Option<Right>,
+        writing: Writing,
+    ) -> Result<(), Refused> {
+        let Admitted::Shared(dispatch) = admitted else { return Ok(()) };
+        let Some(Right::Shared(held)) = right.take() else {
+            self.postgres.end(dispatch, Ended::Known);
+            return Ok(());
+        };
+        let written = self.postgres.finish(dispatch, Ended::Known, held, written_as(writing)).await;
+        durably(self.told("end", written)?)
+    }
+}
+
+pub(super) fn written_as(writing: Writing) -> postgres::Writing {
+    match writing {
+        Writing::Nothing => postgres::Writing::Nothing,
+        Writing::Entry(entry) => postgres::Writing::Entry(entry),
+        Writing::Forget => postgres::Writing::Forget,
+    }
+}
+
+pub(super) fn durably(written: Written) -> Result<(), Refused> {
+    match written {
+        Written::Durably => Ok(()),
+        Written::NotHeld => Err(taken_over()),
+    }
+}
+
+fn taken_over() -> Refused {
+    Refused::Store("another guard has taken the operation over: it held this one for dead".into())
+}

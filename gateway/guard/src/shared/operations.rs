@@ -1,0 +1,78 @@
+//! Operations: who has one in hand is a row of the database, and so is what is known of it.
+
+use fencegate_policies::operation::OperationId;
+
+use super::{
+    Shared,
+    admit::{durably, written_as},
+};
+use crate::{
+    look::{Reserving, Right},
+    operation::{Entry, Writing},
+    postgres::Reserve,
+    refused::Refused,
+    store::Taken,
+    time::whole_seconds,
+};
+
+impl Shared {
+    pub(crate) async fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
+        match self.told("reserve", self.postgres.reserve(id).await)? {
+            Reserve::Taken(told) => Ok(Reserving::Taken(told)),
+            // Behind the reservation, so that nobody changes it any more.
+            Reserve::Yours(held) => {
+                Ok(Reserving::Ours(Right::Shared(held), self.entry(&id).await?.map(Box::new)))
+            }
+        }
+    }
+
+    pub(crate) async fn record(&self, right: &Right, writing: Writing) -> Result<(), Refused> {
+        let Right::Shared(held) = right else { return Ok(()) };
+        durably(self.told("journal", self.postgres.write(held, written_as(writing)).await)?)
+    }
+
+    pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
+        let id = *id;
+        self.reads(move |postgres| async move { postgres.operation(&id).await }).await
+    }
+
+    pub(crate) async fn by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, Entry)>, Refused> {
+        let reference = reference.to_owned();
+        self.reads(move |postgres| async move { postgres.by_reference(&reference).await }).await
+    }
+
+    /// A guard that has stopped beating a moment ago may have written what we read, and the time in it was not before the
+    /// store's: so the store's time alone is compared, which is not after now.
+    pub(crate) async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
+        let standing = self.postgres.standing();
+        let longest = self.rules.send_within + standing.longest_execution.max(self.rules.max_execution);
+        let began = entry.began.unwrap_or(entry.admitted);
+        let lately = standing.time <= began.saturating_add(whole_seconds(longest));
+        if lately {
+            return Ok(true);
+        }
+        let (keys, token) = (entry.keys.clone(), entry.token);
+        self.reads(move |postgres| async move { postgres.may_run(&keys, token).await }).await
+    }
+
+    pub(crate) async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
+        self.reads(move |postgres| async move { postgres.unfinished(most).await }).await
+    }
+
+    pub(crate) async fn forget(&self, id: &OperationId) -> Result<bool, Refused> {
+        let id = *id;
+        self.reads(move |postgres| async move { postgres.forget(&id).await }).await
+    }
+
+    pub(crate) fn journal(&self) -> Taken {
+        self.postgres.standing().journal
+    }
+
+    /// In seconds of the store's time, and not before now: what is kept by it is never kept too short.
+    pub(crate) fn time(&self) -> u64 {
+        self.postgres.time()
+    }
+}

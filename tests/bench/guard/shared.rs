@@ -1,0 +1,88 @@
+//! A guard whose store is a PostgreSQL, beside the same guard with a file, and beside one `UPDATE` per request on the same
+//! server.
+
+use std::{fs, net::SocketAddr, time::Duration};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::postgres::{Database, Server};
+use serde_json::json;
+
+use super::{Guard, NEW, WARM_UP};
+use crate::{
+    Outcome,
+    report::{Bench, Goal, Round},
+    run::Run,
+};
+
+/// What a service that compares by itself does for each request: the mark moves, durably.
+const ONE: &str = "\\set key random(1, :keys)\nUPDATE marks SET token = token + 1 WHERE key = :key;\n";
+
+pub(super) fn measure(run: &Run, service: SocketAddr, ensemble: &str) -> Outcome<Vec<Bench>> {
+    let server = Server::start(&[]);
+    let (mut by_update, mut by_file) = (vec![], vec![]);
+    for round in 1..=run.rounds {
+        let database = server.fresh_database();
+        let with = || tenures(run, &format!("shared-{round}"), &database, service, ensemble);
+        let (ours, theirs) = if round % 2 == 1 {
+            (with()?, updates(run, &database)?)
+        } else {
+            let theirs = updates(run, &database)?;
+            (with()?, theirs)
+        };
+        let guard = Guard::start(run, &format!("file-{round}"), service, ensemble, None)?;
+        NEW.ask(run, guard.public, WARM_UP)?;
+        let file = NEW.ask(run, guard.public, run.window)?.per_second;
+        guard.stop()?;
+        run.tell(&format!(
+            "round {round}: {ours:.0} new tenures/s in a database, {file:.0} in a file, {theirs:.0} updates/s"
+        ));
+        by_update.push(Round { ours, theirs });
+        by_file.push(Round { ours, theirs: file });
+    }
+    let bench = |name, peer, goal, rounds| Bench { name, peer, unit: "tenures/s", goal, rounds };
+    Ok(vec![
+        bench("guard-postgres", "one UPDATE per request", Goal::AtLeast(0.5), by_update),
+        bench("guard-postgres-file", "the same guard with a file", Goal::None, by_file),
+    ])
+}
+
+/// New tenures that a guard lets in: the store is told twice of each.
+fn tenures(run: &Run, name: &str, database: &Database, service: SocketAddr, ensemble: &str) -> Outcome<f64> {
+    let file = run.folder().join(format!("{name}.url"));
+    fs::write(&file, database.url())?;
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    let store = json!({"postgres": {"url_file": file.display().to_string()}});
+    let guard = Guard::start(run, name, service, ensemble, Some(store))?;
+    NEW.ask(run, guard.public, WARM_UP)?;
+    let rate = NEW.ask(run, guard.public, run.window)?.per_second;
+    guard.stop()?;
+    Ok(rate)
+}
+
+/// As many sessions as there are clients of the guard, and as many keys.
+fn updates(run: &Run, database: &Database) -> Outcome<f64> {
+    let keys = NEW.keys;
+    database.run(&format!(
+        "CREATE TABLE IF NOT EXISTS marks (key int PRIMARY KEY, token bigint NOT NULL);
+         INSERT INTO marks SELECT generate_series(1, {keys}), 0 ON CONFLICT DO NOTHING"
+    ));
+    let script = run.folder().join("update.sql");
+    fs::write(&script, ONE)?;
+    told(database, &script.display().to_string(), WARM_UP)?;
+    told(database, &script.display().to_string(), run.window)
+}
+
+fn told(database: &Database, script: &str, window: Duration) -> Outcome<f64> {
+    let words = format!(
+        "--no-vacuum --protocol=prepared --client={} --jobs={} --time={} --define=keys={} --file={script} {}",
+        NEW.clients,
+        NEW.threads,
+        window.as_secs(),
+        NEW.keys,
+        database.url(),
+    );
+    let pgbench = Child::spawn(fencegate_tests::postgres::program("pgbench"), words.split(' '))?;
+    let line = pgbench.wait_line(|line| line.starts_with("tps = "), window + Duration::from_mins(1))?;
+    let rate = line.split(' ').nth(2).ok_or_else(|| format!("pgbench said `{line}`"))?;
+    Ok(rate.parse()?)
+}

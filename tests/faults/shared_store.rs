@@ -1,0 +1,109 @@
+//! Two guards with one PostgreSQL under load, for a minute each: a guard that is killed or stands still, a server that is
+//! restarted, killed or followed by its standby, a connection that is cut. Nothing overlaps, nothing older comes
+//! through, and nothing runs twice.
+
+mod cut;
+mod fleet;
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::postgres::{Follows, Server};
+use tokio::{task::block_in_place, time::sleep};
+
+use self::{
+    cut::Cut,
+    fleet::{Fleet, Which},
+};
+
+/// Longer than the guards wait for each other's beats.
+const FROZEN: Duration = Duration::from_secs(8);
+/// Between two accidents.
+const FAIR: Duration = Duration::from_secs(8);
+
+fn server() -> Server {
+    block_in_place(|| Server::start(&[]))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_are_killed_one_after_the_other() {
+    let server = server();
+    let mut fleet = Fleet::at(&server.fresh_database().url(), None).await;
+    for which in [Which::One, Which::Two, Which::One, Which::Two] {
+        sleep(FAIR).await;
+        fleet.guard(which).signal(Signal::KILL);
+        fleet.goes_on_within(Duration::from_secs(1)).await;
+        sleep(FAIR / 2).await;
+        fleet.starts_again(which).await;
+    }
+    fleet.finds(1000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guards_stand_still_for_longer_than_their_lease() {
+    let server = server();
+    let mut fleet = Fleet::at(&server.fresh_database().url(), None).await;
+    for which in [Which::One, Which::Two, Which::One] {
+        sleep(FAIR).await;
+        fleet.guard(which).signal(Signal::STOP);
+        sleep(FROZEN).await;
+        fleet.guard(which).signal(Signal::CONT);
+        let status = fleet.guard(which).exit().await;
+        assert!(!status.success(), "taken for dead, it ends itself");
+        fleet.starts_again(which).await;
+    }
+    fleet.finds(500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_is_restarted_and_killed() {
+    let mut server = server();
+    let mut fleet = Fleet::at(&server.fresh_database().url(), None).await;
+    for accident in [Server::stop, Server::kill, Server::stop, Server::kill] {
+        sleep(FAIR).await;
+        block_in_place(|| {
+            accident(&mut server);
+            server.start_again();
+        });
+        fleet.all_run().await;
+        fleet.goes_on_within(Duration::from_secs(15)).await;
+    }
+    fleet.finds(500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_connection_of_one_guard_is_cut_and_goes_silent() {
+    let server = server();
+    let database = server.fresh_database();
+    let cut = Cut::before(database.address).await;
+    let mut fleet = Fleet::at(&database.url(), Some(&database.url_at(&[cut.address]))).await;
+    for _ in 0..3 {
+        sleep(FAIR / 2).await;
+        cut.breaks_all();
+        sleep(FAIR / 2).await;
+        cut.silent(true);
+        sleep(FROZEN).await;
+        cut.silent(false);
+        fleet.all_run().await;
+    }
+    fleet.finds(500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_synchronous_standby_takes_the_place_of_a_killed_primary() {
+    let mut primary = server();
+    let standby = block_in_place(|| primary.standby(Follows::Synchronously));
+    let database = primary.fresh_database();
+    let both = database.url_at(&[primary.address(), standby.address()]);
+    let mut fleet = Fleet::at(&both, None).await;
+    sleep(2 * FAIR).await;
+    block_in_place(|| {
+        primary.kill();
+        standby.promote();
+    });
+    fleet.all_run().await;
+    fleet.goes_on_within(Duration::from_secs(15)).await;
+    sleep(2 * FAIR).await;
+    assert!(!fleet.closed_after_a_rollback().await, "a synchronous standby has lost nothing");
+    fleet.finds(500).await;
+}

@@ -1,0 +1,62 @@
+//! The way from one guard to its database: broken, or open and silent.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    select,
+    sync::watch,
+};
+
+/// Works on the runtime of the test that makes it.
+pub(super) struct Cut {
+    pub(super) address: SocketAddr,
+    /// How often all connections were broken.
+    breaks: watch::Sender<u64>,
+    silent: watch::Sender<bool>,
+}
+
+impl Cut {
+    pub(super) async fn before(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (breaks, silent) = (watch::Sender::new(0), watch::Sender::new(false));
+        let (breaking, silence) = (breaks.subscribe(), silent.subscribe());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, server, breaking.clone(), silence.clone()));
+            }
+        });
+        Self { address, breaks, silent }
+    }
+
+    pub(super) fn breaks_all(&self) {
+        self.breaks.send_modify(|times| *times += 1);
+    }
+
+    /// Connections stay open, and nothing passes; afterwards they are broken, because a stream cannot go on with a hole in it.
+    pub(super) fn silent(&self, silent: bool) {
+        self.silent.send_replace(silent);
+        if !silent {
+            self.breaks_all();
+        }
+    }
+}
+
+async fn pass(
+    mut client: TcpStream,
+    server: SocketAddr,
+    mut breaks: watch::Receiver<u64>,
+    mut silent: watch::Receiver<bool>,
+) {
+    breaks.mark_unchanged();
+    let Ok(mut server) = TcpStream::connect(server).await else { return };
+    select! {
+        _ = copy_bidirectional(&mut client, &mut server) => return,
+        _ = breaks.changed() => return,
+        _ = silent.wait_for(|silent| *silent) => {}
+    }
+    // Both ends stay open for as long as nothing passes.
+    drop(breaks.changed().await);
+}

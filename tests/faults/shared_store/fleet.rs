@@ -1,0 +1,127 @@
+//! Two gateways before two guards with one store, and clients that ask without end.
+
+use std::time::{Duration, Instant};
+
+use fencegate_tests::{
+    client::Outcome,
+    gateway::Gateway,
+    guard::{Guard, Launch},
+    guarded::Guarded,
+    history::History,
+    load::{Load, Plan},
+    patience::patiently,
+    sharing::Sharing,
+};
+use tokio::time::sleep;
+
+const CLIENTS: usize = 24;
+const KEYS: usize = 12;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    One,
+    Two,
+}
+
+pub(super) struct Fleet {
+    guarded: Guarded,
+    _sharing: Vec<Sharing>,
+    guards: [Guard; 2],
+    launches: [Launch; 2],
+    _gateways: [Gateway; 2],
+    load: Load,
+}
+
+impl Fleet {
+    /// `of_two`: where the second guard finds the database.
+    pub(super) async fn at(url: &str, of_two: Option<&str>) -> Self {
+        let guarded = Guarded::fresh().await;
+        let sharing = Sharing::at(url);
+        let [one, two] = guarded.sharing(&sharing).await;
+        let other = Sharing::at(of_two.unwrap_or(url));
+        let two = two.with("/store/postgres/url_file", other.url_file().display().to_string());
+        let guards = [one.start().await, two.start().await];
+        let doors = [guards[0].public, guards[1].public];
+        let there = [doors[1], doors[0]];
+        let (first, second) =
+            tokio::join!(guarded.gateway_through("first", &doors), guarded.gateway_through("second", &there));
+        let plan = Plan {
+            gateways: vec![first.public, second.public],
+            paths: (0..KEYS).map(|n| format!("/pay/{n}")).collect(),
+            clients: CLIENTS,
+            requests: 1_000_000,
+            pause: Duration::from_millis(20),
+        };
+        let load = Load::start("load", &plan);
+        let sharing = vec![sharing, other];
+        Self { guarded, _sharing: sharing, guards, launches: [one, two], _gateways: [first, second], load }
+    }
+
+    pub(super) fn guard(&self, which: Which) -> &Guard {
+        &self.guards[which as usize]
+    }
+
+    pub(super) async fn starts_again(&mut self, which: Which) {
+        self.guards[which as usize] = self.launches[which as usize].start().await;
+    }
+
+    /// What has ended is started again, as somebody's supervisor does; what runs has its store.
+    pub(super) async fn all_run(&mut self) {
+        for which in [Which::One, Which::Two] {
+            let ready = async {
+                loop {
+                    match self.guards[which as usize].ready_or_ended().await {
+                        Some(true) => return,
+                        Some(false) => self.starts_again(which).await,
+                        None => sleep(Duration::from_millis(50)).await,
+                    }
+                }
+            };
+            patiently("a guard to be ready", ready, || "").await;
+        }
+    }
+
+    fn executed(&self) -> usize {
+        self.guarded.site.origin.log().records.len()
+    }
+
+    /// Keys that nothing was at work on are served.
+    pub(super) async fn goes_on_within(&self, limit: Duration) {
+        let (began, before) = (Instant::now(), self.executed());
+        // Each client has one request under way; what is answered beyond those was asked after the accident.
+        while self.executed() < before + CLIENTS / 2 {
+            assert!(began.elapsed() < limit, "nothing is served for {:?}", began.elapsed());
+            sleep(Duration::from_millis(20)).await;
+        }
+        println!("goes on after {:?}", began.elapsed());
+    }
+
+    pub(super) async fn closed_after_a_rollback(&self) -> bool {
+        for guard in &self.guards {
+            if guard.metrics().await.sum("fencegate_guard_store_rolled_back", &[]) > 0.0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// `least`: executions without which the run shows nothing.
+    pub(super) async fn finds(self, least: usize) {
+        let told = self.load.stop().await;
+        let mut history = History::of(&self.guarded.site.origin.log());
+        let done = told
+            .iter()
+            .filter(|told| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(Outcome::Done)));
+        let (all, done) = (told.len(), done.count());
+        told.iter().for_each(|told| history.told(told.id.clone(), told.answer.as_ref().ok()));
+        println!(
+            "{all} asked, {done} done, {} executed, {} tenures",
+            history.executions.len(),
+            history.tenures()
+        );
+        history.assert_holds();
+        assert!(history.executions.len() >= least, "{} executions show nothing", history.executions.len());
+        assert!(done * 2 > history.executions.len(), "{done} of {} were told", history.executions.len());
+        assert!(history.tenures() > least / 20, "{}", history.tenures());
+    }
+}

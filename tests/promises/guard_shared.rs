@@ -1,0 +1,267 @@
+//! Guards that share a PostgreSQL are one guard: whichever of them is asked, one tenure at a time is let through, the
+//! newest, and what one of them leaves behind when it dies the others know.
+
+use std::time::{Duration, Instant};
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::Outcome,
+    gateway::Gateway,
+    guard::{Beside, Dispatch, FLOOR, Guard, Launch, assert_refused, operation_reference},
+    guarded::{Guarded, operator},
+    history::History,
+    load::{Load, Plan},
+    origin::Act,
+    patience::QUIET,
+    postgres::{self, Database},
+    sharing::{MAX_EXECUTION, Sharing},
+};
+
+/// Two guards with one store, and how to start each.
+struct Two {
+    beside: Beside,
+    _sharing: Sharing,
+    one: Guard,
+    two: Guard,
+}
+
+async fn database() -> Database {
+    tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic")
+}
+
+impl Two {
+    async fn fresh() -> Self {
+        Self::with(|launch| launch).await
+    }
+
+    /// `change`: of the first one.
+    async fn with(change: impl FnOnce(Launch) -> Launch) -> Self {
+        let beside = Beside::fresh().await;
+        let sharing = Sharing::at(&database().await.url());
+        let one = sharing.first(beside.unmade(), FLOOR).await;
+        let two = sharing.guard(beside.unmade());
+        let (one, two) = (change(one).start().await, two.start().await);
+        one.becomes_ready().await;
+        two.becomes_ready().await;
+        Self { beside, _sharing: sharing, one, two }
+    }
+}
+
+#[tokio::test]
+async fn what_one_lets_in_the_other_waits_for_and_compares_with() {
+    let it = Two::fresh().await;
+    let latch = it.beside.origin.holds("/pay");
+    let first = it.one.begin(Dispatch::new("a", 20).post("/pay"));
+    it.beside.origin.request("/pay", 1).await;
+    let next = it.two.begin(Dispatch::new("a", 30).post("/next"));
+    it.two.marked("a", 30).await;
+    assert_eq!(it.two.send(&Dispatch::new("b", 25).post("/other")).await.status, 200, "another key waits");
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(it.beside.origin.count("/next"), 0, "two at once");
+    latch.let_go();
+    assert_eq!((first.answer().await.status, next.answer().await.status), (200, 200));
+    for guard in [&it.one, &it.two] {
+        assert_refused(&guard.send(&Dispatch::new("a", 20).g(2).post("/late")).await, "stale");
+        assert_refused(&guard.send(&Dispatch::new("a", 30).post("/late")).await, "duplicate");
+    }
+    // The tenure goes on at either.
+    assert_eq!(it.one.send(&Dispatch::new("a", 30).g(2).post("/next")).await.status, 200);
+    assert_eq!(it.two.send(&Dispatch::new("a", 30).g(3).post("/next")).await.status, 200);
+    assert_eq!(it.beside.origin.count("/late"), 0);
+    let seen = it.one.told("/api/v1/keys/a").await;
+    assert_eq!(seen["write"], Dispatch::new("a", 30).g(3).token().to_string().as_str());
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_at_one_is_closed_at_the_other_until_somebody_says_what_came_of_it() {
+    let it = Two::fresh().await;
+    it.beside.origin.script("/broken", [Act::Reset, Act::Reset]);
+    assert_eq!(it.one.send(&Dispatch::new("a", 20).post("/broken")).await.status, 502);
+    let last = it.beside.origin.request("/broken", 1).await.whole.expect("read");
+    assert_refused(&it.two.send(&Dispatch::new("a", 30).post("/early")).await, "in-doubt");
+    let next = it.two.send(&Dispatch::new("a", 31).post("/next")).await;
+    if next.status == 200 {
+        let next = it.beside.origin.request("/next", 1).await.arrived;
+        assert!(next >= last + MAX_EXECUTION, "admitted after {:?}", next - last);
+    } else {
+        assert_refused(&next, "in-doubt");
+    }
+    // An operator says it at either of them.
+    assert_eq!(it.one.send(&Dispatch::new("b", 40).post("/broken")).await.status, 502);
+    let token = Dispatch::new("b", 40).token().to_string();
+    let admin = it.two.admin.to_string();
+    let shown = operator(&["guard", "show", "--admin", &admin]).await;
+    assert!(shown.contains(&token), "{shown}");
+    operator(&["guard", "resolve", &token, "--as", "done", "--admin", &admin]).await;
+    assert_eq!(it.one.send(&Dispatch::new("b", 41).post("/next")).await.status, 200);
+    assert_eq!(it.beside.origin.count("/early"), 0);
+}
+
+#[tokio::test]
+async fn killed_it_holds_up_only_what_it_had_at_work_and_that_for_as_long_as_it_may_run() {
+    let it = Two::fresh().await;
+    assert_eq!(it.one.send(&Dispatch::new("rests", 20).post("/pay")).await.status, 200);
+    let latch = it.beside.origin.holds("/held");
+    let lost = it.one.begin(Dispatch::new("a", 20).post("/held"));
+    let last = it.beside.origin.request("/held", 1).await.whole.expect("read");
+    it.one.signal(Signal::KILL);
+    let killed = Instant::now();
+    assert_eq!(it.two.send(&Dispatch::new("rests", 30).post("/pay")).await.status, 200);
+    assert!(killed.elapsed() < Duration::from_secs(1), "handed over after {:?}", killed.elapsed());
+    let epochs = 30..;
+    for epoch in epochs {
+        let next = it.two.send(&Dispatch::new("a", epoch).post("/next")).await;
+        if next.status == 200 {
+            break;
+        }
+        assert!(["busy", "in-doubt"].contains(&next.reason().as_str()), "{next:?}");
+        assert!(killed.elapsed() < 10 * MAX_EXECUTION, "closed for ever");
+    }
+    let next = it.beside.origin.request("/next", 1).await.arrived;
+    assert!(next >= last + MAX_EXECUTION, "{:?} too early", last + MAX_EXECUTION - next);
+    drop(lost);
+    latch.let_go();
+    // It comes back as another one, and knows what happened meanwhile.
+    let one = it.one.dies().await.start().await;
+    assert_refused(&one.send(&Dispatch::new("a", 20).g(2).post("/late")).await, "stale");
+    assert_eq!(one.send(&Dispatch::new("rests", 40).post("/pay")).await.status, 200);
+    assert_eq!(it.beside.origin.count("/late"), 0);
+}
+
+/// Longer than the others wait for a beat.
+const FROZEN: Duration = Duration::from_secs(8);
+
+#[tokio::test]
+async fn frozen_until_others_take_it_for_dead_it_sends_nothing_and_ends() {
+    let it = Two::with(|one| {
+        one.with("/send_within", "20s")
+            .with("/max_execution", "30s")
+            .failpoint("guard_admitted", "1*sleep(600)")
+    })
+    .await;
+    let asked = it.one.begin(Dispatch::new("a", 20).post("/late"));
+    it.one.stands_at("guard_admitted").await;
+    it.one.signal(Signal::STOP);
+    // Time is what this is about: nothing happens at a process that stands still.
+    tokio::time::sleep(FROZEN).await;
+    assert_eq!(it.two.send(&Dispatch::new("b", 20).post("/other")).await.status, 200);
+    it.one.signal(Signal::CONT);
+    let answer = asked.result().await;
+    if let Ok(answer) = answer {
+        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{answer:?}");
+    }
+    assert!(!it.one.exit().await.success(), "a guard that was taken for dead ends itself");
+    assert!(it.one.log().contains("taken this one for dead"), "{}", it.one.log());
+    assert_eq!(it.beside.origin.count("/late"), 0, "sent by a guard that others held for dead");
+}
+
+#[tokio::test]
+async fn an_operation_happens_once_over_all_of_them() {
+    let it = Two::fresh().await;
+    // Both at the same moment, and whoever comes later is told what came of it.
+    let both = [&it.one, &it.two].into_iter().zip([20, 21]);
+    let asked: Vec<_> =
+        both.map(|(guard, epoch)| guard.begin(Dispatch::new("a", epoch).once(1).post("/pay"))).collect();
+    let mut outcomes = Vec::new();
+    for pending in asked {
+        let answer = pending.answer().await;
+        outcomes.push((answer.status, answer.outcome()));
+    }
+    assert!(outcomes.contains(&(200, Some(Outcome::Done))), "{outcomes:?}");
+    assert_eq!(it.beside.origin.count("/pay"), 1, "{outcomes:?}");
+    for (guard, epoch) in [(&it.one, 30), (&it.two, 31)] {
+        let again = guard.send(&Dispatch::new("a", epoch).once(1).post("/pay")).await;
+        assert_eq!((again.status, again.outcome()), (200, Some(Outcome::Replayed)), "{again:?}");
+    }
+    assert_eq!(it.beside.origin.count("/pay"), 1);
+}
+
+#[tokio::test]
+async fn what_a_dead_one_did_not_say_of_an_operation_is_asked_of_people_at_the_other() {
+    let it = Two::fresh().await;
+    let latch = it.beside.origin.holds("/pay");
+    let lost = it.one.begin(Dispatch::new("a", 20).once(7).post("/pay"));
+    it.beside.origin.request("/pay", 1).await;
+    let one = it.one.dies().await;
+    drop(lost);
+    latch.let_go();
+    let reference = operation_reference(7);
+    let unknown = async {
+        loop {
+            let shown = it.two.told("/api/v1/operations").await;
+            if shown.to_string().contains(&reference) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    fencegate_tests::patience::patiently("the operation of a dead guard", unknown, || it.two.log()).await;
+    assert_refused(&it.two.send(&Dispatch::new("b", 30).once(7).post("/pay")).await, "idempotency-mismatch");
+    let admin = it.two.admin.to_string();
+    operator(&["guard", "resolve", &reference, "--as", "done", "--admin", &admin]).await;
+    let one = one.start().await;
+    let repeat = one.send(&Dispatch::new("a", 40).once(7).post("/pay")).await;
+    assert_eq!(repeat.reason(), "already-done", "{repeat:?}");
+    assert_eq!(it.beside.origin.count("/pay"), 1);
+}
+
+#[tokio::test]
+async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
+    const CLIENTS: usize = 8;
+    const REQUESTS: usize = 60;
+    let guarded = Guarded::fresh().await;
+    let sharing = Sharing::at(&database().await.url());
+    let [one, two] = guarded.sharing(&sharing).await;
+    let (one, two) = tokio::join!(one.start(), two.start());
+    let doors = [one.public, two.public];
+    let there = [doors[1], doors[0]];
+    let (first, second) =
+        tokio::join!(guarded.gateway_through("first", &doors), guarded.gateway_through("second", &there));
+    let plan = Plan {
+        gateways: [&first, &second].map(|gateway: &Gateway| gateway.public).into(),
+        paths: (0..4).map(|n| format!("/pay/{n}")).collect(),
+        clients: CLIENTS,
+        requests: REQUESTS,
+        pause: Duration::from_millis(15),
+    };
+    let load = Load::start("load", &plan);
+    guarded.site.origin.when("some requests", |log| (log.records.len() > 60).then_some(())).await;
+    for guard in [&one, &two] {
+        let through = guard.metrics().await.sum("fencegate_guard_decisions_total", &["decision=\"admit"]);
+        assert!(through > 5.0, "requests go through both: {through}");
+    }
+    one.signal(Signal::KILL);
+    let killed = guarded.site.origin.log().records.len();
+    let told = load.end().await;
+    let mut history = History::of(&guarded.site.origin.log());
+    let done = told
+        .iter()
+        .filter(|told| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(Outcome::Done)));
+    let done = done.count();
+    told.iter().for_each(|told| history.told(told.id.clone(), told.answer.as_ref().ok()));
+    history.assert_holds();
+    assert!(done > CLIENTS * REQUESTS / 2, "{done} of {}", CLIENTS * REQUESTS);
+    let tenures = history.tenures();
+    assert!(tenures > 10, "{tenures} tenures hand nothing over");
+    assert!(guarded.site.origin.log().records.len() > killed + 50, "nothing went on");
+    drop(two);
+}
+
+#[tokio::test]
+async fn a_store_is_made_once_and_a_guard_waits_for_its_database_and_says_where_it_is_not() {
+    let beside = Beside::fresh().await;
+    let database = database().await;
+    let sharing = Sharing::at(&database.url());
+    let launch = sharing.guard(beside.unmade());
+    let said = |output: std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let missing = launch.fails().await;
+    assert!(!missing.status.success());
+    let missing = said(missing);
+    assert!(missing.contains("FG0540") && missing.contains("--init"), "{missing}");
+    let launch = sharing.first(beside.unmade(), FLOOR).await;
+    let again = said(launch.clone().init(FLOOR).fails().await);
+    assert!(again.contains("FG0540") && again.contains("already"), "{again}");
+    sharing.moves_to("postgresql://somebody:a-secret-word@127.0.0.1:1/nothing\n and more");
+    let bad = said(launch.fails().await);
+    assert!(bad.contains("FG0540") && !bad.contains("a-secret-word"), "{bad}");
+}

@@ -1,0 +1,92 @@
+//! Guards that share a database, each at an address of its own, before one origin.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{
+    ensemble::free_ports, gateway::Gateway, guard::Launch, guarded::Guarded, policy::Policy, scratch,
+};
+
+/// A store in a database, and the file that says where that is.
+pub struct Sharing {
+    home: TempDir,
+    url_file: PathBuf,
+}
+
+/// So long after its last byte, an execution counts as over whose end nobody saw.
+pub const MAX_EXECUTION: Duration = Duration::from_secs(2);
+
+impl Sharing {
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn at(url: &str) -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let url_file = home.path().join("url");
+        let sharing = Self { home, url_file };
+        sharing.moves_to(url);
+        sharing
+    }
+
+    /// What starts from now on finds the database here.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn moves_to(&self, url: &str) {
+        fs::write(&self.url_file, format!("{url}\n")).expect("our own folder");
+        fs::set_permissions(&self.url_file, fs::Permissions::from_mode(0o600)).expect("our own file");
+    }
+
+    pub fn url_file(&self) -> &Path {
+        &self.url_file
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The same guard with this store, at an address that it keeps. Its times are some that a test can wait for.
+    #[must_use]
+    pub fn guard(&self, launch: Launch) -> Launch {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
+        launch
+            .with("/store", json!({"postgres": {"url_file": self.url_file.display().to_string()}}))
+            .with("/listener/address", address.to_string())
+            .with("/settle", "1s")
+            .with("/max_execution", format!("{}ms", MAX_EXECUTION.as_millis()))
+            .with("/upstream/response_timeout", "1s")
+            .with("/send_within", "1s")
+    }
+
+    /// The first of them, which makes the store and waits its quarantine out.
+    pub async fn first(&self, launch: Launch, floor: u64) -> Launch {
+        self.guard(launch).made_from(floor).await
+    }
+}
+
+impl Guarded {
+    /// Two of its guards that share a store.
+    pub async fn sharing(&self, sharing: &Sharing) -> [Launch; 2] {
+        let launch = || Launch::before(self.site.origin.door("guard")).of(&self.ensemble);
+        [sharing.first(launch(), self.floor).await, sharing.guard(launch())]
+    }
+
+    /// A gateway that reaches the service through any of these.
+    pub fn through(&self, name: &str, guards: &[SocketAddr]) -> Policy {
+        self.policy(name, guards)
+            .with("/upstreams/ledger/response_timeout", "4s")
+            .with("/upstreams/ledger/connect_timeout", "500ms")
+            .cached()
+    }
+
+    pub async fn gateway_through(&self, name: &str, guards: &[SocketAddr]) -> Gateway {
+        Gateway::start(&self.through(name, guards)).await
+    }
+}

@@ -118,6 +118,7 @@ mod uploads;
 mod upstream_h2;
 mod upstream_tls;
 mod verified;
+mod verify;
 mod vtc;
 mod waiting;
 mod watched;

@@ -26,7 +26,8 @@ pub(super) const CODES: &str = "\
 Exit codes: 0 every case that applies has passed; 2 the command line makes no sense; 3 a case failed; 4 none failed, and \
 one could not be decided; 69 the service could not be reached; 74 the report could not be written.
 
-It makes up keys, so run it against a service with test data. What it writes stays there.
+It makes up keys and tokens, the largest that there is among them, and what it writes stays there: run it against a \
+database that is thrown away. A floor that is raised above these tokens would refuse real ones.
 
     fencegate verify http://127.0.0.1:8000 --request 'POST /v1/accounts/{key}/debit' \\
         --body '{\"operation\":\"{operation}\",\"amount\":1}' \\
@@ -48,7 +49,7 @@ pub(super) struct Arguments {
     /// The body of the request; `@FILE` reads it from there. JSON, unless --header names another `Content-Type`.
     #[arg(short = 'd', long, value_name = "BODY|@FILE")]
     body: Option<String>,
-    /// A request whose answer changes with each effect, such as 'GET /v1/accounts/{key}'.
+    /// A request whose answer shows each effect as soon as that was answered, such as 'GET /v1/accounts/{key}'.
     #[arg(long, value_name = "REQUEST")]
     observe: Option<String>,
     /// What of that answer is looked at, as a JSON pointer: a number changes by the same amount with each effect.
@@ -99,7 +100,7 @@ pub(super) struct Arguments {
     /// Wait so long, and see that a mark is still known.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     remember: Option<Duration>,
-    /// A request as --request that takes long, for what can come in between.
+    /// A request with the same effect that takes long, for what can come in between.
     #[arg(long, value_name = "REQUEST")]
     slow_request: Option<String>,
     /// The body of that one; that of --body unless given.
@@ -196,7 +197,7 @@ fn verdict(counts: Counts) -> Result<(), ExitCode> {
 
 fn listed() -> String {
     let lines =
-        cases::all().map(|case| format!("{:9}  {:16}  {}\n", case.group.word(), case.name, case.title));
+        cases::all().map(|case| format!("{:9}  {:20}  {}\n", case.group.word(), case.name, case.title));
     lines.collect()
 }
 
@@ -216,26 +217,8 @@ fn service(arguments: &Arguments) -> Result<Service, String> {
         let own = text_of(own.as_deref())?;
         line.as_deref().map(|line| keyed(line, if own.is_empty() { &body } else { &own })).transpose()
     };
-    let two = write.names_two_keys();
-    let reach = match arguments.keys {
-        Some(HowMany::One) if two => {
-            return Err("the request names `{other}`: leave out `--keys one`".to_owned());
-        }
-        Some(HowMany::One) => Reach::One,
-        None if !two => Reach::One,
-        _ => Reach::Several,
-    };
-    let known = |name: &&String| !cases::all().any(|case| case.name == **name);
-    if let Some(name) = arguments.only.iter().find(known) {
-        return Err(format!("no case is called `{name}`: `fencegate verify --list` names them"));
-    }
-    if !arguments.fencing_key.contains("{key}")
-        || !arguments.fencing_key.bytes().all(|byte| byte.is_ascii_graphic())
-    {
-        return Err(
-            "`--fencing-key` has `{key}` in it, and neither blanks nor characters beyond ASCII".to_owned()
-        );
-    }
+    let reach = reach(arguments, &write)?;
+    checked(arguments)?;
     Ok(Service {
         instances: instances(arguments)?,
         write,
@@ -255,6 +238,28 @@ fn service(arguments: &Arguments) -> Result<Service, String> {
         rounds: arguments.rounds,
         only: arguments.only.clone(),
     })
+}
+
+fn reach(arguments: &Arguments, write: &Template) -> Result<Reach, String> {
+    match (arguments.keys, write.names_two_keys()) {
+        (Some(HowMany::One), true) => Err("the request names `{other}`: leave out `--keys one`".to_owned()),
+        (Some(HowMany::One) | None, false) => Ok(Reach::One),
+        (Some(HowMany::Several), _) | (None, true) => Ok(Reach::Several),
+    }
+}
+
+fn checked(arguments: &Arguments) -> Result<(), String> {
+    let unknown = |name: &&String| !cases::all().any(|case| case.name == **name);
+    if let Some(name) = arguments.only.iter().find(unknown) {
+        return Err(format!("no case is called `{name}`: `fencegate verify --list` names them"));
+    }
+    let key = &arguments.fencing_key;
+    if !key.contains("{key}") || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(
+            "`--fencing-key` has `{key}` in it, and neither blanks nor characters beyond ASCII".to_owned()
+        );
+    }
+    Ok(())
 }
 
 fn instances(arguments: &Arguments) -> Result<Vec<Instance>, String> {

@@ -63,8 +63,8 @@ pub enum Play {
     },
     /// One token, presented several times at once.
     AtOnce(Spread),
-    /// A newer write and an older one, at the same moment.
-    Pairs(Spread),
+    /// A newer write and older ones, at the same moment.
+    Overtaken(Spread),
     /// An older write that takes long, and a newer one meanwhile.
     Slow,
     /// Many writers, some of them stale.

@@ -20,7 +20,7 @@ pub async fn play(scene: &Scene<'_>, case: &Case) -> (Result<(), Wrong>, Vec<Eve
         Play::Steps(steps) => steps::play(scene, steps, log).await,
         Play::Hostile { token, number } => hostile::play(scene, token, number, log).await,
         Play::AtOnce(spread) => race::at_once(scene, spread, log).await,
-        Play::Pairs(spread) => race::pairs(scene, spread, log).await,
+        Play::Overtaken(spread) => race::overtaken(scene, spread, log).await,
         Play::Slow => slow::overtaken(scene, log).await,
         Play::Writers => race::writers(scene, log).await,
         Play::Held => slow::held(scene, log).await,

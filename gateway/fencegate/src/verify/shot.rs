@@ -34,8 +34,10 @@ pub enum Came {
     Refused(u16, String),
     /// Neither yes nor no: 1xx, 3xx and 5xx.
     Unclear(u16, String),
-    /// Nothing, and perhaps it was executed.
+    /// Nothing in time, and perhaps it was executed.
     Silence(String),
+    /// The end of the connection, and perhaps it was executed.
+    HungUp(String),
     /// Nothing, and it was not even sent.
     Unreachable(String),
 }
@@ -48,7 +50,8 @@ impl Came {
         let answer = match answer {
             Ok(answer) => answer,
             Err(Unanswered::Unreachable(error)) => return Self::Unreachable(error.to_string()),
-            Err(unanswered) => return Self::Silence(unanswered.to_string()),
+            Err(Unanswered::Broken(why)) => return Self::HungUp(why),
+            Err(late @ Unanswered::Late(_)) => return Self::Silence(late.to_string()),
         };
         let status = answer.status.as_u16();
         let refusal = answer.fields.get(FENCING_REFUSAL);
@@ -62,7 +65,7 @@ impl Came {
 
     /// It may have had an effect.
     pub fn may_have_been_done(&self) -> bool {
-        matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::Silence(_))
+        matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::Silence(_) | Self::HungUp(_))
     }
 }
 
@@ -74,6 +77,7 @@ impl std::fmt::Display for Came {
             Self::Refused(412, said) => write!(f, "412 without `Fencing-Refusal: stale` {said}"),
             Self::Refused(status, said) | Self::Unclear(status, said) => write!(f, "{status} {said}"),
             Self::Silence(why) => write!(f, "no answer: {why}"),
+            Self::HungUp(why) => write!(f, "no answer, but the end of the connection: {why}"),
             Self::Unreachable(why) => write!(f, "not sent: {why}"),
         }
     }

@@ -15,9 +15,9 @@ use crate::verify::{
     },
 };
 
-const ONE_TRANSACTION: &str = "compare in the transaction that has the effect, by a statement that locks the row \
-    (`INSERT ... ON CONFLICT`, `UPDATE ... WHERE`, `SELECT ... FOR UPDATE`): between a check and a later transaction \
-    the newer request fits in";
+const ONE_TRANSACTION: &str = "compare in the transaction that has the effect, by one statement that makes or changes the \
+    row (`INSERT ... ON CONFLICT ... WHERE`): between a check and a later transaction the newer request fits in, and \
+    `SELECT ... FOR UPDATE` locks nothing where there is no row yet";
 
 const IN_THE_DATABASE: &str = "compare in the database and keep no copy of the mark: a lock and a cache of one process do \
     not hold for the next one";
@@ -35,9 +35,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: Group::Race,
         name: "overtaken",
-        title: "of a newer and an older write at once the older one never comes second",
+        title: "of a newer write and older ones at once no older one comes second",
         needs: &[],
-        play: Play::Pairs(Here),
+        play: Play::Overtaken(Here),
         money: "the late payment is carried out after the one that replaced it, and its balance stays",
         mend: ONE_TRANSACTION,
     },
@@ -95,9 +95,9 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: Group::Instances,
         name: "overtaken-apart",
-        title: "of a newer write at one instance and an older one at another the older one never comes second",
+        title: "of a newer write at one instance and older ones at another no older one comes second",
         needs: &[Instances],
-        play: Play::Pairs(Across),
+        play: Play::Overtaken(Across),
         money: "the late payment is carried out after the one that replaced it, by another instance",
         mend: IN_THE_DATABASE,
     },

@@ -1,6 +1,7 @@
 //! Ends the service in the middle, has it started, and looks what is left.
 
 use std::{
+    cell::Cell,
     io,
     process::{Command, ExitStatus, Stdio},
     time::Duration,
@@ -12,9 +13,9 @@ use tokio::time::{Instant, sleep};
 use super::race::let_in;
 use crate::verify::{
     effects::{Change, Reading},
-    scene::{Keys, Scene},
+    scene::{Aim, Ask, Keys, Scene},
     shot::{Came, Shot},
-    stamp::{Form, epoch},
+    stamp::{Form, Stamp, epoch},
     verdict::{Event, Wrong},
 };
 
@@ -80,22 +81,25 @@ async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
 }
 
 pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+    let over = Cell::new(false);
     let mut work = Vec::new();
     for _ in 0..KEYS {
         let keys = scene.fresh();
         let_in(scene.write(&keys, epoch(8)).await, log)?;
-        work.push(until_cut(scene, keys));
+        work.push(until_cut(scene, keys, &over));
     }
     let crash = async {
         sleep((scene.pace * 5).min(Duration::from_secs(5))).await;
-        restarted(scene, log).await
+        let restarted = restarted(scene, log).await;
+        over.set(true);
+        restarted
     };
     let (work, crash) = tokio::join!(join_all(work), crash);
     crash?;
     let mut open = 0;
     for worked in work {
         let worked = worked?;
-        open += usize::from(worked.cut.as_ref().is_some_and(|shot| matches!(shot.came, Came::Silence(_))));
+        open += usize::from(worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done()));
         log.push(worked.event());
         left(scene, &worked, log).await?;
     }
@@ -107,13 +111,14 @@ pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), W
     }
 }
 
-/// Writes, one after another, until one is not answered.
-async fn until_cut(scene: &Scene<'_>, keys: Keys) -> Result<Worked, Wrong> {
+/// Writes, one after another, until one is not answered, or the restart is over and has cut nothing off.
+async fn until_cut(scene: &Scene<'_>, keys: Keys, over: &Cell<bool>) -> Result<Worked, Wrong> {
     let before = scene.look(&keys).await?;
-    let deadline = Instant::now() + PATIENCE;
     let mut worked = Worked { keys, before, done: 0, cut: None };
-    while Instant::now() < deadline {
-        let shot = scene.write(&worked.keys, epoch(16 * (worked.done + 1))).await;
+    while !over.get() {
+        let stamp = Stamp::Whole(epoch(16 * (worked.done + 1)));
+        let aim = Aim { ask: Ask::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
+        let shot = scene.send(aim).await;
         if !matches!(shot.came, Came::Accepted(_)) {
             worked.cut = Some(shot);
             break;

@@ -17,6 +17,8 @@ use crate::verify::{
 
 /// Copies of one request.
 const COPIES: u32 = 8;
+/// Older ones beside one newer one.
+const OLDER: u32 = 5;
 const WRITERS: u64 = 64;
 /// Every so many writers one is stale from the start.
 const STALE: u64 = 4;
@@ -48,48 +50,61 @@ pub(super) async fn at_once(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Eve
     Ok(())
 }
 
-pub(super) async fn pairs(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Event>) -> Result<(), Wrong> {
+/// One newer write beside older ones. Every second time it begins, and they come one after another until it is through; the
+/// other times they begin, all at once, so that one of them may be long about it.
+pub(super) async fn overtaken(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Event>) -> Result<(), Wrong> {
     for round in 0..scene.service.rounds {
         let keys = scene.fresh();
-        let prior = prepared(scene, &keys, round, log).await?;
+        let prior = prepared(scene, &keys, round / 2, log).await?;
         let before = scene.look(&keys).await?;
-        let newer = ready(scene, Ask::Write, &keys, epoch(32), spread.at(round as usize)).await;
-        let older = ready(scene, Ask::Write, &keys, epoch(16), spread.at(round as usize + 1)).await;
-        // From the same moment to that at which the newer one is through.
-        let behind = scene.pace * round / scene.service.rounds;
-        let (newer, older) = tokio::join!(newer_and_look(scene, newer, &keys), after(behind, older));
+        let begins = round.is_multiple_of(2);
+        let part = scene.pace * (round + 1) / scene.service.rounds;
+        let (mut older, place) = (Vec::new(), round as usize / 2);
+        for number in 0..OLDER {
+            let at = spread.at(place + 1 + number as usize);
+            let ready = ready(scene, Ask::Write, &keys, epoch(16 + u64::from(number)), at).await;
+            let behind = (scene.pace * number + part) / OLDER;
+            older.push(after(if begins { behind } else { Duration::ZERO }, ready));
+        }
+        let newer = ready(scene, Ask::Write, &keys, epoch(32), spread.at(place)).await;
+        let newer = newer_and_look(scene, newer, &keys, if begins { Duration::ZERO } else { part });
+        let (newer, older) = tokio::join!(newer, join_all(older));
         let (newer, between) = newer?;
-        log.extend([newer.event(None), older.event(None)]);
+        log.extend(older.iter().chain([&newer]).map(|shot| shot.event(None)));
         let now = scene.look(&keys).await?;
-        comes_second(scene, (&newer, &older), [before.as_ref(), between.as_ref(), now.as_ref()])?;
-        settled(scene, &keys, prior, vec![newer, older], before.as_ref(), log).await?;
+        comes_second(scene, &newer, between.as_ref(), now.as_ref())?;
+        let race = older.into_iter().chain([newer]).collect();
+        settled(scene, &keys, prior, race, before.as_ref(), log).await?;
     }
     Ok(())
 }
 
-/// The newer one, and what was there to be seen as soon as it was through.
+/// The newer one after a pause, and what was there to be seen as soon as it was through.
 pub(super) async fn newer_and_look(
     scene: &Scene<'_>,
     newer: Ready,
     keys: &Keys,
+    pause: Duration,
 ) -> Result<(Shot, Option<Reading>), Wrong> {
-    let shot = newer.fire().await;
+    let shot = after(pause, newer).await;
     let seen = scene.look(keys).await?;
     Ok((shot, seen))
 }
 
-/// When the newer one was through there was one effect, its own; now there is that of the older one as well.
+/// All others are older. So what has happened since the newer one was through is the effect of an older one.
 pub(super) fn comes_second(
     scene: &Scene<'_>,
-    (newer, older): (&Shot, &Shot),
-    [before, between, now]: [Option<&Reading>; 3],
+    newer: &Shot,
+    between: Option<&Reading>,
+    now: Option<&Reading>,
 ) -> Result<(), Wrong> {
-    let both = [newer, older].iter().all(|shot| matches!(shot.came, Came::Accepted(_)));
-    let one = scene.change(before, between) == Some(Change::Effects(1));
-    let then_another = scene.change(between, now) == Some(Change::Effects(1));
-    match both && one && then_another {
-        true => Wrong::failed(format!("the effect of `{}` came after that of `{}`", older.sent, newer.sent)),
-        false => Ok(()),
+    let change = scene.change(between, now).filter(|change| *change != Change::Effects(0));
+    match change {
+        Some(change) if matches!(newer.came, Came::Accepted(_)) => Wrong::failed(format!(
+            "`{}` had been answered {}, and after that there was {change} of what is older",
+            newer.sent, newer.came
+        )),
+        _ => Ok(()),
     }
 }
 

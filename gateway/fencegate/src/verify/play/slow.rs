@@ -7,7 +7,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::race::{after, comes_second, let_in, newer_and_look, settled};
+use super::race::{comes_second, let_in, newer_and_look, settled};
 use crate::verify::{
     effects::Change,
     scene::{Aim, Ask, Scene},
@@ -28,15 +28,12 @@ pub(super) async fn overtaken(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result
         let aim = |ask, mint| Aim { ask, keys: &keys, stamp: Stamp::Whole(mint), at: 0, operation: None };
         let older = scene.ready(aim(Ask::Slow, epoch(16))).await;
         let newer = scene.ready(aim(Ask::Write, epoch(32))).await;
-        let newer = async {
-            sleep(scene.pace * round).await;
-            newer_and_look(scene, newer, &keys).await
-        };
-        let (older, newer) = tokio::join!(after(Duration::ZERO, older), newer);
+        let newer = newer_and_look(scene, newer, &keys, scene.pace * round);
+        let (older, newer) = tokio::join!(older.fire(), newer);
         let (newer, between) = newer?;
         log.extend([older.event(None), newer.event(None)]);
         let now = scene.look(&keys).await?;
-        comes_second(scene, (&newer, &older), [before.as_ref(), between.as_ref(), now.as_ref()])?;
+        comes_second(scene, &newer, between.as_ref(), now.as_ref())?;
         settled(scene, &keys, Some(prior), vec![older, newer], before.as_ref(), log).await?;
     }
     Ok(())

@@ -126,7 +126,12 @@ impl Expect {
 /// By its answer first, then by its effect.
 pub(super) fn judge(shot: &Shot, expect: Expect, change: Option<Change>) -> Result<(), Wrong> {
     let (sent, came) = (&shot.sent, &shot.came);
-    if matches!(came, Came::Silence(_) | Came::Unreachable(_)) {
+    // A server that hangs up on what it cannot read has refused it, where it is seen that nothing was done.
+    let untouched = expect == Expect::Refused && change == Some(Change::Effects(0));
+    if matches!(came, Came::HungUp(_)) && untouched {
+        return Ok(());
+    }
+    if matches!(came, Came::Silence(_) | Came::HungUp(_) | Came::Unreachable(_)) {
         return Wrong::undecided(format!("`{sent}` got {came}"));
     }
     let wanted = match expect {
@@ -212,6 +217,10 @@ mod tests {
             (Came::Stale, Expect::Refused, None, "right"),
             (Came::Unclear(500, String::new()), Expect::Refused, None, "failed"),
             (Came::Silence("late".into()), Expect::Refused, None, "undecided"),
+            (Came::Silence("late".into()), Expect::Refused, Some(Effects(0)), "undecided"),
+            (Came::HungUp("end".into()), Expect::Refused, None, "undecided"),
+            (Came::HungUp("end".into()), Expect::Refused, Some(Effects(0)), "right"),
+            (Came::HungUp("end".into()), Expect::Stale, Some(Effects(0)), "undecided"),
             (Came::Silence("late".into()), Expect::Accepted, None, "undecided"),
         ] {
             assert_eq!(

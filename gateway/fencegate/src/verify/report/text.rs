@@ -30,7 +30,7 @@ pub fn entry(entry: &Entry) -> String {
         Verdict::Failed(_) => "FAILED",
         other => other.word(),
     };
-    let mut text = format!("{word:9}  {:16}  {}", case.name, case.title);
+    let mut text = format!("{word:9}  {:20}  {}", case.name, case.title);
     let mut line = |name: &str, what: &str| text.push_str(&format!("\n             {name:10} {what}"));
     match verdict {
         Verdict::Passed(Proof::Effects) => {}

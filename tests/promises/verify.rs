@@ -1,0 +1,175 @@
+//! `fencegate verify` lets a service pass that compares as it should, and names the right case where one does not.
+
+mod fault;
+mod faulty;
+mod genuine;
+mod told;
+mod work;
+
+use std::{
+    collections::BTreeSet,
+    pin::pin,
+    process::{Command, Output},
+};
+
+use fencegate_tests::scratch;
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+
+use self::{
+    fault::Fault,
+    faulty::{Database, Instance},
+};
+
+/// A run takes longer than other commands: many cases, each of several requests, on a machine that does other things too.
+const LONGEST: &str = "150";
+
+async fn command(arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg(LONGEST).arg(scratch::binaries().join("fencegate")).args(arguments);
+    spawn_blocking(move || command.output()).await.expect("no panic").expect("started")
+}
+
+/// What came of a run: the exit code, and the names of the cases by verdict.
+#[derive(Debug)]
+struct Verified {
+    code: Option<i32>,
+    report: Value,
+}
+
+impl Verified {
+    async fn by(arguments: &[&str]) -> Self {
+        let asked = [&["verify", "--format", "json"], arguments].concat();
+        let output = command(&asked).await;
+        let report = serde_json::from_slice(&output.stdout);
+        let report = report.unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        Self { code: output.status.code(), report }
+    }
+
+    fn named(&self, verdict: &str) -> BTreeSet<&str> {
+        let cases = self.report["cases"].as_array().expect("a list").iter();
+        let of = cases.filter(|case| case["verdict"] == verdict);
+        of.map(|case| case["name"].as_str().expect("a name")).collect()
+    }
+
+    fn why(&self, name: &str) -> &str {
+        let mut cases = self.report["cases"].as_array().expect("a list").iter();
+        let case = cases.find(|case| case["name"] == name).expect("listed");
+        case["why"].as_str().unwrap_or_default()
+    }
+}
+
+/// Two instances of a service with this fault, verified in full.
+async fn with(fault: Fault, more: &[&str]) -> Verified {
+    let database = Database::new();
+    let (one, two) = (Instance::start(&database, fault).await, Instance::start(&database, fault).await);
+    let urls = [&one, &two].map(|instance| format!("http://{}", instance.address));
+    let crash = format!("curl -s -X POST {0}/crash; curl -s -X POST {1}/crash; true", urls[0], urls[1]);
+    let request = [&*urls[0], &urls[1], "--request", "POST /{key}", "--body", "some money"];
+    let sight = ["--observe", "GET /{key}", "--pick", "/effects"];
+    let rounds: &[&str] = if more.contains(&"--rounds") { &[] } else { &["--rounds", "6"] };
+    Verified::by(&[&request[..], &sight, &["--restart", &crash], rounds, more].concat()).await
+}
+
+const BY_NUMBER: &[&str] = &["--token", "number"];
+const SHARED: &[&str] = &["--shared", "--read", "GET /{key}"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_without_a_fault_passes() {
+    let verified = with(Fault::None, SHARED).await;
+    assert_eq!(verified.code, Some(0), "{:#}", verified.report);
+    let skipped = [
+        "all-or-none",
+        "crossed",
+        "number-suffices",
+        "one-is-stale",
+        "other-request",
+        "remembered",
+        "slow-effect",
+    ];
+    assert_eq!(verified.named("skipped"), skipped.into());
+    assert_eq!(
+        verified.named("passed").len() + skipped.len(),
+        verified.report["cases"].as_array().unwrap().len()
+    );
+}
+
+/// A fault, what else is said of the service, the case that names it, and others that it may make fail.
+type Planted = (Fault, &'static [&'static str], &'static str, &'static [&'static str]);
+
+/// So many at once: each has a process, and two instances of a service.
+const AT_ONCE: usize = 3;
+
+async fn fail_with_their_case(planted: &[Planted], more: &[&str]) {
+    let verified = stream::iter(planted).map(|one| {
+        let said = [one.1, more].concat();
+        async move { (one, with(one.0, &said).await) }
+    });
+    let mut verified = pin!(verified.buffered(AT_ONCE));
+    while let Some(((fault, _, case, beside), verified)) = verified.next().await {
+        let failed = verified.named("failed");
+        assert_eq!(verified.code, Some(3), "{fault:?}: {:#}", verified.report);
+        assert!(failed.contains(case), "{fault:?} is not told as `{case}`: {failed:?}");
+        let other: Vec<_> = failed.iter().filter(|name| *name != case && !beside.contains(name)).collect();
+        assert!(other.is_empty(), "{fault:?} is told as {other:?} too: {:#}", verified.report);
+    }
+}
+
+/// Asked everything, they fail with the case that names them, and with none that is about something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_planted_fault_fails_with_the_case_that_names_it() {
+    const RACES: &[&str] = &["overtaken", "writers", "same-token-apart", "overtaken-apart"];
+    const APART: &[&str] = &["overtaken-apart", "writers"];
+    // 16 is below 8 as text.
+    const DIGITS: &[&str] = &["beyond-32-bits", "held-body", "overtaken", "overtaken-apart", "writers"];
+    let planted: &[Planted] = &[
+        (Fault::CheckOutside, &[], "same-token", RACES),
+        (
+            Fault::NotStrict,
+            &[],
+            "equal",
+            &["duplicate", "same-token", "same-token-apart", "after-restart", "cut"],
+        ),
+        (Fault::CachedMark, &[], "elsewhere", &["same-token-apart", "overtaken-apart", "writers"]),
+        (Fault::ProcessLock, &[], "same-token-apart", APART),
+        (Fault::NoUpsert, &[], "first", &["overtaken", "overtaken-apart", "same-token", "same-token-apart"]),
+        (Fault::TextNumbers, BY_NUMBER, "as-text", DIGITS),
+        (Fault::IgnoresReads, SHARED, "stale-reader", &["writer-behind-reader", "older-reader"]),
+        (Fault::AcceptsNoToken, &[], "no-token", &["number-alone", "look-alike"]),
+    ];
+    fail_with_their_case(planted, &[]).await;
+}
+
+/// Those that are wrong in other ways, each asked what names it.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_faults_fail_as_well() {
+    let planted: &[Planted] = &[
+        (Fault::CheckOutside, &["--only", "overtaken"], "overtaken", &[]),
+        (Fault::CheckOutsideNewestStays, &["--only", "same-token"], "same-token", &[]),
+        (Fault::CheckOutsideNewestStays, &["--only", "overtaken"], "overtaken", &[]),
+        (Fault::CheckAtHead, &["--only", "held-body"], "held-body", &[]),
+        (Fault::ClaimsApart, &["--only", "overtaken"], "overtaken", &[]),
+        (Fault::NoRowPasses, &["--only", "older"], "older", &[]),
+        (Fault::Narrow, &["--only", "beyond-32-bits", "--token", "number"], "beyond-32-bits", &[]),
+        (Fault::Float, &["--only", "beyond-53-bits", "--token", "number"], "beyond-53-bits", &[]),
+        (Fault::AcceptsAnything, &["--only", "malformed"], "malformed", &[]),
+        (Fault::AcceptsAnything, &["--only", "overflow"], "overflow", &[]),
+        (Fault::FirstOfTwo, &["--only", "twice"], "twice", &[]),
+        (Fault::OneMark, &["--only", "keys-apart"], "keys-apart", &[]),
+        (
+            Fault::MarkPerRoute,
+            &["--only", "other-request", "--also", "POST /credit/{key}"],
+            "other-request",
+            &[],
+        ),
+        (Fault::Forgets, &["--only", "remembered", "--remember", "1500ms"], "remembered", &[]),
+        (Fault::RefusesAndDoes, &["--only", "older"], "older", &[]),
+        (Fault::SaysAndDoesNot, &["--only", "first"], "first", &[]),
+        (Fault::Conflict, &["--only", "older"], "older", &[]),
+        (Fault::InMemory, &["--only", "after-restart"], "after-restart", &[]),
+        (Fault::MarkAfterwards, &["--only", "cut"], "cut", &[]),
+        (Fault::MarkBefore, &["--only", "cut"], "cut", &[]),
+    ];
+    fail_with_their_case(planted, &["--rounds", "16"]).await;
+}

@@ -1,0 +1,140 @@
+//! A small service on SQLite that compares tokens, each time with another fault. It is in no program that is shipped.
+
+use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use fencegate_policies::token::Token;
+use http_body_util::{BodyExt, Full};
+use hyper::{HeaderMap, Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tempfile::TempDir;
+use tokio::{net::TcpListener, task::AbortHandle};
+
+use super::{
+    fault::Fault,
+    work::{Ask, State, Word, tables},
+};
+
+/// One instance. Dropping it ends it; `POST /crash` does to it what `kill -9` and a new start do to a process.
+pub(super) struct Instance {
+    pub(super) address: SocketAddr,
+    accepting: AbortHandle,
+}
+
+/// Where the instances of one service keep what they know.
+pub(super) struct Database {
+    home: Arc<TempDir>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Database {
+    pub(super) fn new() -> Self {
+        let home = TempDir::new_in(fencegate_tests::scratch::folder()).expect("a folder");
+        tables(&home);
+        Self { home: Arc::new(home) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.home.path()
+    }
+}
+
+impl Instance {
+    pub(super) async fn start(database: &Database, fault: Fault) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let state = Arc::new(State::new(fault, database.home.clone()));
+        let accepting = tokio::spawn(async move {
+            let accepted = state;
+            while let Ok((stream, _)) = listener.accept().await {
+                let state = accepted.clone();
+                let serve = service_fn(move |request| answer(state.clone(), request));
+                let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), serve);
+                accepted.serves(tokio::spawn(serving).abort_handle());
+            }
+        });
+        Self { address, accepting: accepting.abort_handle() }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+fn told(status: u16, fields: &[(&'static str, &'static str)], body: String) -> Answer {
+    let mut answer = Response::builder().status(status);
+    for (name, value) in fields {
+        answer = answer.header(*name, *value);
+    }
+    answer.body(Full::new(Bytes::from(body))).expect("plain")
+}
+
+async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    let path = request.uri().path().trim_start_matches('/');
+    let (kind, key) = path.split_once('/').unwrap_or(("debit", path));
+    let (kind, key) = (kind.to_owned(), key.to_owned());
+    if key == "crash" {
+        state.crash();
+        return Ok(told(200, &[], String::new()));
+    }
+    let is_read = request.method() == Method::GET;
+    if is_read && !request.headers().contains_key("fencing-mode") {
+        return Ok(told(200, &[], format!(r#"{{"effects":{}}}"#, state.effects(key).await)));
+    }
+    let fault = state.fault();
+    let mark = match presented(fault, request.headers()) {
+        Ok(mark) => mark,
+        Err(()) => return Ok(told(400, &[], "no token".to_owned())),
+    };
+    let shared = request.headers()["fencing-mode"] == "shared";
+    let row = match fault {
+        Fault::OneMark => "all".to_owned(),
+        Fault::MarkPerRoute => format!("{kind} of {key}"),
+        _ => key.clone(),
+    };
+    let ask = Ask { key, row, mark, shared };
+    let early = match fault {
+        Fault::CheckAtHead => Some(state.clone().looked(&ask).await),
+        _ => None,
+    };
+    if request.into_body().collect().await.is_err() {
+        return Ok(told(400, &[], "the body broke off".to_owned()));
+    }
+    let word = match early {
+        Some(Word::Stale) => Word::Stale,
+        _ => state.executed(ask).await,
+    };
+    Ok(match (word, fault) {
+        (Word::Done, Fault::Gateway) => told(200, &[("fencing-outcome", "done")], "done".to_owned()),
+        (Word::Done, _) => told(200, &[], "done".to_owned()),
+        (Word::Stale, Fault::Conflict) => told(409, &[], "stale".to_owned()),
+        (Word::Stale, _) => told(412, &[("fencing-refusal", "stale")], "stale".to_owned()),
+    })
+}
+
+/// What is compared, as text whose order is that of the marks.
+fn presented(fault: Fault, headers: &HeaderMap) -> Result<Option<String>, ()> {
+    let by_number = matches!(fault, Fault::TextNumbers | Fault::Narrow | Fault::Float);
+    let name = if by_number { "fencing-number" } else { "fencing-token" };
+    let values: Vec<&str> =
+        headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("\u{fffd}")).collect();
+    let value = match (&*values, fault) {
+        ([], Fault::AcceptsNoToken) => return Ok(None),
+        ([value], _) | ([value, ..], Fault::FirstOfTwo) => *value,
+        _ => return Err(()),
+    };
+    let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let number = || if plain { value.parse::<i64>().map_err(drop) } else { Err(()) };
+    let mark = match fault {
+        Fault::AcceptsAnything => value.to_owned(),
+        Fault::TextNumbers => number()?.to_string(),
+        Fault::Narrow => format!("{:020}", number()? & 0xffff_ffff),
+        #[expect(clippy::cast_precision_loss, reason = "the fault")]
+        Fault::Float => format!("{:030.0}", number()? as f64),
+        _ => Token::parse(value).map_err(drop)?.to_string(),
+    };
+    Ok(Some(mark))
+}

@@ -1,0 +1,115 @@
+//! The sample service, as it is shipped, passes in full: two processes with one database, killed and started again.
+
+use std::{fs, path::PathBuf};
+
+use fencegate::demo::child::Child;
+use fencegate_tests::{ensemble::free_ports, patience::PATIENCE, scratch};
+use tempfile::TempDir;
+
+use super::Verified;
+
+/// Two processes of it, each started again whenever it ends.
+struct Ledgers {
+    home: TempDir,
+    urls: [String; 2],
+    _processes: [Child; 2],
+}
+
+impl Ledgers {
+    fn start(compare: &str) -> Self {
+        let home = TempDir::new_in(scratch::folder()).expect("a folder");
+        let program = scratch::binaries().join("fencegate-ledger");
+        let ports = free_ports(2);
+        let start = |number: usize| {
+            let (folder, port) = (home.path().display(), ports[number]);
+            // Killed with the shell, and the shell with us.
+            let script = format!(
+                "while :; do setpriv --pdeathsig KILL -- {} --listen 127.0.0.1:{port} --compare {compare} \
+                 --database {folder}/ledger.sqlite --work-time 3ms & echo $! > {folder}/{number}.pid; wait $!; done",
+                program.display()
+            );
+            let child = Child::spawn("sh", ["-c", &script]).expect("setpriv and sh");
+            child.wait_line(|line| line.contains("listening"), PATIENCE).expect("it listens");
+            child
+        };
+        // One makes the tables before the other one looks for them.
+        let processes = [start(0), start(1)];
+        Self {
+            home,
+            urls: [0, 1].map(|one| format!("http://127.0.0.1:{}", ports[one])),
+            _processes: processes,
+        }
+    }
+
+    fn restart(&self) -> String {
+        let pid = |number: usize| -> PathBuf { self.home.path().join(format!("{number}.pid")) };
+        assert!(fs::exists(pid(0)).expect("our own folder"));
+        format!("kill -9 $(cat {} {})", pid(0).display(), pid(1).display())
+    }
+
+    async fn verified(&self, more: &[&str]) -> Verified {
+        let restart = self.restart();
+        let usual =
+            [&*self.urls[0], &self.urls[1], "--fencing-key", "account/{key}", "--shared", "--rounds", "12"];
+        let sight =
+            ["--read", "GET /v1/accounts/{key}", "--observe", "GET /v1/accounts/{key}", "--pick", "/balance"];
+        Verified::by(&[&usual[..], &sight, &["--restart", &restart], more].concat()).await
+    }
+}
+
+const DEBIT: [&str; 4] =
+    ["--request", "POST /v1/accounts/{key}/debit", "--body", r#"{"operation":"{operation}","amount":7}"#];
+const MORE: [&str; 6] = [
+    "--slow-request",
+    "POST /v1/accounts/{key}/debit",
+    "--also",
+    "POST /v1/accounts/{key}/credit",
+    "--remember",
+    "1s",
+];
+const TRANSFER: [&str; 4] = [
+    "--request",
+    "POST /v1/transfers",
+    "--body",
+    r#"{"operation":"{operation}","from":"{key}","to":"{other}","amount":7}"#,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_passes_in_full_by_token() {
+    let ledgers = Ledgers::start("token");
+    let verified = ledgers.verified(&[&DEBIT[..], &MORE].concat()).await;
+    assert_eq!(verified.code, Some(0), "{:#}", verified.report);
+    let skipped = ["all-or-none", "crossed", "number-suffices", "one-is-stale"];
+    assert_eq!(verified.named("skipped"), skipped.into());
+
+    let verified = ledgers.verified(&TRANSFER).await;
+    assert_eq!(verified.code, Some(0), "{:#}", verified.report);
+    assert_eq!(
+        verified.named("skipped"),
+        ["number-suffices", "other-request", "remembered", "slow-effect"].into()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_passes_in_full_by_number() {
+    let ledgers = Ledgers::start("number");
+    let verified = ledgers.verified(&[&DEBIT[..], &MORE, &["--token", "number"]].concat()).await;
+    assert_eq!(verified.code, Some(0), "{:#}", verified.report);
+    let by_token =
+        ["dispatch-width", "duplicate", "number-alone", "same-token", "same-token-apart", "sequence"];
+    let several = ["all-or-none", "crossed", "one-is-stale"];
+    assert_eq!(verified.named("skipped"), by_token.into_iter().chain(several).collect());
+}
+
+/// What most services are: read, work, write.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_that_compares_nothing_fails() {
+    let ledgers = Ledgers::start("off");
+    let verified = ledgers.verified(&DEBIT).await;
+    assert_eq!(verified.code, Some(3), "{:#}", verified.report);
+    for case in
+        ["older", "equal", "no-token", "malformed", "held-body", "writers", "stale-reader", "after-restart"]
+    {
+        assert!(verified.named("failed").contains(case), "{case}: {:?}", verified.named("failed"));
+    }
+}

@@ -1,0 +1,160 @@
+//! How a run is told: in text, JSON and JUnit's XML, by its exit code, and that nothing counts as passed that was not shown.
+
+use std::{io::Write, process::Stdio};
+
+use super::{
+    Verified, command,
+    fault::Fault,
+    faulty::{Database, Instance},
+    with,
+};
+
+/// A run of a few cases against a service with this fault: the exit code, and what it said with all that is made up taken out.
+async fn said(fault: Fault, more: &[&str]) -> (Option<i32>, String, String) {
+    let database = Database::new();
+    let instance = Instance::start(&database, fault).await;
+    let url = format!("http://{}", instance.address);
+    let asked = [&["verify", &url, "--request", "POST /{key}"][..], more].concat();
+    let output = command(&asked).await;
+    let plain = |bytes: &[u8]| settled(&String::from_utf8_lossy(bytes).replace(&url, "URL"));
+    (output.status.code(), plain(&output.stdout), plain(&output.stderr))
+}
+
+/// Without keys and times.
+fn settled(text: &str) -> String {
+    let mut settled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("fv") {
+        settled.push_str(before);
+        let made_up = after.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        settled.push_str(if made_up == 14 { "KEY" } else { "fv" });
+        rest = if made_up == 14 { &after[14..] } else { after };
+    }
+    settled.push_str(rest);
+    let lines = settled.lines().map(|line| line.split(", in ").next().unwrap_or_default());
+    lines.map(|line| line.to_owned() + "\n").collect()
+}
+
+#[tokio::test]
+async fn a_failure_is_told_with_what_was_sent_what_came_what_it_means_and_how_to_mend_it() {
+    let only = ["--only", "first", "--only", "duplicate", "--observe", "GET /{key}", "--pick", "/effects"];
+    let (code, text, _) = said(Fault::NotStrict, &only).await;
+    assert_eq!(code, Some(3), "{text}");
+    let expected = "\
+POST /{key} of URL
+`fencing-token` must be greater than the last one; effects are seen by GET /{key} at /effects
+passed     first                 the first token of a new key is let in, and has its effect once
+skipped    newer                 a newer token is let in after an older one
+             because    `--only` names other cases
+";
+    assert!(text.starts_with(expected), "{text}");
+    let failed = "\
+FAILED     duplicate             the same request once more, byte by byte, has no second effect
+             sent       POST /KEY, fencing-token: v1-0000000000000005-00000007-00000001, fencing-number: 5
+             came       200, one effect
+             sent       POST /KEY, fencing-token: v1-0000000000000005-00000007-00000001, fencing-number: 5
+             came       200, one effect
+             so         `POST /KEY, fencing-token: v1-0000000000000005-00000007-00000001, fencing-number: 5` was answered 200, and had one effect; right is 412 with `Fencing-Refusal: stale`
+             means      a copy of a request, made by a proxy or a network, is a second charge
+             mend       tokens are compared with `>`, never with `>=`
+";
+    assert!(text.contains(failed), "{text}");
+    assert!(text.ends_with("\n1 passed, 1 failed, 0 undecided, 39 skipped\n"), "{text}");
+}
+
+#[tokio::test]
+async fn who_sees_no_effects_is_told_what_a_pass_is_worth() {
+    let (code, text, _) = said(Fault::RefusesAndDoes, &["--only", "older"]).await;
+    assert_eq!(code, Some(0), "the answers are those of a sound service");
+    assert!(text.contains("goes on being refused (by its answers alone)"), "{text}");
+    assert!(text.contains("The service was believed"), "{text}");
+    let seen = ["--only", "older", "--observe", "GET /{key}"];
+    assert_eq!(said(Fault::RefusesAndDoes, &seen).await.0, Some(3));
+}
+
+#[tokio::test]
+async fn what_could_not_be_shown_is_not_passed() {
+    // What has to come before is refused, so nothing is known of what follows.
+    let (code, text, _) = said(Fault::NoUpsert, &["--only", "older"]).await;
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("undecided  older") && text.contains("0 passed, 0 failed, 1 undecided"), "{text}");
+    // Effects that cannot be looked at decide nothing.
+    let (code, text, _) =
+        said(Fault::None, &["--only", "older", "--observe", "GET /{key}", "--pick", "/no"]).await;
+    assert_eq!(code, Some(4), "{text}");
+    // A service that was asked nothing has passed nothing.
+    let (code, text, _) = said(Fault::None, &["--only", "crossed"]).await;
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("`--keys several` claims more") || text.contains("0 passed"), "{text}");
+    // A restart that fails is no restart.
+    let (code, text, _) = said(Fault::None, &["--only", "after-restart", "--restart", "exit 7"]).await;
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("`exit 7` failed: exit status: 7"), "{text}");
+}
+
+#[tokio::test]
+async fn exit_codes_tell_who_was_at_fault() {
+    let unreachable = ["verify", "http://127.0.0.1:1", "--request", "POST /{key}"];
+    let output = command(&unreachable).await;
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let (code, _, why) = said(Fault::Gateway, &[]).await;
+    assert_eq!(code, Some(2), "{why}");
+    assert!(why.contains("is a gateway"), "{why}");
+    for (arguments, word) in [
+        (&["--only", "no-such"][..], "--list"),
+        (&["--keys", "one", "--header", "x: {other}"], "{other}"),
+        (&["--header", "no colon"], "name: value"),
+        (&["--observe", "GET /", "--pick", "balance"], "/balance"),
+        (&["--observe", "GET /", "--count", "("], "--count"),
+        (&["--body", "@/no/such/file"], "/no/such/file"),
+        (&["--fencing-key", "account"], "{key}"),
+    ] {
+        let (code, _, why) = said(Fault::None, arguments).await;
+        assert_eq!(code, Some(2), "{arguments:?}: {why}");
+        assert!(why.contains(word), "{arguments:?}: {why}");
+    }
+    let output = command(&["verify", "http://127.0.0.1:1", "--request", "POST /pay"]).await;
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[tokio::test]
+async fn effects_in_a_file_are_counted() {
+    let database = Database::new();
+    let instance = Instance::start(&database, Fault::RefusesAndDoes).await;
+    let url = format!("http://{}", instance.address);
+    let file = database.path().join("effects").display().to_string();
+    let request = [&*url, "--request", "POST /{key}", "--only", "first", "--only", "older"];
+    let verified = Verified::by(&[&request[..], &["--effects-file", &file]].concat()).await;
+    assert_eq!(verified.named("failed"), ["older"].into(), "{:#}", verified.report);
+    assert!(verified.why("older").contains("one effect"), "{:#}", verified.report);
+}
+
+/// As somebody else reads it.
+#[tokio::test(flavor = "multi_thread")]
+async fn junit_is_xml_with_a_case_for_each_and_json_has_all_that_is_known() {
+    const READ: &str = "import sys, xml.etree.ElementTree as t; s = t.fromstring(sys.stdin.read()).find('testsuite'); \
+        print(s.get('tests'), s.get('failures'), s.get('errors'), len(s.findall('testcase')), \
+        len(s.findall('testcase/failure')), len(s.findall('testcase/skipped')), \
+        s.find('testcase/failure').get('message'))";
+    let only = ["--format", "junit", "--only", "first", "--only", "malformed"];
+    let (code, xml, _) = said(Fault::AcceptsAnything, &only).await;
+    assert_eq!(code, Some(3), "{xml}");
+    let mut python = std::process::Command::new("python3");
+    python.args(["-c", READ]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = python.spawn().expect("python3");
+    python.stdin.take().expect("piped").write_all(xml.as_bytes()).expect("it reads");
+    let output = python.wait_with_output().expect("it ends");
+    let read = String::from_utf8(output.stdout).expect("text");
+    assert!(read.starts_with("41 1 0 41 1 39 `POST /KEY, fencing-token: "), "{read} {xml}");
+
+    let verified = with(Fault::NotStrict, &["--only", "equal"]).await;
+    assert_eq!(verified.report["summary"]["failed"], 1);
+    assert_eq!(verified.report["compares"], "fencing-token");
+    let cases = verified.report["cases"].as_array().expect("a list");
+    let case = cases.iter().find(|case| case["name"] == "equal").expect("it was asked for");
+    assert_eq!(case["events"].as_array().map(Vec::len), Some(2), "{case}");
+    for part in ["group", "title", "why", "means", "mend"] {
+        assert!(case[part].as_str().is_some_and(|text| !text.is_empty()), "{part}: {case}");
+    }
+    assert!(case["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{case}");
+}

@@ -1,0 +1,294 @@
+//! What a service does with a request that it was handed, each time with another fault.
+
+use std::{
+    collections::HashMap,
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use tempfile::TempDir;
+use tokio::task::{AbortHandle, spawn_blocking};
+
+use super::fault::Fault;
+
+pub(super) struct State {
+    fault: Fault,
+    file: PathBuf,
+    /// It stays until the last request is through.
+    _home: Arc<TempDir>,
+    work: Duration,
+    /// Of this process alone.
+    one_at_a_time: Mutex<()>,
+    cache: Mutex<HashMap<String, String>>,
+    connections: Mutex<Vec<AbortHandle>>,
+    /// How often it was killed. What has begun before the last time does nothing any more.
+    killed: AtomicU64,
+    turns: AtomicU64,
+    began: Instant,
+}
+
+/// What a request asks for, read from its fields.
+pub(super) struct Ask {
+    pub(super) key: String,
+    /// Where its mark is.
+    pub(super) row: String,
+    pub(super) mark: Option<String>,
+    pub(super) shared: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    Done,
+    Stale,
+}
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS marks (key TEXT PRIMARY KEY, write TEXT NOT NULL, read TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS effects (key TEXT NOT NULL) STRICT;";
+
+pub(super) fn tables(home: &TempDir) {
+    connect(&database(home)).execute_batch(SCHEMA).expect("tables");
+}
+
+fn database(home: &TempDir) -> PathBuf {
+    home.path().join("service.sqlite")
+}
+
+fn connect(file: &Path) -> Connection {
+    let connection = Connection::open(file).expect("a database");
+    connection.busy_timeout(Duration::from_secs(20)).expect("SQLite takes it");
+    connection.pragma_update(None, "journal_mode", "WAL").expect("SQLite takes it");
+    connection.pragma_update(None, "synchronous", "OFF").expect("SQLite takes it");
+    connection
+}
+
+impl State {
+    pub(super) fn new(fault: Fault, home: Arc<TempDir>) -> Self {
+        Self {
+            fault,
+            file: database(&home),
+            _home: home,
+            work: Duration::from_millis(4),
+            one_at_a_time: Mutex::new(()),
+            cache: Mutex::default(),
+            connections: Mutex::default(),
+            killed: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            began: Instant::now(),
+        }
+    }
+
+    pub(super) fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    pub(super) fn serves(&self, connection: AbortHandle) {
+        locked(&self.connections).push(connection);
+    }
+
+    /// Connections are cut, this one too, and what is in memory is gone.
+    pub(super) fn crash(&self) {
+        self.killed.fetch_add(1, SeqCst);
+        locked(&self.cache).clear();
+        for connection in locked(&self.connections).drain(..) {
+            connection.abort();
+        }
+    }
+
+    pub(super) async fn effects(&self, key: String) -> i64 {
+        let file = self.file.clone();
+        let count = move || {
+            let count = "SELECT count(*) FROM effects WHERE key = ?1";
+            connect(&file).query_row(count, [key], |row| row.get(0)).expect("a table")
+        };
+        spawn_blocking(count).await.expect("no panic")
+    }
+
+    pub(super) async fn looked(self: Arc<Self>, ask: &Ask) -> Word {
+        let (key, mark) = (ask.row.clone(), ask.mark.clone().unwrap_or_default());
+        let look = move || if newer(&connect(&self.file), &key, &mark) { Word::Done } else { Word::Stale };
+        spawn_blocking(look).await.expect("no panic")
+    }
+
+    pub(super) async fn executed(self: Arc<Self>, ask: Ask) -> Word {
+        spawn_blocking(move || self.execute(&ask)).await.expect("no panic")
+    }
+
+    fn execute(&self, ask: &Ask) -> Word {
+        let (mut connection, life) = (connect(&self.file), self.killed.load(SeqCst));
+        let Some(mark) = ask.mark.as_deref() else {
+            effect(&connection, &ask.key);
+            return Word::Done;
+        };
+        if self.fault == Fault::Forgets {
+            self.forget_old(&connection, &ask.row);
+        }
+        match self.fault {
+            Fault::CheckOutside | Fault::CheckOutsideNewestStays | Fault::CheckAtHead => {
+                self.check_then_do(&connection, ask, mark)
+            }
+            Fault::ProcessLock => {
+                let _alone = locked(&self.one_at_a_time);
+                self.check_then_do(&connection, ask, mark)
+            }
+            Fault::CachedMark => self.by_cache(&connection, &ask.key, mark),
+            Fault::InMemory => self.by_memory(&connection, &ask.key, mark),
+            Fault::IgnoresReads if ask.shared => Word::Done,
+            Fault::ClaimsApart => self.claim_then_do(&connection, ask, mark),
+            Fault::MarkAfterwards | Fault::MarkBefore => self.in_two(&connection, ask, mark, life),
+            fault => {
+                let transaction =
+                    connection.transaction_with_behavior(TransactionBehavior::Immediate).expect("a lock");
+                let word = if raised(&transaction, fault, ask, mark) { Word::Done } else { Word::Stale };
+                thread::sleep(self.work);
+                match (word, fault) {
+                    (Word::Done, Fault::SaysAndDoesNot) => return word,
+                    (Word::Stale, Fault::RefusesAndDoes) => effect(&transaction, &ask.key),
+                    (Word::Stale, _) => return word,
+                    (Word::Done, _) if ask.shared => {}
+                    (Word::Done, _) => effect(&transaction, &ask.key),
+                }
+                if self.killed.load(SeqCst) == life {
+                    transaction.commit().expect("nobody is before us");
+                }
+                word
+            }
+        }
+    }
+
+    fn check_then_do(&self, connection: &Connection, ask: &Ask, mark: &str) -> Word {
+        if self.fault != Fault::CheckAtHead && !newer(connection, &ask.row, mark) {
+            return Word::Stale;
+        }
+        thread::sleep(self.work);
+        let set = match self.fault {
+            Fault::CheckOutsideNewestStays | Fault::CheckAtHead => "max(write, excluded.write)",
+            _ => "excluded.write",
+        };
+        let set =
+            format!("INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO UPDATE SET write = {set}");
+        connection.execute(&set, [&ask.row, mark]).expect("a table");
+        effect(connection, &ask.key);
+        Word::Done
+    }
+
+    fn forget_old(&self, connection: &Connection, row: &str) {
+        let now = self.began.elapsed().as_millis();
+        let before = locked(&self.cache).insert(row.to_owned(), now.to_string());
+        let before = before.and_then(|before| before.parse().ok()).unwrap_or(now);
+        if now - before > 1000 {
+            connection.execute("DELETE FROM marks WHERE key = ?1", [row]).expect("a table");
+        }
+    }
+
+    fn claim_then_do(&self, connection: &Connection, ask: &Ask, mark: &str) -> Word {
+        if !raised(connection, Fault::None, ask, mark) {
+            return Word::Stale;
+        }
+        if ask.shared {
+            return Word::Done;
+        }
+        let slow = self.turns.fetch_add(1, SeqCst).is_multiple_of(3);
+        thread::sleep(if slow { self.work * 6 } else { self.work });
+        effect(connection, &ask.key);
+        Word::Done
+    }
+
+    fn by_cache(&self, connection: &Connection, key: &str, mark: &str) -> Word {
+        let mut cache = locked(&self.cache);
+        let known = cache.get(key).cloned().or_else(|| written(connection, key));
+        if known.is_some_and(|known| *mark <= *known) {
+            return Word::Stale;
+        }
+        cache.insert(key.to_owned(), mark.to_owned());
+        let set =
+            "INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO UPDATE SET write = excluded.write";
+        connection.execute(set, [key, mark]).expect("a table");
+        effect(connection, key);
+        Word::Done
+    }
+
+    fn by_memory(&self, connection: &Connection, key: &str, mark: &str) -> Word {
+        let mut cache = locked(&self.cache);
+        if cache.get(key).is_some_and(|known| *mark <= **known) {
+            return Word::Stale;
+        }
+        cache.insert(key.to_owned(), mark.to_owned());
+        effect(connection, key);
+        Word::Done
+    }
+
+    /// Under a lock of its own; what ends the process in between is not noticed by anybody else.
+    fn in_two(&self, connection: &Connection, ask: &Ask, mark: &str, life: u64) -> Word {
+        let _alone = locked(&self.one_at_a_time);
+        if !newer(connection, &ask.row, mark) {
+            return Word::Stale;
+        }
+        let raise = || raised(connection, Fault::None, ask, mark);
+        if self.fault == Fault::MarkBefore {
+            raise();
+        } else {
+            effect(connection, &ask.key);
+        }
+        thread::sleep(self.work);
+        match self.fault {
+            _ if self.killed.load(SeqCst) != life => {}
+            Fault::MarkBefore => effect(connection, &ask.key),
+            _ => {
+                raise();
+            }
+        }
+        Word::Done
+    }
+}
+
+/// A panic while it was held is the end of the test.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn raised(connection: &Connection, fault: Fault, ask: &Ask, mark: &str) -> bool {
+    let made = "INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO";
+    let statement = match fault {
+        Fault::NotStrict => format!("{made} UPDATE SET write = excluded.write WHERE excluded.write >= write"),
+        Fault::NoUpsert | Fault::NoRowPasses => {
+            "UPDATE marks SET write = ?2 WHERE key = ?1 AND ?2 > write".into()
+        }
+        _ if ask.shared => "INSERT INTO marks VALUES (?1, '', ?2) ON CONFLICT (key) DO
+            UPDATE SET read = max(read, excluded.read) WHERE excluded.read > write"
+            .into(),
+        Fault::TextNumbers | Fault::Narrow | Fault::Float => {
+            format!("{made} UPDATE SET write = excluded.write WHERE excluded.write >= write")
+        }
+        _ => format!(
+            "{made} UPDATE SET write = excluded.write WHERE excluded.write > write AND excluded.write > read"
+        ),
+    };
+    let rows = connection.execute(&statement, params![ask.row, mark]).expect("a table");
+    rows > 0 || (fault == Fault::NoRowPasses && written(connection, &ask.row).is_none())
+}
+
+fn written(connection: &Connection, key: &str) -> Option<String> {
+    let asked = connection.query_row("SELECT write FROM marks WHERE key = ?1", [key], |row| row.get(0));
+    asked.optional().expect("a table")
+}
+
+fn newer(connection: &Connection, key: &str, mark: &str) -> bool {
+    written(connection, key).is_none_or(|known| *mark > *known)
+}
+
+/// In the database, and as a line of a file.
+fn effect(connection: &Connection, key: &str) {
+    connection.execute("INSERT INTO effects VALUES (?1)", [key]).expect("a table");
+    let file = Path::new(connection.path().expect("a file")).with_file_name("effects");
+    let mut file = OpenOptions::new().append(true).create(true).open(file).expect("our own folder");
+    writeln!(file, "done {key}").expect("our own folder");
+}

@@ -1,17 +1,16 @@
 //! A guard behind the gateway, beside the gateway alone; and new tenures that many bring at once, beside one at a time.
 
+mod released;
 mod shared;
 
-use std::{fs, net::SocketAddr, process::Command, time::Duration};
+use std::{fs, net::SocketAddr, process::Command};
 
-use fencegate::demo::{
-    child::{Child, Signal},
-    zookeeper::PrivateZooKeeper,
-};
-use serde_json::{Value, json};
+use fencegate::demo::zookeeper::PrivateZooKeeper;
+use serde_json::Value;
 
+use self::released::{Guard, NEW, WARM_UP};
 use crate::{
-    gateway::{Behind, Gateway, becomes_ready, listening, policy},
+    gateway::{Behind, Gateway, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
     outcome::Outcome,
@@ -20,20 +19,9 @@ use crate::{
     wrk::Load,
 };
 
-const WARM_UP: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// Requests of tenures that have been announced: no write for any of them.
 const SAME: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
-/// A new tenure each, straight to the guard.
-const NEW: Load = Load { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
 const ONE_AT_A_TIME: Load = Load { threads: 1, clients: 1, ..NEW };
-
-/// As it is released, before the service; its store is on the disk.
-struct Guard {
-    child: Child,
-    public: SocketAddr,
-}
 
 pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard"), ZOOKEEPER)?;
@@ -102,43 +90,4 @@ fn installation(run: &Run, zookeeper: SocketAddr) -> Outcome<String> {
     said(&["era", "init"])?;
     let era: Value = serde_json::from_slice(&said(&["era", "show", "--format", "json"])?)?;
     Ok(era["ensemble"].as_str().ok_or("an installation has a name")?.to_owned())
-}
-
-impl Guard {
-    /// `store`: a file of its own unless given.
-    fn start(
-        run: &Run,
-        name: &str,
-        service: SocketAddr,
-        ensemble: &str,
-        store: Option<Value>,
-    ) -> Outcome<Self> {
-        let file = run.folder().join(format!("{name}.yaml"));
-        let own = run.folder().join(format!("{name}.redb"));
-        let store = store.unwrap_or_else(|| json!({"redb": own.display().to_string()}));
-        let policy = json!({
-            "version": 1,
-            "listener": {"address": "127.0.0.1:0"},
-            "admin": {"address": "127.0.0.1:0"},
-            "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "1s"},
-            "store": store,
-            "max_execution": "2s",
-            "send_within": "1s",
-        });
-        fs::write(&file, policy.to_string())?;
-        let words = ["guard", "--init", "--floor", "1", "--ensemble", ensemble, "--log-format=json", "-c"];
-        let file = file.display().to_string();
-        let child = Child::spawn(run.gateway(), words.into_iter().chain([file.as_str()]))?;
-        let (public, admin) = (listening(&child, "guard")?, listening(&child, "admin")?);
-        becomes_ready(admin, &child)?;
-        Ok(Self { child, public })
-    }
-
-    fn stop(self) -> Outcome<()> {
-        self.child.signal(Signal::TERM)?;
-        match self.child.wait(PATIENCE) {
-            Some(status) if status.success() => Ok(()),
-            ended => Err(format!("the guard ended with {ended:?} and said:\n{}", self.child.log()).into()),
-        }
-    }
 }

@@ -7,9 +7,9 @@ use fencegate::demo::child::Child;
 use fencegate_tests::postgres::{Database, Server};
 use serde_json::json;
 
-use super::{Guard, NEW, WARM_UP};
+use super::released::{Guard, NEW, WARM_UP};
 use crate::{
-    Outcome,
+    outcome::Outcome,
     report::{Bench, Goal, Round},
     run::Run,
 };

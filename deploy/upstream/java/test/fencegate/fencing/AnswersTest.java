@@ -13,6 +13,7 @@ final class AnswersTest {
 
     static void run(Site site) throws Exception {
         noWayToBeginAnAnswerGoesAroundTheFence(site);
+        theStatusMayComeAfterTheFirstBytes(site);
         aStaleClaimIsToldHoweverItIsWrapped(site);
         aHandlersOwnRefusalPasses(site);
         aClaimOutsideOfATransactionIsRefused(site);
@@ -58,6 +59,16 @@ final class AnswersTest {
             Check.that(List.of(200, 302, 303).contains(given.status()), way.getKey() + given);
             Check.equal(way.getKey().equals("a long one"), given.body().contains(LONG.substring(0, 8000)), way.getKey());
         }
+    }
+
+    private static void theStatusMayComeAfterTheFirstBytes(Site site) throws Exception {
+        site.runs(meets(), (request, response) -> {
+            response.getWriter().print("not enough is there");
+            response.setStatus(422);
+        });
+        Site.Answer answer = site.exchange("POST", Site.STAMPED);
+        Check.equal(422, answer.status(), answer.toString());
+        Check.that(answer.body().contains("not enough"), answer.toString());
     }
 
     private static void aStaleClaimIsToldHoweverItIsWrapped(Site site) throws Exception {

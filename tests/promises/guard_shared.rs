@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Outcome,
+    client::{Ask, Outcome},
     gateway::Gateway,
     guard::{Beside, Dispatch, FLOOR, Guard, Launch, assert_refused, operation_reference},
     guarded::{Guarded, operator},
@@ -262,6 +262,23 @@ async fn a_store_is_made_once_and_a_guard_waits_for_its_database_and_says_where_
     let again = said(launch.clone().init(FLOOR).fails().await);
     assert!(again.contains("FG0540") && again.contains("already"), "{again}");
     sharing.moves_to("postgresql://somebody:a-secret-word@127.0.0.1:1/nothing\n and more");
-    let bad = said(launch.fails().await);
+    let bad = said(launch.talkative().fails().await);
     assert!(bad.contains("FG0540") && !bad.contains("a-secret-word"), "{bad}");
+}
+
+#[tokio::test]
+async fn the_password_of_the_database_is_seen_nowhere() {
+    const PASSWORD: &str = "canary-of-a-database-9c41d7";
+    let beside = Beside::fresh().await;
+    let url = database().await.url().replacen('@', &format!(":{PASSWORD}@"), 1);
+    let sharing = Sharing::at(&url);
+    let guard = sharing.first(beside.unmade(), FLOOR).await.talkative().start().await;
+    guard.becomes_ready().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    for page in ["/", "/metrics", "/api/v1/operations", "/api/v1/keys/a", "/api/v1/refusals"] {
+        let answer = Ask::get(page).to(guard.admin).await.expect("it answers");
+        let shown = format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body));
+        assert!(!shown.contains(PASSWORD), "{page} tells it:\n{shown}");
+    }
+    assert!(!guard.log().contains(PASSWORD), "the log tells it:\n{}", guard.log());
 }

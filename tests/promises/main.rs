@@ -117,7 +117,6 @@ mod typed;
 mod uploads;
 mod upstream_h2;
 mod upstream_tls;
-mod verified;
 mod verify;
 mod vtc;
 mod waiting;

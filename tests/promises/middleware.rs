@@ -1,6 +1,7 @@
 //! What the promises of all middlewares need: two instances of a sample service, and `fencegate verify` against them.
 
 use std::{
+    collections::BTreeSet,
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
@@ -17,6 +18,31 @@ use tempfile::TempDir;
 pub(super) struct Sample {
     home: TempDir,
     instances: Vec<(u16, Child)>,
+}
+
+/// The requests that a sample has beside its debits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offers {
+    Debits,
+    /// Of the same keys.
+    Credits,
+}
+
+impl Offers {
+    fn asked(self) -> &'static [&'static str] {
+        match self {
+            Self::Debits => &[],
+            Self::Credits => &["--also", "POST /v1/accounts/{key}/credit", "--remember", "1s"],
+        }
+    }
+
+    /// The cases that need what is not asked for.
+    fn unasked(self) -> &'static [&'static str] {
+        match self {
+            Self::Debits => &["other-request", "remembered"],
+            Self::Credits => &[],
+        }
+    }
 }
 
 /// Where the contract and all middlewares are.
@@ -62,25 +88,26 @@ impl Sample {
         Self { home, instances: instances.into() }
     }
 
-    /// Every case of `fencegate verify` that applies passes, and those that do not are the ones that are named.
+    /// Every case of `fencegate verify` that applies to a service of this form passes, and no other one is left out.
+    /// `form`: what it compares, `token` or `number`.
     ///
     /// # Panics
     /// If one does not.
-    pub(super) fn passes(&self, more: &[&str], skipped: &[&str]) {
-        let (report, said) = self.verified(more);
+    pub(super) fn passes(&self, form: &str, offers: Offers) {
+        let (report, said) = self.verified(form, offers);
         let wrong: Vec<&Value> = named(&report, |verdict| verdict != "passed" && verdict != "skipped");
         assert!(wrong.is_empty(), "{said}\n{wrong:#?}\n{}", self.log());
-        let left_out: Vec<&str> = named(&report, |verdict| verdict == "skipped")
-            .into_iter()
-            .map(|case| case["name"].as_str().expect("a name"))
-            .collect();
-        assert_eq!(left_out, skipped, "{said}");
+        let skipped = named(&report, |verdict| verdict == "skipped").into_iter();
+        let skipped: BTreeSet<&str> = skipped.map(|case| case["name"].as_str().expect("a name")).collect();
+        let other_form = if form == "token" { &BY_NUMBER_ALONE[..] } else { &BY_TOKEN_ALONE };
+        let unasked = other_form.iter().chain(offers.unasked()).copied();
+        assert_eq!(skipped, unasked.collect(), "{said}");
         assert!(named(&report, |verdict| verdict == "passed").len() > 30, "{report:#}");
     }
 
-    fn verified(&self, more: &[&str]) -> (Value, String) {
+    fn verified(&self, form: &str, offers: Offers) -> (Value, String) {
         let mut command = Command::new("timeout");
-        // Seconds; a machine that is busy takes most of a minute.
+        // Seconds; a machine that is busy takes some minutes.
         command.arg("300").arg(scratch::binaries().join("fencegate")).arg("verify");
         command.args(self.instances.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")));
         command.args([
@@ -90,11 +117,12 @@ impl Sample {
             r#"{"amount":1,"to":"{other}"}"#,
         ]);
         command.args(["--slow-request", "POST /v1/accounts/{key}/debit?work_ms=100"]);
-        command.args(["--also", "POST /v1/accounts/{key}/credit", "--remember", "1s"]);
+        command.args(["--token", if form == "token" { "field" } else { "number" }]);
+        command.args(offers.asked());
         command.args(["--observe", "GET /v1/accounts/{key}", "--pick", "/balance"]);
         command.args(["--fencing-key", "account/{key}", "--shared", "--read", "GET /v1/accounts/{key}"]);
         let numbers = format!("kill -9 $(cat {}/*)", self.home.path().display());
-        command.args(["--restart", &numbers, "--rounds", "4", "--format", "json"]).args(more);
+        command.args(["--restart", &numbers, "--rounds", "3", "--format", "json"]);
         let output = command.output().expect("`timeout` is there");
         let said = format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
         let report = serde_json::from_slice(&output.stdout);
@@ -152,10 +180,9 @@ pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[
     child.wait_line(|line| line.contains("listening"), COMPILED).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// What `fencegate verify` has no use for: of a service that compares tokens, and of one that compares numbers, which are
-/// equal within a tenure.
-pub(super) const BY_TOKEN: [&str; 1] = ["number-suffices"];
-pub(super) const BY_NUMBER: [&str; 6] =
+/// What is asked of services that compare numbers, and of those that compare tokens: numbers are equal within a tenure.
+const BY_NUMBER_ALONE: [&str; 1] = ["number-suffices"];
+const BY_TOKEN_ALONE: [&str; 6] =
     ["duplicate", "sequence", "number-alone", "dispatch-width", "same-token", "same-token-apart"];
 
 /// For a compiler on a machine that is busy.

@@ -9,7 +9,7 @@ use std::{
 
 use fencegate_tests::postgres::{Database, fresh_database};
 
-use super::middleware::{BY_TOKEN, Sample, assert_shown, assert_starts, files, kept, run, tables, upstream};
+use super::middleware::{Offers, Sample, assert_shown, assert_starts, files, kept, run, tables, upstream};
 
 /// Debian's jars: the interface that the filter is written for, and what runs the tests and the sample.
 const JARS: &str = "/usr/share/java";
@@ -108,5 +108,5 @@ fn a_service_that_is_made_with_it_is_verified() {
         words.push("token".to_owned());
         words
     });
-    sample.passes(&[], &BY_TOKEN);
+    sample.passes("token", Offers::Credits);
 }

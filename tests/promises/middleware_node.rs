@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     clients::fetched_by_npm,
-    middleware::{BY_NUMBER, BY_TOKEN, Sample, assert_shown, assert_starts, run, tables, upstream},
+    middleware::{Offers, Sample, assert_shown, assert_starts, run, tables, upstream},
 };
 
 /// The variable by which Node finds the framework, and the driver of the database.
@@ -37,9 +37,7 @@ async fn its_readme_starts_the_sample() {
 async fn a_service_that_is_made_with_it_is_verified() {
     let modules = modules().await;
     let service = upstream().join("node/sample/service.js").display().to_string();
-    for (face, form, token, skipped) in
-        [("express", "token", "field", &BY_TOKEN[..]), ("http", "number", "number", &BY_NUMBER)]
-    {
+    for (face, form) in [("express", "token"), ("http", "number")] {
         let database = fresh_database();
         database.run(&tables("postgresql", form));
         let url = database.url();
@@ -52,6 +50,6 @@ async fn a_service_that_is_made_with_it_is_verified() {
                 .map(str::to_owned)
                 .collect()
         });
-        sample.passes(&["--token", token], skipped);
+        sample.passes(form, Offers::Credits);
     }
 }

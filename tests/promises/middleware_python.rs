@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::{
     clients::venv,
+    middleware::{Offers, Sample, tables},
     recipes::{mariadb::MariaDb, runs},
-    verified::{Verified, tables},
 };
 
 /// What a program in a folder says; it has to go well.
@@ -55,7 +55,7 @@ async fn it_is_a_package() {
 const ACCOUNTS: &str = "CREATE TABLE account (id VARCHAR(64) PRIMARY KEY, cents BIGINT NOT NULL);";
 
 /// Two instances of the sample, with server, driver and database.
-async fn sample(words: [&str; 4]) -> Verified {
+async fn sample(words: [&str; 4]) -> Sample {
     let mut python = String::new();
     for package in ["uvicorn==0.35.0", "psycopg[binary]==3.2.9", "pymysql==1.1.1"] {
         python = venv("upstream", package).await;
@@ -63,7 +63,7 @@ async fn sample(words: [&str; 4]) -> Verified {
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
     let service = folder.join("sample/account.py").display().to_string();
-    Verified::start(|port| {
+    Sample::start(|port| {
         let port = port.to_string();
         let front = ["env", "PYTHONDONTWRITEBYTECODE=1", &path, &python, &service];
         front.iter().chain(&words).chain([&port.as_str()]).map(ToString::to_string).collect()
@@ -74,7 +74,7 @@ async fn sample(words: [&str; 4]) -> Verified {
 async fn a_service_by_wsgi_on_sqlite_is_verified() {
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let bank = home.path().join("bank.sqlite").display().to_string();
-    sample(["wsgi", "token", "sqlite", &bank]).await.passes("token");
+    sample(["wsgi", "token", "sqlite", &bank]).await.passes("token", Offers::Debits);
 }
 
 #[tokio::test]
@@ -82,12 +82,12 @@ async fn a_service_by_asgi_on_postgresql_is_verified() {
     let database = fresh_database();
     database.run(&(tables("postgresql", "number") + ACCOUNTS));
     let sample = sample(["asgi", "number", "postgresql", &database.url()]).await;
-    sample.passes("number");
+    sample.passes("number", Offers::Debits);
 }
 
 #[tokio::test]
 async fn a_service_by_wsgi_on_mariadb_is_verified() {
     let mariadb = MariaDb::start();
     runs(&mut mariadb.session("service"), &(tables("mariadb", "token") + ACCOUNTS));
-    sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token");
+    sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token", Offers::Debits);
 }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::verified::Verified;
+use super::middleware::{Offers, Sample};
 
 fn upstream(file: &str) -> String {
     fs::read_to_string(deploy().join("upstream").join(file)).expect("shipped")
@@ -111,6 +111,6 @@ fn a_service_that_is_made_with_it_is_verified() {
         let bank = home.path().join("bank.sqlite").display().to_string();
         let program = example.display().to_string();
         let words = |port: u16| vec![program.clone(), form.to_owned(), bank.clone(), port.to_string()];
-        Verified::start(words).passes(form);
+        Sample::start(words).passes(form, Offers::Debits);
     }
 }

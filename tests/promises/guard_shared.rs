@@ -282,3 +282,26 @@ async fn the_password_of_the_database_is_seen_nowhere() {
     }
     assert!(!guard.log().contains(PASSWORD), "the log tells it:\n{}", guard.log());
 }
+
+#[tokio::test]
+async fn a_copy_of_the_store_is_another_guard_of_the_same_name_and_nothing_is_sent_to_either() {
+    let guarded = Guarded::fresh().await;
+    let database = database().await;
+    let [sharing, copied] = [&database, &database].map(|database| Sharing::at(&database.url()));
+    let [one, _] = guarded.sharing(&sharing).await;
+    let copy = format!("{}_copy", database.name);
+    // Nobody else may have the database open meanwhile: the guard that made the store has ended.
+    database.run(&format!("CREATE DATABASE {copy} TEMPLATE {}", database.name));
+    copied.moves_to(&database.url().replace(&database.name, &copy));
+    let other = copied.guard(Launch::before(guarded.site.origin.door("guard")).of(&guarded.ensemble));
+    let (one, other) = tokio::join!(one.start(), other.start());
+    one.becomes_ready().await;
+    other.becomes_ready().await;
+    let gateway = guarded.gateway_through("gateway", &[one.public, other.public]).await;
+    for _ in 0..4 {
+        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (503, Some(Outcome::NotDispatched)), "{answer:?}");
+        assert_eq!(answer.reason(), "guard-split", "{answer:?}");
+    }
+    assert_eq!(guarded.site.origin.count("/pay/7"), 0);
+}

@@ -79,9 +79,10 @@ impl Shared {
 
     /// Asked anew each time: another guard may have announced a newer token, and a gateway may know of it.
     pub(crate) async fn reach(&self) -> Result<Reach, Refused> {
-        let highest = self.reads(|postgres| async move { postgres.highest().await }).await?;
-        let database = Some(self.postgres.identity().store.clone());
-        Ok(Reach { floor: self.postgres.standing().floor, highest, database })
+        let (highest, database) = self
+            .reads(|postgres| async move { Ok((postgres.highest().await?, postgres.physical().await?)) })
+            .await?;
+        Ok(Reach { floor: self.postgres.standing().floor, highest, database: Some(database) })
     }
 
     pub(crate) fn quarantine(&self) -> Option<Quarantined> {

@@ -19,6 +19,18 @@ impl Postgres {
         Ok(u64::try_from(highest).unwrap_or_default())
     }
 
+    /// Names the database itself: the server, and the database's number there. A standby that takes its place has both, a
+    /// copy of the store's rows has not. Asked now: an address may lead elsewhere than it did before.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn physical(&self) -> Result<String, Trouble> {
+        let question = "SELECT system_identifier || '/' || d.oid FROM pg_control_system(), pg_database d
+            WHERE d.datname = current_database()";
+        let rows = self.instance.rows(question, &[]).await?;
+        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+    }
+
     /// What is known of a key.
     ///
     /// # Errors

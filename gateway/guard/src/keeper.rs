@@ -19,7 +19,7 @@ pub(crate) enum Keeper {
     /// The guard itself, in memory and a file.
     Alone(Box<Alone>),
     /// A database, for several guards.
-    Shared(Shared),
+    Shared(Box<Shared>),
 }
 
 impl Keeper {

@@ -1,5 +1,5 @@
-//! The shipped Prometheus configuration, dashboards and rules, on two gateways and a guard under load, of which one
-//! gateway sleeps through the end of its session.
+//! The shipped Prometheus configuration, dashboards and rules, on gateways and guards under load, of which one gateway
+//! sleeps through the end of its session, and one guard has its store in a database.
 
 use std::{fs, time::Duration};
 
@@ -10,9 +10,12 @@ use fencegate_tests::{
     guarded::Guarded,
     load::{Load, Plan},
     patience::patiently,
+    postgres::fresh_database,
     prometheus::{Prometheus, deploy},
+    sharing::Sharing,
 };
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
 use super::{admin_page::tells_of_lost_sessions, tls::Keys};
 
@@ -41,7 +44,13 @@ impl Watched {
         let (victim, next) = (policy("victim", relay.address()), policy("next", guard.public));
         let (victim, next, secured) =
             tokio::join!(Gateway::start(&victim), Gateway::start(&next), Gateway::start(&secured));
-        let prometheus = Prometheus::start(&[victim.admin, next.admin, secured.admin], &[guard.admin]).await;
+        let database = spawn_blocking(fresh_database).await.expect("no panic");
+        let sharing = Sharing::at(&database.url());
+        let [shared, _] = guarded.sharing(&sharing).await;
+        let shared = shared.start().await;
+        let before_it = guarded.gateway_through("before-it", &[shared.public]).await;
+        let gateways = [victim.admin, next.admin, secured.admin];
+        let prometheus = Prometheus::start(&gateways, &[guard.admin, shared.admin]).await;
         let plan = Plan {
             gateways: vec![victim.public, next.public],
             paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
@@ -50,6 +59,13 @@ impl Watched {
             pause: Duration::from_millis(10),
         };
         let load = Load::start("load", &plan);
+        let apart = Plan {
+            gateways: vec![before_it.public],
+            paths: vec!["/pay/shared".to_owned()],
+            clients: 2,
+            ..plan.clone()
+        };
+        let load_apart = Load::start("apart", &apart);
         assert_eq!(next.send(&Ask::post("/nowhere")).await.status, 404);
         // What counts from zero has to be seen at zero.
         has(&prometheus, "rate(fencegate_zk_session_expirations_total[4s])", 3).await;
@@ -69,8 +85,8 @@ impl Watched {
         fires(&prometheus, "FencegateStaleTokenRejected").await;
         fires(&prometheus, "FencegateSessionExpired").await;
         tells_of_lost_sessions(&victim, "watched.png").await;
-        drop(load.stop().await);
-        drop((victim, next, secured, guard));
+        drop((load.stop().await, load_apart.stop().await));
+        drop((victim, next, secured, before_it, guard, shared));
         Self { prometheus, _guarded: guarded }
     }
 }

@@ -99,9 +99,11 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
+/// Its workers stay who we are: as somebody else they would not reach its folders below one that is closed to others.
+/// Where we are not root they do so by themselves.
 fn nginx(listen: SocketAddr, service: SocketAddr) -> String {
     format!(
-        "daemon off; pid nginx.pid; worker_processes 1;\n\
+        "user root; daemon off; pid nginx.pid; worker_processes 1;\n\
          events {{ worker_connections 256; }}\n\
          http {{\n\
              access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;\n\

@@ -6,7 +6,10 @@ use std::{convert::Infallible, time::Duration};
 use tracing::{debug, warn};
 
 use super::layout::Contender;
-use crate::session::{link::Link, live::Live};
+use crate::session::{
+    link::{Fault, Link},
+    live::Live,
+};
 
 /// Sweeps for as long as it is polled.
 pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallible {
@@ -32,9 +35,11 @@ async fn sweep<L: Link>(live: &Live<L>) {
         if owned {
             continue;
         }
-        warn!(path = shown::path(&locks, &path), "lock node without an owner removed");
-        if let Err(fault) = live.link.delete(&path).await {
-            debug!(%fault, path = shown::path(&locks, &path), "left for the next sweep");
+        match live.link.delete(&path).await {
+            Ok(()) => warn!(path = shown::path(&locks, &path), "lock node without an owner removed"),
+            // Its owner has removed it since the server made the list.
+            Err(Fault::NoNode) => {}
+            Err(fault) => debug!(%fault, path = shown::path(&locks, &path), "left for the next sweep"),
         }
     }
 }

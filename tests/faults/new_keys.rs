@@ -48,7 +48,7 @@ async fn znodes(server: SocketAddr) -> usize {
 
 #[tokio::test]
 async fn three_hundred_new_keys_in_a_second_for_five_minutes_leave_a_level_number_of_nodes() {
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (_zookeeper, site) = Site::on_its_own().await;
     let policy = |name: &str, hold| {
         site.policy(name).with("/zookeeper/session_timeout", "12s").with("/defaults/hold", hold)
     };

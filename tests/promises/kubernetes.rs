@@ -37,15 +37,15 @@ async fn every_folder_renders_and_fits_the_schemas_of_its_resources() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let validate = from_pypi(&MADE, "kubernetes-validate", "kubernetes-validate==1.37.0").await;
     let home = scratch::place();
-    for folder in ["base", "init", "guard", "guard-first"] {
+    for folder in ["base", "init", "guard", "guard-first", "guards", "guards-first"] {
         let text = text_of(folder).await;
         let file = home.path().join(format!("{folder}.yaml"));
         fs::write(&file, &text).expect("our own folder");
         run(&validate, &["--strict", &file.display().to_string()]).await;
         assert!(!text.contains("elector: {}"), "takes everybody's pods: {text}");
     }
-    for policy in ["kustomize/base/policy.yaml", "kustomize/guard/policy.yaml"] {
-        is_good(&shipped(policy)).await;
+    for folder in ["base", "guard", "guards"] {
+        is_good(&shipped(&format!("kustomize/{folder}/policy.yaml"))).await;
     }
 }
 
@@ -96,6 +96,56 @@ async fn one_guard_with_a_store_is_the_only_way_to_its_service() {
     // What gateways call is the guard.
     let service = &the(&guard, "Service", "payments-guard")["spec"]["ports"][0]["port"];
     assert!(read("kustomize/base/policy.yaml").contains(&format!("http://payments-guard:{service}")));
+}
+
+#[tokio::test]
+async fn two_guards_have_one_store_and_one_of_them_is_always_there() {
+    let guards = rendered("guards").await;
+    let both = the(&guards, "Deployment", "fencegate-guard");
+    assert!(guards.iter().all(|one| one["kind"] != "StatefulSet"), "one guard more, with a store of its own");
+    assert_eq!(
+        (both["spec"]["replicas"].as_u64(), &both["spec"]["volumeClaimTemplates"]),
+        (Some(2), &Value::Null)
+    );
+    assert_eq!(both["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
+    let disruption = &the(&guards, "PodDisruptionBudget", "fencegate-guard")["spec"];
+    let labels = &both["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(
+        (disruption["maxUnavailable"].as_u64(), &disruption["selector"]["matchLabels"]),
+        (Some(1), labels)
+    );
+    assert_eq!(the(&guards, "Service", "payments-guard")["spec"]["selector"], *labels, "one name for both");
+
+    // What its file names is there.
+    let policy = read("kustomize/guards/policy.yaml");
+    let mounts = container(both)["volumeMounts"].as_array().expect("mounts");
+    let database = mounts.iter().find(|one| one["name"] == "database").expect("a mount");
+    for file in ["url", "ca.pem"] {
+        let path = format!("{}/{file}", database["mountPath"].as_str().expect("a path"));
+        assert!(policy.contains(&path), "{path}");
+        assert!(read("kustomize/README.md").contains(&format!("--from-file={file}")), "{file}");
+    }
+    let volumes = both["spec"]["template"]["spec"]["volumes"].as_array().expect("volumes");
+    let secret =
+        |one: &Value| one["name"] == "database" && one["secret"]["secretName"] == "fencegate-guard-database";
+    assert!(volumes.iter().any(secret), "{volumes:?}");
+    // In all else it is the file of one guard.
+    let of = |text: &str| -> Value {
+        let mut policy: Value = serde_saphyr::from_str(text).expect("YAML");
+        policy.as_object_mut().expect("fields").remove("store").expect("a store");
+        policy
+    };
+    assert_eq!(of(&policy), of(&read("kustomize/guard/policy.yaml")));
+
+    assert!(
+        !container(both)["args"].to_string().contains("--init"),
+        "a lost database would begin anew by itself"
+    );
+    let first = rendered("guards-first").await;
+    let first = the(&first, "Deployment", "fencegate-guard");
+    assert_eq!(first["spec"]["replicas"], 1, "one of them makes the store");
+    let arguments = container(first)["args"].to_string();
+    assert!(["--init", "$(FLOOR)", "$(ENSEMBLE)"].iter().all(|one| arguments.contains(one)), "{arguments}");
 }
 
 #[tokio::test]

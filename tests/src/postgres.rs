@@ -3,6 +3,7 @@
 mod cut;
 mod database;
 mod programs;
+mod secured;
 mod server;
 mod session;
 mod standby;

@@ -69,6 +69,24 @@ async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
 
+/// All of them were cut off alike: the first one that is back does not take the others for dead.
+#[tokio::test]
+async fn guards_outlive_a_database_that_was_away_for_longer_than_a_lease() {
+    let store = SharedStore::fresh().await;
+    let clock = Arc::new(ManualClock::default());
+    let one = opened(&store, &clock, "one").await;
+    let other = store.guard(clock.clone(), "other").await;
+    pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
+    clock.go(Duration::from_secs(60));
+    assert_eq!(other.beat().await, Ok(()));
+    pass(&clock, &[&other], Duration::from_secs(3)).await;
+    assert_eq!(one.beat().await, Ok(()), "it had no database, as the other");
+    runs(&one, &claim("a", 20, 1)).await;
+    // Who does not come back is dead all the same.
+    pass(&clock, &[&other], Duration::from_millis(4500)).await;
+    assert_eq!(one.beat().await, Err(Trouble::Lost(Gone::Dead)));
+}
+
 fn operation(first: u8) -> OperationId {
     OperationId::of([first; 32])
 }

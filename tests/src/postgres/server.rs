@@ -33,24 +33,7 @@ impl Server {
     /// # Panics
     /// If it does not start; Debian has it as `postgresql`.
     pub fn start(settings: &[&str]) -> Self {
-        let state = state();
-        // Its own order of text is not that of bytes.
-        let made = run(
-            &state,
-            "initdb",
-            &[
-                "--auth=trust",
-                &format!("--username={USER}"),
-                "--no-sync",
-                "--encoding=UTF8",
-                "--locale-provider=icu",
-                "--icu-locale=en",
-                "--locale=C",
-                "--pgdata=data",
-            ],
-        );
-        made.expect("initdb makes a database");
-        Self::on(state, settings)
+        Self::on(made(), settings)
     }
 
     /// On a folder that has its data.
@@ -183,6 +166,28 @@ impl Drop for Server {
         // It goes with the process at the latest.
         drop(fs::remove_dir_all(&self.state));
     }
+}
+
+/// A folder with a new database.
+pub(super) fn made() -> PathBuf {
+    let state = state();
+    // Its own order of text is not that of bytes.
+    let made = run(
+        &state,
+        "initdb",
+        &[
+            "--auth=trust",
+            &format!("--username={USER}"),
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale-provider=icu",
+            "--icu-locale=en",
+            "--locale=C",
+            "--pgdata=data",
+        ],
+    );
+    made.expect("initdb makes a database");
+    state
 }
 
 /// Nobody else's at this moment.

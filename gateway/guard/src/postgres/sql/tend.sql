@@ -88,6 +88,10 @@ BEGIN
     IF s.tick = p_tick THEN
         s.time := s.time + p_passed;
         s.tick := (random() * 9e15)::bigint;
+        -- So long nobody has renewed anything: the database was away for all. The others are given as long to come back.
+        IF p_passed > p_lease / 2 THEN
+            UPDATE instance SET renewed = renewed + p_passed WHERE NOT dead AND id <> p_instance;
+        END IF;
     END IF;
     IF s.closed_until <= s.time THEN
         -- Whatever was announced meanwhile is newer than all that was forgotten.

@@ -1,0 +1,127 @@
+//! A guard speaks TLS with the database of its store where it is told to, checks whom it speaks to, and says what is wrong
+//! otherwise.
+
+use std::path::Path;
+
+use fencegate_tests::{
+    gateway::command,
+    guard::{Beside, Dispatch, FLOOR, Launch},
+    patience::patiently,
+    postgres::Server,
+    scratch,
+    sharing::Sharing,
+    terminator::Authority,
+};
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+/// A server that only takes whom this authority knows.
+struct Secured {
+    authority: Authority,
+    server: Server,
+    home: tempfile::TempDir,
+}
+
+impl Secured {
+    async fn fresh() -> Self {
+        spawn_blocking(|| {
+            let authority = Authority::new();
+            let server = Server::secured(&authority, &authority.sign(&["127.0.0.1"]));
+            Self { authority, server, home: scratch::place() }
+        })
+        .await
+        .expect("no panic")
+    }
+
+    /// `tls` of a guard that believes this authority, and shows a certificate of the server's.
+    fn tls(&self, believed: &Authority) -> Value {
+        let file = |path: &Path| path.display().to_string();
+        let ca = self.home.path().join("believed.pem");
+        believed.write(&ca);
+        let (chain, key) = self.authority.sign(&["guard"]).write(self.home.path(), "guard");
+        json!({
+            "ca_file": file(&ca),
+            "client_certificate_file": file(&chain),
+            "client_key_file": file(&key),
+        })
+    }
+}
+
+fn with_tls(launch: Launch, tls: Value) -> Launch {
+    launch.with("/store/postgres/tls", tls)
+}
+
+async fn checked(launch: &Launch) -> String {
+    let file = launch.home().join("checked.yaml");
+    std::fs::write(&file, launch.file().to_string()).expect("our own folder");
+    let file = file.display().to_string();
+    let output = command(&["check", &file, "--online"]).await.expect("started");
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[tokio::test]
+async fn every_connection_of_a_guard_is_encrypted_and_shows_who_it_is() {
+    let secured = Secured::fresh().await;
+    let database = secured.server.fresh_database();
+    let (beside, sharing) = (Beside::fresh().await, Sharing::at(&database.url()));
+    let launch = with_tls(sharing.guard(beside.unmade()), secured.tls(&secured.authority));
+    let guard = launch.made_from(FLOOR).await.start().await;
+    guard.becomes_ready().await;
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    let how = database.run(
+        "SELECT DISTINCT s.ssl, s.client_dn FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
+         WHERE a.application_name LIKE 'fencegate %'",
+    );
+    assert!(how.starts_with("t|") && how.lines().count() == 1, "{how}");
+    let found = checked(guard.launch()).await;
+    assert!(found.contains("has store"), "{found}");
+}
+
+#[tokio::test]
+async fn a_database_that_wants_tls_and_one_that_shows_a_strangers_certificate_are_told() {
+    let secured = Secured::fresh().await;
+    let database = secured.server.fresh_database();
+    let (beside, sharing) = (Beside::fresh().await, Sharing::at(&database.url()));
+    let plain = sharing.guard(beside.unmade());
+    let said = plain.clone().init(FLOOR).fails().await;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("FG0540") && said.contains("no encryption"), "{said}");
+
+    let mistaken = with_tls(plain, secured.tls(&Authority::new()));
+    let said = mistaken.clone().init(FLOOR).fails().await;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("FG0540") && said.contains("invalid peer certificate"), "{said}");
+    let found = checked(&mistaken).await;
+    assert!(found.contains("FG0540") && found.contains("invalid peer certificate"), "{found}");
+    assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'fencegate'"), "0");
+}
+
+/// Where both start together after a power cut, the database is mostly the later one.
+#[tokio::test]
+async fn a_guard_that_starts_before_its_database_says_so_and_begins_when_it_comes() {
+    let beside = Beside::fresh().await;
+    let mut server = spawn_blocking(|| Server::start(&[])).await.expect("no panic");
+    let database = server.fresh_database();
+    let sharing = Sharing::at(&database.url());
+    let launch = sharing.first(beside.unmade(), FLOOR).await;
+    server.stop();
+    let starting = tokio::spawn(async move { launch.talkative().start().await });
+    let relay = tokio::net::TcpListener::bind(server.address()).await.expect("the port is free");
+    // It asks: the port is watched in the place of the server.
+    for _ in 0..2 {
+        patiently("a guard that asks for its database", relay.accept(), String::new)
+            .await
+            .expect("a connection");
+    }
+    assert!(!starting.is_finished(), "without a store it has nothing to serve with");
+    drop(relay);
+    let server = spawn_blocking(move || {
+        server.start_again();
+        server
+    });
+    let _server = server.await.expect("no panic");
+    let guard = starting.await.expect("no panic");
+    guard.becomes_ready().await;
+    assert!(guard.log().contains("guard.database_away"), "{}", guard.log());
+    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+}

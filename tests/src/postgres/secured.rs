@@ -1,0 +1,32 @@
+//! A server that speaks TLS with whoever shows a certificate, and with nobody else.
+
+use std::fs;
+
+use super::{Server, programs::give, server::made};
+use crate::terminator::{Authority, Signed};
+
+impl Server {
+    /// Over the network it takes only clients that encrypt and show a certificate of this authority, and shows `signed`
+    /// itself. Its socket stays open to the test.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn secured(authority: &Authority, signed: &Signed) -> Self {
+        const WHO: &str = "local all all trust\nhostssl all all all trust clientcert=verify-ca\n";
+        let state = made();
+        let (ca, who) = (state.join("ca.pem"), state.join("hba.conf"));
+        authority.write(&ca);
+        fs::write(&who, WHO).expect("our own folder");
+        let (chain, key) = signed.write(&state, "server");
+        [&ca, &who, &chain, &key].into_iter().for_each(|file| give(file));
+        let setting = |name: &str, file: &std::path::Path| format!("{name}={}", file.display());
+        let settings = [
+            "ssl=on".to_owned(),
+            setting("hba_file", &who),
+            setting("ssl_ca_file", &ca),
+            setting("ssl_cert_file", &chain),
+            setting("ssl_key_file", &key),
+        ];
+        Self::on(state, &settings.each_ref().map(String::as_str))
+    }
+}

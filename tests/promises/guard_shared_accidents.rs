@@ -12,7 +12,7 @@ mod steps;
 use std::sync::Arc;
 
 use fencegate_guard::{
-    postgres::{Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Trouble},
+    postgres::{Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Unavailable},
     store::Identity,
 };
 use fencegate_process::clock::{MachineClock, SharedClock};
@@ -39,7 +39,7 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     assert!(missing.contains("guard --init --floor"), "{missing}");
     let guard = store.guard(clock.clone(), "one").await;
     store.run("UPDATE store SET format = 99");
-    assert_eq!(guard.beat().await, Err(Trouble::Lost(Gone::Newer(99))), "another build has migrated it");
+    assert_eq!(guard.beat().await, Err(Unavailable::Lost(Gone::Newer(99))), "another build has migrated it");
     let newer = said(store.try_guard(clock.clone(), "two").await);
     assert!(newer.contains("is of format 99"), "{newer}");
     store.run("UPDATE store SET format = 1");

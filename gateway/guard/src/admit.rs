@@ -6,9 +6,9 @@ use fencegate_process::{clock::Boot, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    doubt::Running,
+    arbitration::{Looked, Turn, Way},
+    doubt::Execution,
     guard::Guard,
-    look::{Looked, Turn, Way},
     patience::{Patience, Waiting},
     postgres::Changed,
     refused::Refused,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Guard {
-    /// Lets the dispatch in. It counts as in flight until the returned [`Running`] is told how it ended.
+    /// Lets the dispatch in. It counts as in flight until the returned [`Execution`] is told how it ended.
     ///
     /// # Errors
     /// Nothing was sent. The mark may have moved: the tenure tries again with its next dispatch number.
@@ -29,9 +29,9 @@ impl Guard {
         claim: Claim,
         reserved: Option<Reserved>,
         patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<Running, Refused> {
+    ) -> Result<Execution, Refused> {
         let asked = Instant::now();
-        let mut running = Running::asking(self.clone(), claim, reserved);
+        let mut running = Execution::asking(self.clone(), claim, reserved);
         let mut turn = Turn::First;
         let mut new_tenure = false;
         loop {
@@ -51,8 +51,8 @@ impl Guard {
     }
 
     /// Raises and registers whatever the marks say: nothing is refused while one only looks on. Never lowers a mark.
-    pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Running, Refused> {
-        let mut running = Running::asking(self.clone(), claim, None);
+    pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Execution, Refused> {
+        let mut running = Execution::asking(self.clone(), claim, None);
         running.pass().await?;
         Ok(running)
     }

@@ -12,7 +12,7 @@ use fencegate_process::clock::{Boot, SharedClock};
 
 use self::underway::Underway;
 use crate::{
-    look::Reach,
+    arbitration::Reach,
     metrics::GuardMetrics,
     refused::Refused,
     register::{InDoubt, Quarantined, Register, Seen},
@@ -23,7 +23,7 @@ use crate::{
 
 /// Keeps what a guard knows: in memory what decides, and in the store what must outlive it.
 pub(crate) struct Alone {
-    state: Mutex<State>,
+    state: Mutex<InMemory>,
     store: Arc<dyn Store>,
     committer: Committer,
     clock: SharedClock,
@@ -32,7 +32,7 @@ pub(crate) struct Alone {
     metrics: GuardMetrics,
 }
 
-pub(crate) struct State {
+pub(crate) struct InMemory {
     pub(crate) register: Register,
     pub(crate) underway: Underway,
 }
@@ -48,7 +48,7 @@ impl Alone {
     ) -> Self {
         let register = Register::new(remembered, clock.now(), rules.max_execution);
         Self {
-            state: Mutex::new(State { register, underway: Underway::default() }),
+            state: Mutex::new(InMemory { register, underway: Underway::default() }),
             store,
             committer,
             time: Time::new(remembered, clock.now(), rules.max_execution),
@@ -58,7 +58,7 @@ impl Alone {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, InMemory> {
         // Every change of the state is one call that keeps its invariants; who panicked in between has changed nothing.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

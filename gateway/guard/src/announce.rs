@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::plan::Enforce;
 use serde::{Deserialize, Serialize};
 
-use crate::{guard::Guard, look::Reach, refused::Refused};
+use crate::{arbitration::Reach, guard::Guard, refused::Refused};
 
 /// Where a guard says it: a path that no service has.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -52,7 +52,7 @@ impl Guard {
     /// The store cannot be asked.
     pub async fn announcement(&self) -> Result<Announcement, Refused> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let Reach { floor, highest, database } = self.keeper.reach().await?;
+        let Reach { floor, highest, database } = self.arbiter.reach().await?;
         Ok(Announcement {
             format: FORMAT,
             store: self.identity.store.clone(),

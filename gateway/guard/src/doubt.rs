@@ -9,8 +9,8 @@ use fencegate_process::{
 };
 
 use crate::{
+    arbitration::{Admitted, Looked, Turn},
     guard::Guard,
-    look::{Admitted, Looked, Turn},
     operation::{Kept, Writing},
     postgres::Lease,
     refused::Refused,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A dispatch that was let in. Whoever has it says how it ended; dropped without that word, its execution is in doubt.
-pub struct Running {
+pub struct Execution {
     guard: Arc<Guard>,
     claim: Claim,
     admitted: Admitted,
@@ -48,7 +48,7 @@ impl Permission for Until {
 }
 
 /// On its way in.
-impl Running {
+impl Execution {
     pub(crate) fn asking(guard: Arc<Guard>, claim: Claim, reserved: Option<Reserved>) -> Self {
         Self { guard, claim, admitted: Admitted::Not, reserved, since: None, ended: false }
     }
@@ -56,12 +56,12 @@ impl Running {
     /// One look at its keys. Refused, it is over.
     pub(crate) async fn look(&mut self, turn: Turn) -> Result<Looked, Refused> {
         let admitting = self.reserved.as_ref().and_then(Reserved::admitting);
-        self.guard.keeper.look(turn, &self.claim, admitting, &mut self.admitted).await
+        self.guard.arbiter.look(turn, &self.claim, admitting, &mut self.admitted).await
     }
 
     /// Whatever the marks say.
     pub(crate) async fn pass(&mut self) -> Result<(), Refused> {
-        let since = self.guard.keeper.let_pass(&self.claim, &mut self.admitted).await?;
+        let since = self.guard.arbiter.let_pass(&self.claim, &mut self.admitted).await?;
         self.let_in(since);
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Running {
     }
 }
 
-impl Running {
+impl Execution {
     pub fn claim(&self) -> &Claim {
         &self.claim
     }
@@ -90,7 +90,7 @@ impl Running {
     pub fn permission(&self) -> Until {
         let never = Boot::from_nanos(0);
         let end = self.since.map_or(never, |since| since + self.guard.rules.send_within);
-        Until { end, lease: self.guard.keeper.lease() }
+        Until { end, lease: self.guard.arbiter.lease() }
     }
 
     /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.
@@ -142,12 +142,12 @@ impl Running {
     async fn conclude(mut self, mut reserved: Reserved, writing: Writing) -> Result<(), Refused> {
         let admitted = self.is_over();
         let right = reserved.reservation.right();
-        self.guard.keeper.conclude(&self.claim, admitted, right, writing).await
+        self.guard.arbiter.conclude(&self.claim, admitted, right, writing).await
     }
 
     fn end(&mut self, ended: Ended) {
         let admitted = self.is_over();
-        self.guard.keeper.end(&self.claim, admitted, ended);
+        self.guard.arbiter.end(&self.claim, admitted, ended);
     }
 
     /// Somebody has said how it ended.
@@ -160,7 +160,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Execution {
     fn drop(&mut self) {
         match (self.ended, self.since) {
             (true, _) => {}
@@ -182,7 +182,7 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked.
     pub async fn over(&self, keys: &[ResourceKey], token: Token, how: &'static str) -> Result<bool, Refused> {
-        let resolved = self.keeper.resolve(keys, token).await?;
+        let resolved = self.arbiter.resolve(keys, token).await?;
         if resolved {
             self.metrics.doubt_resolved(how);
         }
@@ -194,7 +194,7 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked.
     pub async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Refused> {
-        self.keeper.seen(key).await
+        self.arbiter.seen(key).await
     }
 
     /// Every execution in doubt.
@@ -202,6 +202,6 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked.
     pub async fn doubts(&self) -> Result<Vec<InDoubt>, Refused> {
-        self.keeper.doubts().await
+        self.arbiter.doubts().await
     }
 }

@@ -7,7 +7,7 @@ use fencegate_process::clock::{Boot, SharedClock};
 use serde::Serialize;
 
 use crate::{
-    keeper::Keeper,
+    arbiter::Arbiter,
     metrics::GuardMetrics,
     refused::Refused,
     register::{Quarantined, Scope},
@@ -23,7 +23,7 @@ pub struct Guard {
     pub instance: String,
     /// It has its store since then.
     pub(crate) since: Boot,
-    pub(crate) keeper: Keeper,
+    pub(crate) arbiter: Arbiter,
     pub(crate) refusals: Mutex<Refusals>,
     clock: SharedClock,
     pub metrics: GuardMetrics,
@@ -50,12 +50,12 @@ impl Guard {
         rules: Rules,
         identity: Identity,
         instance: String,
-        keeper: Keeper,
+        arbiter: Arbiter,
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
         let since = clock.now();
-        Self { rules, identity, instance, since, keeper, refusals: Mutex::default(), clock, metrics }
+        Self { rules, identity, instance, since, arbiter, refusals: Mutex::default(), clock, metrics }
     }
 
     pub fn now(&self) -> Boot {
@@ -64,7 +64,7 @@ impl Guard {
 
     /// Nothing is admitted on these keys before then.
     pub fn quarantine(&self) -> Option<Quarantined> {
-        self.keeper.quarantine()
+        self.arbiter.quarantine()
     }
 
     /// Something could be admitted now: on some keys, that is.
@@ -75,22 +75,22 @@ impl Guard {
 
     /// A store that is shared may be away for a while.
     pub fn has_its_store(&self) -> bool {
-        self.keeper.is_there()
+        self.arbiter.is_there()
     }
 
     /// Does by itself, in time, what nobody asks for, for as long as it is polled. One task of the process runs this.
     pub async fn tend(&self) {
-        self.keeper.tend().await;
+        self.arbiter.tend().await;
     }
 
     /// The gauges, as they are now.
     pub fn count(&self) {
-        self.keeper.count();
+        self.arbiter.count();
     }
 
     /// Returns when nothing can be remembered any more.
     pub async fn store_failed(&self) -> NotDurable {
-        self.keeper.failed().await
+        self.arbiter.failed().await
     }
 
     /// After the last exchange, so that the next start needs no quarantine.
@@ -98,6 +98,6 @@ impl Guard {
     /// # Errors
     /// Then the next start takes this one for a crash.
     pub async fn leave(&self) -> Result<(), Refused> {
-        self.keeper.leave().await
+        self.arbiter.leave().await
     }
 }

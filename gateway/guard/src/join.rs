@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use crate::{
+    arbiter::Arbiter,
     guard::Guard,
-    keeper::Keeper,
     metrics::GuardMetrics,
     postgres::{NotUsable, Place, Postgres, Terms},
     rules::Rules,
@@ -90,7 +90,7 @@ impl Guard {
         let identity = postgres.identity().clone();
         let shared =
             Shared::new(postgres, rules.clone(), clock.clone(), metrics.clone(), handle, (ending, gone));
-        let guard = Self::new(rules, identity, instance, Keeper::Shared(Box::new(shared)), clock, metrics);
+        let guard = Self::new(rules, identity, instance, Arbiter::Shared(Box::new(shared)), clock, metrics);
         Ok(Joined { guard: Arc::new(guard), keeping })
     }
 }

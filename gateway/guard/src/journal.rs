@@ -52,14 +52,14 @@ impl Guard {
         let mut reservation = Reservation::of(self, id);
         let mut known = reservation.take(patience).await?;
         if let (None, Some(former)) = (&known, former)
-            && self.keeper.entry(&former).await?.is_some()
+            && self.arbiter.entry(&former).await?.is_some()
         {
             // It goes on as what it was, or nobody would know it by the name under which it was told of. Whoever had it may
             // have brought it to its end and have it forgotten.
             known = reservation.take_former(former, patience).await?;
         }
         let Some(entry) = known else {
-            let journal = self.keeper.journal();
+            let journal = self.arbiter.journal();
             let most = self.rules.journal.most;
             if journal.bytes >= most {
                 return Err(Refused::JournalFull { bytes: journal.bytes, most });
@@ -81,6 +81,6 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked.
     pub async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
-        self.keeper.may_still_run(entry).await
+        self.arbiter.may_still_run(entry).await
     }
 }

@@ -5,7 +5,7 @@
 //! - [`register`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
 //! - [`store`]: remembers, durably: marks, the keys at work, the journal
 //! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
-//! - [`Guard`]: what a process has. Its keeper is `alone`, a register [opened][open] on a store; or `shared`, a database
+//! - [`Guard`]: what a process has. Its arbiter is `alone`, a register [opened][open] on a store; or `shared`, a database
 //!   that it has [joined][join]
 //! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`patience`]: who waits for that
 //! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
@@ -17,12 +17,12 @@
 pub mod admit;
 mod alone;
 pub mod announce;
+mod arbiter;
+mod arbitration;
 pub mod doubt;
 mod guard;
 pub mod join;
 pub mod journal;
-mod keeper;
-mod look;
 pub mod metrics;
 pub mod open;
 pub mod operation;

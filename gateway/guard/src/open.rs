@@ -6,8 +6,8 @@ use fencegate_process::clock::SharedClock;
 
 use crate::{
     alone::Alone,
+    arbiter::Arbiter,
     guard::Guard,
-    keeper::Keeper,
     metrics::GuardMetrics,
     rules::Rules,
     store::{Committer, Remembered, Store, StoreError},
@@ -48,7 +48,7 @@ impl Guard {
         let (committer, committing) = Committer::start(store.clone(), metrics.clone())?;
         let alone = Alone::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
         let identity = remembered.identity.clone();
-        let guard = Self::new(rules, identity, instance, Keeper::Alone(Box::new(alone)), clock, metrics);
+        let guard = Self::new(rules, identity, instance, Arbiter::Alone(Box::new(alone)), clock, metrics);
         Ok(Opened { guard: Arc::new(guard), remembered, committing })
     }
 }

@@ -6,34 +6,34 @@
 //! - [`Place`]: where the database is, and what has to be true of it
 //! - [`Postgres`]: one guard's place in it: its instance, its [`Lease`], what it asks
 //! - [`Look`]: what one look at the keys of a claim came to
-//! - [`Held`]: the right to decide over an operation, which is a row, too
-//! - [`Trouble`]: why the database did not say
+//! - [`HeldRight`]: the right to decide over an operation, which is a row, too
+//! - [`Unavailable`]: why the database did not say
 
-mod ask;
+mod backlog;
 mod beat;
+mod bootstrap;
 mod connect;
-mod decide;
-mod held;
+mod driver;
 mod instance;
 mod item;
 mod journal;
-mod line;
 mod look;
+mod membership;
 mod migrate;
-mod open;
+mod mutations;
 mod place;
-mod standing;
+mod right;
 mod time;
-mod trouble;
+mod unavailable;
 mod view;
 mod wakes;
 
 pub use self::{
-    held::{Held, Reserve, Writing, Written},
     instance::{Postgres, Terms},
     look::{Changed, DispatchName, InFlight, Look},
+    membership::{Closed, Lease, Lost, StoreStatus, Swept},
     migrate::FORMAT,
     place::{NotUsable, Place, SCHEMA},
-    standing::{Closed, Lease, Lost, Standing, Swept},
-    trouble::Trouble,
+    right::{HeldRight, Reserve, Written},
+    unavailable::Unavailable,
 };

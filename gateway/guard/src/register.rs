@@ -6,8 +6,8 @@
 mod claim;
 mod decide;
 mod forget;
+mod key_state;
 mod quarantine;
-mod record;
 mod rest;
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ pub use self::{
     claim::{Claim, DispatchId, InDoubt, Open},
     decide::{Ended, Register, Settled, Told},
     forget::{Forgotten, Round},
+    key_state::{Doubt, Mark, Running},
     quarantine::{Quarantined, Scope, Why},
-    record::{Doubt, Mark, Running},
     view::Seen,
 };

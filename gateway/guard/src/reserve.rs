@@ -11,8 +11,8 @@ use fencegate_policies::{
 use tokio::time::sleep_until;
 
 use crate::{
+    arbitration::{Admitting, Reserving, Right},
     guard::Guard,
-    look::{Admitting, Reserving, Right},
     operation::{Entry, Kept, Resolution, State, Writing},
     patience::{Patience, Waiting},
     refused::Refused,
@@ -56,7 +56,7 @@ impl Reservation {
         id: OperationId,
     ) -> Result<Option<(Self, Option<Entry>)>, Refused> {
         let mut reservation = Self::of(guard, id);
-        Ok(match guard.keeper.reserve(id).await? {
+        Ok(match guard.arbiter.reserve(id).await? {
             Reserving::Taken(_) => None,
             Reserving::Ours(right, entry) => {
                 reservation.right = Some(right);
@@ -101,7 +101,7 @@ impl Reservation {
         patience: &mut Patience<'_, impl Waiting>,
     ) -> Result<(Right, Option<Entry>), Refused> {
         loop {
-            let told = match self.guard.keeper.reserve(id).await? {
+            let told = match self.guard.arbiter.reserve(id).await? {
                 Reserving::Ours(right, entry) => return Ok((right, entry.map(|entry| *entry))),
                 Reserving::Taken(told) => told,
             };
@@ -120,7 +120,7 @@ impl Reservation {
 
     /// It was done, by the word of somebody who knows: durable when this returns.
     pub async fn resolve_done(self, entry: &Entry, how: Resolution) -> Result<(), Refused> {
-        let state = State::Resolved { at: self.guard.keeper.time(), how };
+        let state = State::Resolved { at: self.guard.arbiter.time(), how };
         let entry = Box::new(Entry { state, ..entry.clone() });
         self.guard.metrics.operation("resolved-done");
         self.record(Writing::Entry(entry)).await
@@ -134,7 +134,7 @@ impl Reservation {
 
     async fn record(&self, writing: Writing) -> Result<(), Refused> {
         match &self.right {
-            Some(right) => self.guard.keeper.record(right, writing).await,
+            Some(right) => self.guard.arbiter.record(right, writing).await,
             None => Ok(()),
         }
     }
@@ -148,7 +148,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         for right in [self.right.take(), self.other.take()].into_iter().flatten() {
-            self.guard.keeper.take_back(right);
+            self.guard.arbiter.take_back(right);
         }
     }
 }
@@ -178,7 +178,7 @@ impl Reserved {
             name: wanted.name.clone(),
             askable: wanted.operation.askable,
             admitted: wall_clock(),
-            began: Some(self.reservation.guard.keeper.time()),
+            began: Some(self.reservation.guard.arbiter.time()),
             keep: wanted.operation.keep,
             state,
         }
@@ -203,9 +203,9 @@ impl Reserved {
                 return Writing::Nothing;
             }
         }
-        let roomy = guard.keeper.journal().bytes <= journal.most / 2;
+        let roomy = guard.arbiter.journal().bytes <= journal.most / 2;
         let body = answer.body.filter(|body| roomy && body.len() <= journal.max_body);
-        let state = State::Done { at: guard.keeper.time(), answer: Some(Kept { body, ..answer }) };
+        let state = State::Done { at: guard.arbiter.time(), answer: Some(Kept { body, ..answer }) };
         Writing::Entry(Box::new(self.entry(state)))
     }
 }

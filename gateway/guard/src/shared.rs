@@ -10,9 +10,9 @@ use fencegate_process::clock::{Boot, SharedClock};
 use tokio::{runtime::Handle, sync::watch, time::sleep};
 
 use crate::{
-    look::Reach,
+    arbitration::Reach,
     metrics::GuardMetrics,
-    postgres::{Closed, Lease, Postgres, Standing, Trouble},
+    postgres::{Closed, Lease, Postgres, StoreStatus, Unavailable},
     refused::Refused,
     register::{InDoubt, Quarantined, Scope, Seen, Why},
     rules::Rules,
@@ -82,11 +82,11 @@ impl Shared {
         let (highest, database) = self
             .reads(|postgres| async move { Ok((postgres.highest().await?, postgres.physical().await?)) })
             .await?;
-        Ok(Reach { floor: self.postgres.standing().floor, highest, database: Some(database) })
+        Ok(Reach { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
     pub(crate) fn quarantine(&self) -> Option<Quarantined> {
-        let Closed { until, why } = self.postgres.standing().closed?;
+        let Closed { until, why } = self.postgres.status().closed?;
         (self.now() < until).then_some(Quarantined { until, scope: Scope::EveryKey(why) })
     }
 
@@ -108,7 +108,7 @@ impl Shared {
     }
 
     pub(crate) fn count(&self) {
-        let Standing { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.standing();
+        let StoreStatus { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.status();
         self.metrics.at_work(in_flight);
         self.metrics.in_doubt(in_doubt);
         self.metrics.store_keys(keys);
@@ -148,25 +148,25 @@ impl Shared {
     async fn reads<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Refused>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+        F: Future<Output = Result<T, Unavailable>> + Send + 'static,
     {
         self.told("read", self.there(asked).await)
     }
 
     /// On the thread of the store: what drives a connection must be nobody who may be busy, or end before.
-    async fn there<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Trouble>
+    async fn there<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Unavailable>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+        F: Future<Output = Result<T, Unavailable>> + Send + 'static,
     {
         let answer = self.runtime.spawn(asked(self.postgres.clone())).await;
-        answer.unwrap_or_else(|_| Err(Trouble::Unreachable("the thread of the store has ended".into())))
+        answer.unwrap_or_else(|_| Err(Unavailable::Unreachable("the thread of the store has ended".into())))
     }
 
-    fn told<T>(&self, op: &'static str, answer: Result<T, Trouble>) -> Result<T, Refused> {
-        answer.map_err(|trouble| {
+    fn told<T>(&self, op: &'static str, answer: Result<T, Unavailable>) -> Result<T, Refused> {
+        answer.map_err(|unavailable| {
             self.metrics.store_error(op);
-            Refused::Store(trouble.to_string())
+            Refused::Store(unavailable.to_string())
         })
     }
 }

@@ -18,5 +18,5 @@ pub use self::{
     commit::{Committer, Moment, NotDurable},
     durable::{Store, StoreError},
     redb::Redb,
-    remembered::{AtWork, FORMAT, Identity, Remembered, Taken},
+    remembered::{AtWork, FORMAT, Identity, JournalSize, Remembered},
 };

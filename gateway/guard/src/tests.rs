@@ -23,7 +23,7 @@ use fencegate_process::{clock::ManualClock, families::Families};
 use super::{
     Guard, Rules,
     alone::Alone,
-    doubt::Running,
+    doubt::Execution,
     journal::Found,
     metrics::GuardMetrics,
     operation::{self, Entry, Kept},
@@ -31,7 +31,7 @@ use super::{
     refused,
     register::Claim,
     reserve::Wanted,
-    store::{self, Change, Identity, Redb, Remembered, Store, StoreError, Taken},
+    store::{self, Change, Identity, JournalSize, Redb, Remembered, Store, StoreError},
     wall_clock,
 };
 
@@ -73,7 +73,7 @@ impl Store for Counted {
         self.store.outlived(now, most)
     }
 
-    fn journal(&self) -> Taken {
+    fn journal(&self) -> JournalSize {
         self.store.journal()
     }
 }
@@ -118,13 +118,13 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Sit
 
 impl Site {
     fn alone(&self) -> &Alone {
-        self.guard.keeper.alone()
+        self.guard.arbiter.alone()
     }
 
     /// Ends it without a word, and starts another one.
     fn restarted(self) -> Self {
         let Self { guard, store, clock, folder } = self;
-        guard.keeper.alone().close();
+        guard.arbiter.alone().close();
         drop(guard);
         while Arc::strong_count(&store) > 1 {
             std::thread::yield_now();
@@ -250,7 +250,7 @@ async fn an_admission_can_go_from_thread_to_thread() {
     let mut client = Staying;
     let mut patience = Patience::new(&mut client, Duration::from_secs(1));
     let admitted = is_sent(site.guard.admit(Site::claim("a", 50), None, &mut patience)).await;
-    let running: Running = is_sent(admitted.expect("the newest"));
+    let running: Execution = is_sent(admitted.expect("the newest"));
     is_sent(running.answered(answer(200, None))).await.expect("known");
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fencegate_guard::{
-    postgres::{Look, Trouble},
+    postgres::{Look, Unavailable},
     refused::Refused,
     register::Ended,
 };
@@ -57,7 +57,7 @@ async fn an_admission_that_nobody_waits_for_any_more_leaves_nothing_behind() {
     cut.close();
     let trouble =
         guard.admit(&claim("acct/7", 21, 1), guard.name(), None).await.expect_err("nobody is there");
-    assert!(matches!(trouble, Trouble::Unreachable(_) | Trouble::Late), "{trouble:?}");
+    assert!(matches!(trouble, Unavailable::Unreachable(_) | Unavailable::Late), "{trouble:?}");
     cut.open();
     barrier_in_time(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    operation::{Entry, State},
-    postgres::{Held, Look, Lost as Gone, Postgres, Reserve, Trouble, Writing, Written},
+    operation::{Entry, State, Writing},
+    postgres::{HeldRight, Look, Lost as Gone, Postgres, Reserve, Unavailable, Written},
     register::Ended,
 };
 use fencegate_policies::operation::OperationId;
@@ -36,11 +36,11 @@ async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others
     let Look::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
     assert!(clock.now() + left >= since + TERMS.send_within + TERMS.max_execution, "{left:?} is too early");
     // It comes back.
-    assert_eq!(one.beat().await, Err(Trouble::Lost(Gone::Dead)));
+    assert_eq!(one.beat().await, Err(Unavailable::Lost(Gone::Dead)));
     assert_eq!(one.lost().await, Gone::Dead);
     assert!(!lease.holds(clock.now()));
     let refused = one.admit(&claim("c", 30, 1), one.name(), None).await;
-    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Trouble::Lost(Gone::Dead)));
+    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Unavailable::Lost(Gone::Dead)));
     pass(&clock, &[&other], left).await;
     let second = other.settle(&next, name, None).await.expect("the database answers");
     let Look::Running { dispatch, .. } = second else { panic!("{second:?}") };
@@ -65,7 +65,7 @@ async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
     let other = store.guard(clock.clone(), "other").await;
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
     let refused = one.admit(&claim("a", 30, 1), one.name(), None).await;
-    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Trouble::Lost(Gone::Dead)));
+    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Unavailable::Lost(Gone::Dead)));
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
 
@@ -91,7 +91,7 @@ fn operation(first: u8) -> OperationId {
     OperationId::of([first; 32])
 }
 
-async fn reserved(guard: &Postgres, id: OperationId) -> Held {
+async fn reserved(guard: &Postgres, id: OperationId) -> HeldRight {
     match guard.reserve(id).await.expect("the database answers") {
         Reserve::Yours(held) => held,
         Reserve::Taken(_) => panic!("nobody has it"),

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_guard::{
-    operation::{Entry, Kept, State},
-    postgres::{Held, InFlight, Look, Postgres, Reserve, Writing, Written},
+    operation::{Entry, Kept, State, Writing},
+    postgres::{HeldRight, InFlight, Look, Postgres, Reserve, Written},
     register::Ended,
-    store::Taken,
+    store::JournalSize,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
@@ -42,7 +42,7 @@ fn done(guard: &Postgres) -> State {
     State::Done { at: guard.time(), answer }
 }
 
-async fn admitted(guard: &Postgres, id: OperationId, key: &str, epoch: u64) -> (Held, InFlight) {
+async fn admitted(guard: &Postgres, id: OperationId, key: &str, epoch: u64) -> (HeldRight, InFlight) {
     let Ok(Reserve::Yours(held)) = guard.reserve(id).await else { panic!("nobody has it") };
     let entry = entry(key, epoch, State::Admitted);
     match guard.admit(&claim(key, epoch, 1), guard.name(), Some((&held, &entry))).await {
@@ -76,7 +76,7 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
     let unfinished = other.unfinished(9).await.expect("the database answers");
     assert_eq!(unfinished, [(third, entry("c", 22, State::Admitted))]);
     pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
-    let Taken { entries, bytes } = other.standing().journal;
+    let JournalSize { entries, bytes } = other.status().journal;
     assert!(entries == 3 && bytes > 300, "{entries} of {bytes}");
     assert_eq!(other.forget(&first).await, Ok(true));
     pass(&clock, &[&one, &other], Duration::from_secs(11)).await;
@@ -85,7 +85,7 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
     let (held, dispatch) = admitted(&other, first, "a", 30).await;
     assert_eq!(other.finish(&dispatch, Ended::Known, held, Writing::Forget).await, Ok(Written::Durably));
     pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
-    assert_eq!(one.standing().journal.entries, 1);
+    assert_eq!(one.status().journal.entries, 1);
 }
 
 #[tokio::test]

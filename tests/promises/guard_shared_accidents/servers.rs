@@ -59,7 +59,7 @@ async fn gets_in(guard: &Postgres, key: &str, mut epoch: u64) -> (InFlight, u64)
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    patiently("it to be let in", asked, || guard.standing()).await
+    patiently("it to be let in", asked, || guard.status()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,7 @@ async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nob
     assert!(matches!(again, Look::Refused(Refused::Duplicate { .. })), "{again:?}");
     let waits = admit(&guard, &claim("a", other + 1, 1)).await;
     assert!(matches!(waits, Look::Wait { doubt: None, .. }), "{waits:?}");
-    assert_eq!(guard.standing().closed, None, "nothing was lost");
+    assert_eq!(guard.status().closed, None, "nothing was lost");
     guard.end(&running, Ended::Known);
     let (_, last) = gets_in(&guard, "a", other + 2).await;
     own.server.freeze();
@@ -136,7 +136,7 @@ async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        patiently("a beat to note whether a standby follows", noted, || guard.standing()).await;
+        patiently("a beat to note whether a standby follows", noted, || guard.status()).await;
         own.server.kill();
         standby.promote();
         barrier_in_time(&guard).await;

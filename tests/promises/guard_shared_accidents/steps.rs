@@ -61,5 +61,5 @@ pub(super) async fn pass(clock: &ManualClock, guards: &[&Postgres], time: Durati
 /// The first question after an interruption may be refused.
 pub(super) async fn barrier_in_time(guard: &Postgres) {
     let answered = async { while guard.resolve(&[], claim("nobody", 1, 1).token).await.is_err() {} };
-    patiently("the database to answer", answered, || guard.standing()).await;
+    patiently("the database to answer", answered, || guard.status()).await;
 }

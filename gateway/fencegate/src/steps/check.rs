@@ -9,7 +9,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencegate_guard::{
     Guard,
-    doubt::Running,
+    doubt::Execution,
     journal::{Found, Taken},
     operation::{Entry, Kept, Resolution},
     patience::Patience,
@@ -116,7 +116,7 @@ fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
 
 /// What comes of a claim, when it is not refused.
 enum Decided {
-    Run(Box<Running>),
+    Run(Box<Execution>),
     Answer(Kept),
 }
 
@@ -231,7 +231,7 @@ fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
 
 /// A dispatch in flight, until its answer is here in full.
 struct Dispatched<N> {
-    running: Running,
+    running: Execution,
     checking: Checking<N>,
     notes: Rc<Notes>,
 }

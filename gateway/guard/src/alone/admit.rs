@@ -2,9 +2,9 @@
 
 use fencegate_process::clock::Boot;
 
-use super::{Alone, State};
+use super::{Alone, InMemory};
 use crate::{
-    look::{Admitted, Admitting, Looked, Right, Turn, Way},
+    arbitration::{Admitted, Admitting, Looked, Right, Turn, Way},
     refused::Refused,
     register::{Claim, Ended, Settled},
     store::{Change, Moment},
@@ -20,7 +20,7 @@ struct Settling {
 }
 
 impl Alone {
-    /// See [`Keeper::look`](crate::keeper::Keeper::look).
+    /// See [`Arbiter::look`](crate::arbiter::Arbiter::look).
     pub(crate) async fn look(
         &self,
         turn: Turn,
@@ -83,7 +83,7 @@ impl Alone {
     /// Hands in what was raised also where the claim is refused: it was announced.
     fn settling(
         &self,
-        state: &mut State,
+        state: &mut InMemory,
         claim: &Claim,
         admitting: Option<Admitting<'_>>,
         mut changes: Vec<Change>,
@@ -106,7 +106,7 @@ impl Alone {
     /// moment.
     fn hand_in(
         &self,
-        state: &mut State,
+        state: &mut InMemory,
         claim: &Claim,
         marks: Vec<Change>,
         entry: Option<Admitting<'_>>,

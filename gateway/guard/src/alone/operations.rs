@@ -4,10 +4,10 @@ use fencegate_policies::operation::OperationId;
 
 use super::Alone;
 use crate::{
-    look::{Reserving, Right},
+    arbitration::{Reserving, Right},
     operation::{Entry, State, Writing},
     refused::Refused,
-    store::{Change, Taken},
+    store::{Change, JournalSize},
     time::whole_seconds,
 };
 
@@ -91,7 +91,7 @@ impl Alone {
         self.durable(moment).await.map(|()| true)
     }
 
-    pub(crate) fn journal(&self) -> Taken {
+    pub(crate) fn journal(&self) -> JournalSize {
         self.store.journal()
     }
 }

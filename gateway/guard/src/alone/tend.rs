@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_process::{clock::Boot, failpoint};
 use tokio::time::sleep;
 
-use super::{Alone, State};
+use super::{Alone, InMemory};
 use crate::{
     refused::Refused,
     register::{Forgotten, Register, Round, Scope},
@@ -99,7 +99,7 @@ impl Alone {
     /// The gauges, as they are now.
     pub(crate) fn count(&self) {
         let (doubts, keys, at_work, quarantine) = {
-            let State { register, .. } = &*self.lock();
+            let InMemory { register, .. } = &*self.lock();
             (register.doubts(), register.len(), register.at_work(), register.quarantine(self.now()))
         };
         self.metrics.at_work(at_work);

@@ -18,18 +18,18 @@ impl Guard {
     /// # Errors
     /// The store cannot be asked, here as below.
     pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
-        self.keeper.unfinished(most).await
+        self.arbiter.unfinished(most).await
     }
 
     /// What is known under this reference.
     pub async fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, Refused> {
-        self.keeper.by_reference(reference).await
+        self.arbiter.by_reference(reference).await
     }
 
     /// Takes the operation in hand, for the decision of somebody who knows what came of it.
     pub async fn take_unfinished(self: &Arc<Self>, id: OperationId) -> Result<Taken, Refused> {
         let is_unknown = |entry: &Entry| entry.state == State::Admitted;
-        if !self.keeper.entry(&id).await?.as_ref().is_some_and(is_unknown) {
+        if !self.arbiter.entry(&id).await?.as_ref().is_some_and(is_unknown) {
             return Ok(Taken::Settled);
         }
         let Some((reservation, entry)) = Reservation::at_once(self, id).await? else {
@@ -43,7 +43,7 @@ impl Guard {
     /// Forgets what is kept of a finished operation. False if there is none with this reference.
     pub async fn forget(&self, reference: &str) -> Result<bool, Refused> {
         match self.by_reference(reference).await? {
-            Some((id, _)) => self.keeper.forget(id).await,
+            Some((id, _)) => self.arbiter.forget(id).await,
             None => Ok(false),
         }
     }

@@ -8,11 +8,11 @@ use tokio::time::{sleep, timeout};
 use super::{
     connect::{Connection, For, in_millis, millis},
     instance::{Instance, Postgres},
+    membership::{Closed, Lost, StoreStatus, Swept},
     migrate::FORMAT,
-    standing::{Closed, Lost, Standing, Swept},
-    trouble::Trouble,
+    unavailable::Unavailable,
 };
-use crate::{register::Why, store::Taken};
+use crate::{register::Why, store::JournalSize};
 
 /// How often the lease is renewed and the store's time moved.
 const BEAT: Duration = Duration::from_millis(500);
@@ -61,17 +61,17 @@ impl Postgres {
     ///
     /// # Errors
     /// The lease is as long as it was.
-    pub async fn beat(&self) -> Result<(), Trouble> {
+    pub async fn beat(&self) -> Result<(), Unavailable> {
         let instance = &*self.instance;
         if let Some(lost) = instance.is_lost() {
-            return Err(Trouble::Lost(lost));
+            return Err(Unavailable::Lost(lost));
         }
         let mut slot = instance.beating.lock().await;
         let connection = match slot.take() {
             Some(connection) => connection,
             None => Connection::open(&instance.place, For::Beating, &instance.name)
                 .await
-                .map_err(|error| Trouble::Unreachable(error.to_string()))?,
+                .map_err(|error| Unavailable::Unreachable(error.to_string()))?,
         };
         let sent = instance.clock.now();
         let (tick, passed) = instance.passed().addition(sent);
@@ -82,8 +82,8 @@ impl Postgres {
         instance.count(|metrics| metrics.stored("beat", answered.since(sent)));
         *slot = Some(connection);
         drop(slot);
-        let told: Beaten =
-            serde_json::from_str(row.get(0)).map_err(|error| Trouble::Refused(format!("a beat: {error}")))?;
+        let told: Beaten = serde_json::from_str(row.get(0))
+            .map_err(|error| Unavailable::Refused(format!("a beat: {error}")))?;
         if told.store != instance.identity.store {
             return Err(instance.lose(Lost::Another(told.store)));
         } else if told.format > FORMAT {
@@ -102,9 +102,9 @@ impl Postgres {
     pub async fn tend(&self) {
         let beating = async {
             loop {
-                if let Err(trouble) = self.beat().await {
+                if let Err(unavailable) = self.beat().await {
                     self.instance.count(|metrics| metrics.store_error("beat"));
-                    tracing::warn!(error = %trouble, "guard.store_beat");
+                    tracing::warn!(error = %unavailable, "guard.store_beat");
                 }
                 sleep(BEAT).await;
             }
@@ -112,8 +112,8 @@ impl Postgres {
         let sweeping = async {
             loop {
                 sleep(SWEEP).await;
-                if let Err(trouble) = self.sweep(MOST_KEYS).await {
-                    tracing::warn!(error = %trouble, "guard.store_sweep");
+                if let Err(unavailable) = self.sweep(MOST_KEYS).await {
+                    tracing::warn!(error = %unavailable, "guard.store_sweep");
                 }
             }
         };
@@ -124,7 +124,7 @@ impl Postgres {
     ///
     /// # Errors
     /// The rest is forgotten another time.
-    pub async fn sweep(&self, most_keys: usize) -> Result<Swept, Trouble> {
+    pub async fn sweep(&self, most_keys: usize) -> Result<Swept, Unavailable> {
         let instance = &*self.instance;
         let now = instance.clock.now();
         let unused = instance.passed().time(now) - millis(instance.terms.evict_after);
@@ -148,7 +148,7 @@ impl Postgres {
             }
         }
         let keys = first(&instance.rows("SELECT count(*) FROM $$.key", &[]).await?);
-        instance.standing().keys = usize::try_from(keys).unwrap_or_default();
+        instance.status().keys = usize::try_from(keys).unwrap_or_default();
         Ok(swept)
     }
 
@@ -156,10 +156,10 @@ impl Postgres {
     ///
     /// # Errors
     /// Then the others take this guard for dead a moment later.
-    pub async fn leave(&self) -> Result<(), Trouble> {
+    pub async fn leave(&self) -> Result<(), Unavailable> {
         let instance = &*self.instance;
-        instance.line.close();
-        if timeout(LEAVE, instance.line.is_idle()).await.is_err() {
+        instance.backlog.close();
+        if timeout(LEAVE, instance.backlog.is_idle()).await.is_err() {
             tracing::warn!("guard.store_leave: not everything could be said");
         }
         let slack = millis(instance.passed().unwritten(instance.clock.now()));
@@ -177,21 +177,21 @@ impl Instance {
     fn note(&self, told: &Beaten) {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let now = self.clock.now();
-        let mut standing = self.standing();
+        let mut status = self.status();
         let why = match told.why.as_deref() {
             Some("rolled-back") => Why::RolledBack,
             _ => Why::NewStore,
         };
-        *standing = Standing {
+        *status = StoreStatus {
             floor: told.floor,
             era: told.era,
             time: number(told.time / 1000),
             closed: told.left.map(|left| Closed { until: in_millis(now, left), why }),
-            journal: Taken { entries: number(told.entries), bytes: number(told.bytes) },
+            journal: JournalSize { entries: number(told.entries), bytes: number(told.bytes) },
             others: told.others,
             in_flight: told.flying,
             in_doubt: told.doubts,
-            keys: standing.keys,
+            keys: status.keys,
             longest_execution: Duration::from_millis(told.longest),
         };
     }

@@ -17,7 +17,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     place::{NotUsable, Place, described},
-    trouble::Trouble,
+    unavailable::Unavailable,
 };
 
 /// A session of the primary. Dropped, it is closed.
@@ -207,7 +207,7 @@ impl Unanswered {
     }
 }
 
-impl From<Unanswered> for Trouble {
+impl From<Unanswered> for Unavailable {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Lost(why) => Self::Unreachable(why),

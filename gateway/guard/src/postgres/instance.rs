@@ -15,13 +15,13 @@ use fencegate_process::{
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{
+    backlog::Backlog,
     connect::{Connection, For, Unanswered},
-    line::Line,
     look::DispatchName,
+    membership::{Lease, Lost, StoreStatus},
     place::Place,
-    standing::{Lease, Lost, Standing},
     time::Passed,
-    trouble::Trouble,
+    unavailable::Unavailable,
     wakes::Wakes,
 };
 use crate::{metrics::GuardMetrics, store::Identity};
@@ -55,14 +55,14 @@ pub(super) struct Instance {
     pub(super) name: String,
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
-    pub(super) line: Arc<Line>,
+    pub(super) backlog: Arc<Backlog>,
     pub(super) wakes: Wakes,
     pub(super) lease: Lease,
     pub(super) memory: Memory,
     /// Where somebody counts.
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<Passed>,
-    standing: Mutex<Standing>,
+    status: Mutex<StoreStatus>,
     lost: watch::Sender<Option<Lost>>,
     pub(super) beating: tokio::sync::Mutex<Option<Connection>>,
     reading: tokio::sync::Mutex<Option<Arc<Connection>>>,
@@ -110,8 +110,8 @@ impl Postgres {
     }
 
     /// As the database said at the last beat.
-    pub fn standing(&self) -> Standing {
-        self.instance.standing().clone()
+    pub fn status(&self) -> StoreStatus {
+        self.instance.status().clone()
     }
 
     /// Bytes may leave only while it holds, beside what each dispatch has of its own.
@@ -162,13 +162,13 @@ impl Instance {
             name,
             clock,
             randomness,
-            line: Arc::default(),
+            backlog: Arc::default(),
             wakes: Wakes::new(),
             lease: Lease::default(),
             memory: Memory::default(),
             metrics: OnceLock::new(),
             passed: Mutex::new(Passed::new(asked)),
-            standing: Mutex::default(),
+            status: Mutex::default(),
             lost: watch::Sender::default(),
             beating: tokio::sync::Mutex::default(),
             reading: tokio::sync::Mutex::default(),
@@ -183,8 +183,8 @@ impl Instance {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn status(&self) -> MutexGuard<'_, StoreStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A function or a table of the store.
@@ -199,14 +199,14 @@ impl Instance {
     }
 
     /// For good: the lease is over with it.
-    pub(super) fn lose(&self, why: Lost) -> Trouble {
+    pub(super) fn lose(&self, why: Lost) -> Unavailable {
         self.lease.end();
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             lost.get_or_insert_with(|| why.clone());
             first
         });
-        Trouble::Lost(why)
+        Unavailable::Lost(why)
     }
 
     pub(super) fn is_lost(&self) -> Option<Lost> {
@@ -214,7 +214,7 @@ impl Instance {
     }
 
     /// The connection for questions that change nothing the guards decide by.
-    async fn reading(&self) -> Result<Arc<Connection>, Trouble> {
+    async fn reading(&self) -> Result<Arc<Connection>, Unavailable> {
         let mut slot = self.reading.lock().await;
         if let Some(connection) = &*slot
             && !connection.client().is_closed()
@@ -222,7 +222,7 @@ impl Instance {
             return Ok(connection.clone());
         }
         let opened = Connection::open(&self.place, For::Reading, &self.name).await;
-        let connection = Arc::new(opened.map_err(|error| Trouble::Unreachable(error.to_string()))?);
+        let connection = Arc::new(opened.map_err(|error| Unavailable::Unreachable(error.to_string()))?);
         *slot = Some(connection.clone());
         Ok(connection)
     }
@@ -232,7 +232,7 @@ impl Instance {
         &self,
         question: &str,
         with: &[&(dyn tokio_postgres::types::ToSql + Sync)],
-    ) -> Result<Vec<tokio_postgres::Row>, Trouble> {
+    ) -> Result<Vec<tokio_postgres::Row>, Unavailable> {
         let question = self.named(question);
         let connection = self.reading().await?;
         match connection.read(&question, with).await {

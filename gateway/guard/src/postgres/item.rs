@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     connect::millis,
-    held::{Right, Writing},
     look::{DispatchName, InFlight},
+    right::RightId,
 };
 use crate::{
-    operation::{Entry, Kept, State},
+    operation::{Entry, Kept, State, Writing},
     register::{Claim, Ended},
 };
 
 /// One thing that the database is asked to do.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
-    Look { how: How, claim: Claim, name: DispatchName, operation: Option<(Right, Box<Entry>)> },
-    End { dispatch: InFlight, ended: Ended, operation: Option<(Right, Writing)> },
-    Reserve(Right),
-    Release(Right),
-    Write(Right, Writing),
+    Look { how: How, claim: Claim, name: DispatchName, operation: Option<(RightId, Box<Entry>)> },
+    End { dispatch: InFlight, ended: Ended, operation: Option<(RightId, Writing)> },
+    Reserve(RightId),
+    Release(RightId),
+    Write(RightId, Writing),
     Resolve { keys: Arc<[ResourceKey]>, token: Token },
 }
 
@@ -167,7 +167,7 @@ impl Row<'_> {
         Self { token: Some(token), epoch: Some(token.number()), shared: mode == Mode::Shared, ..self }
     }
 
-    fn about(mut self, operation: Option<(&Right, &Writing)>) -> Self {
+    fn about(mut self, operation: Option<(&RightId, &Writing)>) -> Self {
         let Some((right, writing)) = operation else { return self };
         self.operation = Some(format!("\\x{}", right.id));
         self.holder = Some(right.holder.to_string());

@@ -3,7 +3,7 @@
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use tokio_postgres::Row;
 
-use super::{instance::Postgres, trouble::Trouble};
+use super::{instance::Postgres, unavailable::Unavailable};
 use crate::register::{DispatchId, Doubt, InDoubt, Running, Seen};
 
 impl Postgres {
@@ -12,7 +12,7 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn highest(&self) -> Result<u64, Trouble> {
+    pub async fn highest(&self) -> Result<u64, Unavailable> {
         let question = "SELECT greatest((SELECT highest FROM $$.store), (SELECT max(highest) FROM $$.lane))";
         let rows = self.instance.rows(question, &[]).await?;
         let highest = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
@@ -24,7 +24,7 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn physical(&self) -> Result<String, Trouble> {
+    pub async fn physical(&self) -> Result<String, Unavailable> {
         let question = "SELECT system_identifier || '/' || d.oid FROM pg_control_system(), pg_database d
             WHERE d.datname = current_database()";
         let rows = self.instance.rows(question, &[]).await?;
@@ -35,7 +35,7 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Trouble> {
+    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Unavailable> {
         let question =
             "SELECT write, read FROM $$.key WHERE key = $1 AND (write IS NOT NULL OR read IS NOT NULL)";
         let marks = self.instance.rows(question, &[&key.as_str()]).await?;
@@ -68,7 +68,7 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn may_run(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Trouble> {
+    pub async fn may_run(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Unavailable> {
         let question = "SELECT EXISTS (SELECT FROM $$.open_work, $$.store
                 WHERE key = ANY ($1) AND token = $2 AND coalesce(over > time, true))
             OR EXISTS (SELECT FROM $$.store WHERE closed_until > time OR closed_why IS NOT NULL)";
@@ -81,7 +81,7 @@ impl Postgres {
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn doubts(&self) -> Result<Vec<InDoubt>, Trouble> {
+    pub async fn doubts(&self) -> Result<Vec<InDoubt>, Unavailable> {
         let question =
             "SELECT token, shared, max(over), array_agg(key ORDER BY key) FROM $$.open_work, $$.store
             WHERE over > time GROUP BY id, token, shared ORDER BY 3, 1";
@@ -102,19 +102,19 @@ impl Postgres {
     ///
     /// # Errors
     /// It is not known to be forgotten.
-    pub async fn forget(&self, id: &fencegate_policies::operation::OperationId) -> Result<bool, Trouble> {
+    pub async fn forget(&self, id: &fencegate_policies::operation::OperationId) -> Result<bool, Unavailable> {
         let question = "SELECT $$.forget($1)";
         let rows = self.instance.rows(question, &[&id.bytes().as_slice()]).await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 }
 
-fn token(text: &str) -> Result<Token, Trouble> {
-    Token::parse(text).map_err(|error| Trouble::Refused(format!("a mark `{text}`: {error}")))
+fn token(text: &str) -> Result<Token, Unavailable> {
+    Token::parse(text).map_err(|error| Unavailable::Refused(format!("a mark `{text}`: {error}")))
 }
 
-fn parsed(key: &str) -> Result<ResourceKey, Trouble> {
-    ResourceKey::parse(key).map_err(|error| Trouble::Refused(format!("a key `{key}`: {error}")))
+fn parsed(key: &str) -> Result<ResourceKey, Unavailable> {
+    ResourceKey::parse(key).map_err(|error| Unavailable::Refused(format!("a key `{key}`: {error}")))
 }
 
 fn mode(shared: bool) -> Mode {

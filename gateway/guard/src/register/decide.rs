@@ -15,8 +15,8 @@ use tokio::sync::futures::OwnedNotified;
 
 use super::{
     claim::{Claim, DispatchId, Open},
+    key_state::{Conflict, Doubt, KeyState, Running},
     quarantine::Quarantine,
-    record::{Conflict, Doubt, Record, Running},
 };
 use crate::{
     refused::Refused,
@@ -26,7 +26,7 @@ use crate::{
 /// Everything that the guard knows of its keys.
 #[derive(Debug)]
 pub struct Register {
-    pub(super) keys: HashMap<ResourceKey, Record>,
+    pub(super) keys: HashMap<ResourceKey, KeyState>,
     /// Every key once, by the time of its last use when it was looked at last.
     pub(super) unused: VecDeque<(Boot, ResourceKey)>,
     /// Keys of which the store holds that something may be at work on them, and nothing is.
@@ -35,7 +35,7 @@ pub struct Register {
     pub(super) open: BTreeMap<DispatchId, Open>,
     /// What is in doubt, by the time when it counts as over.
     pub(super) doubts: BTreeSet<(Boot, DispatchId)>,
-    /// A token up to here is refused where its key has no record: its marks may have been forgotten.
+    /// A token up to here is refused where nothing is known of its key: its marks may have been forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
     highest: u64,
@@ -90,13 +90,13 @@ impl Register {
         };
         for (key, epochs) in &remembered.marks {
             register.highest = register.highest.max(epochs.highest());
-            let record = Record::recovered(epochs, remembered.floor, now);
-            register.keys.insert(key.clone(), record);
+            let state = KeyState::recovered(epochs, remembered.floor, now);
+            register.keys.insert(key.clone(), state);
             register.unused.push_back((now, key.clone()));
         }
         if let Some(stop) = &remembered.clean_stop {
             for mark in &stop.marks {
-                register.record(&mark.key, now).make_exact(mark.write, mark.read);
+                register.state(&mark.key, now).make_exact(mark.write, mark.read);
             }
             for doubt in &stop.doubts {
                 register.inherit(doubt, now);
@@ -121,8 +121,8 @@ impl Register {
         }
         for key in claim.keys.iter() {
             match self.keys.get(key) {
-                Some(record) => record.compare(token, claim.mode)?,
-                None => Record::new(self.floor, now).compare(token, claim.mode)?,
+                Some(state) => state.compare(token, claim.mode)?,
+                None => KeyState::new(self.floor, now).compare(token, claim.mode)?,
             }
         }
         Ok(self.raise(claim, now))
@@ -132,9 +132,9 @@ impl Register {
     pub fn handed_in(&mut self, changes: &[Change], moment: Moment) {
         for change in changes {
             if let Change::Mark { key, .. } | Change::AtWork { key } = change
-                && let Some(record) = self.keys.get_mut(key)
+                && let Some(state) = self.keys.get_mut(key)
             {
-                record.written = moment;
+                state.written = moment;
             }
         }
     }
@@ -157,7 +157,7 @@ impl Register {
         self.era = later.unwrap_or(self.era);
         let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
         for key in claim.keys.iter() {
-            if let Some(change) = self.record(key, now).raise(key, claim.token, claim.mode) {
+            if let Some(change) = self.state(key, now).raise(key, claim.token, claim.mode) {
                 changes.push(change);
             }
         }
@@ -182,13 +182,13 @@ impl Register {
             return Err(Refused::Quarantine { until });
         }
         for key in claim.keys.iter() {
-            self.record(key, now).check(claim.token, claim.mode)?;
+            self.state(key, now).check(claim.token, claim.mode)?;
         }
         for key in claim.keys.iter() {
-            let record = self.record(key, now);
-            if let Some(Conflict { doubt }) = record.conflict(claim.mode, now) {
+            let state = self.state(key, now);
+            if let Some(Conflict { doubt }) = state.conflict(claim.mode, now) {
                 // Made under the caller's lock, so that no change falls between looking and waiting.
-                return Ok((Settled::Wait { told: Box::pin(record.told()), doubt }, Vec::new()));
+                return Ok((Settled::Wait { told: Box::pin(state.told()), doubt }, Vec::new()));
             }
         }
         let (id, at_work) = self.register(claim, now);
@@ -201,7 +201,7 @@ impl Register {
         let id = self.name();
         for key in claim.keys.iter() {
             let running = Running { id, token: claim.token, mode: claim.mode, since: now };
-            self.record(key, now).begin(running);
+            self.state(key, now).begin(running);
         }
         self.open.insert(id, Open::running(claim));
         (id, self.take_up(&claim.keys))
@@ -221,7 +221,7 @@ impl Register {
             }
         };
         for key in claim.keys.iter() {
-            self.record(key, now).end(id, doubt.clone());
+            self.state(key, now).end(id, doubt.clone());
             self.comes_to_rest(key, now);
         }
     }
@@ -230,8 +230,8 @@ impl Register {
     pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
         let mut over = Vec::new();
         for key in keys {
-            if let Some(record) = self.keys.get_mut(key) {
-                over.extend(record.resolve(token));
+            if let Some(state) = self.keys.get_mut(key) {
+                over.extend(state.resolve(token));
             }
             self.comes_to_rest(key, now);
         }
@@ -264,13 +264,13 @@ impl Register {
         DispatchId(self.next)
     }
 
-    pub(super) fn record(&mut self, key: &ResourceKey, now: Boot) -> &mut Record {
+    pub(super) fn state(&mut self, key: &ResourceKey, now: Boot) -> &mut KeyState {
         let (floor, unused) = (self.floor, &mut self.unused);
-        let record = self.keys.entry(key.clone()).or_insert_with(|| {
+        let state = self.keys.entry(key.clone()).or_insert_with(|| {
             unused.push_back((now, key.clone()));
-            Record::new(floor, now)
+            KeyState::new(floor, now)
         });
-        record.used = now;
-        record
+        state.used = now;
+        state
     }
 }

@@ -43,15 +43,15 @@ impl Register {
             let Some((seen, key)) = self.unused.pop_front() else { break };
             looked += 1;
             let too_many = self.keys.len() > most;
-            let Some(record) = self.keys.get_mut(&key) else { continue };
+            let Some(state) = self.keys.get_mut(&key) else { continue };
             // Used since it was looked at last: others go before it.
-            let spared = record.used > idle_since && !(too_many && record.used <= seen);
-            if spared || record.inherited || !record.is_idle(now) {
-                self.unused.push_back((record.used.max(seen), key));
+            let spared = state.used > idle_since && !(too_many && state.used <= seen);
+            if spared || state.inherited || !state.is_idle(now) {
+                self.unused.push_back((state.used.max(seen), key));
                 continue;
             }
-            let floor = record.epochs().highest();
-            self.at_work -= usize::from(record.at_work);
+            let floor = state.epochs().highest();
+            self.at_work -= usize::from(state.at_work);
             self.keys.remove(&key);
             self.floor = self.floor.max(floor);
             changes.push(Change::Forget { key });

@@ -12,8 +12,8 @@ use fencegate_process::clock::Boot;
 use super::{
     claim::{DispatchId, Open},
     decide::Register,
+    key_state::Doubt,
     quarantine::{Quarantine, Quarantined, Scope, Why},
-    record::Doubt,
 };
 use crate::store::{AtWork, Change, OpenDoubt, Remembered};
 
@@ -34,7 +34,7 @@ impl Register {
         };
         self.listed = every_key.is_none();
         for key in keys {
-            self.record(key, now).inherited = until.is_some();
+            self.state(key, now).inherited = until.is_some();
             // It stands in the store already.
             self.take_up(std::slice::from_ref(key));
             self.comes_to_rest(key, now);
@@ -50,7 +50,7 @@ impl Register {
         let OpenDoubt { keys, token, mode, remaining } = left;
         let until = now + *remaining;
         for key in keys {
-            self.record(key, now).doubt(Doubt { id, token: *token, mode: *mode, until });
+            self.state(key, now).doubt(Doubt { id, token: *token, mode: *mode, until });
         }
         let open = Open { keys: keys.clone().into(), token: *token, mode: *mode, until: Some(until) };
         self.open.insert(id, open);
@@ -67,7 +67,7 @@ impl Register {
     /// Until when a process before us may have something at work on one of these keys.
     pub fn quarantine_of(&self, keys: &[ResourceKey], now: Boot) -> Option<Boot> {
         let Quarantined { until, scope } = self.quarantine(now)?;
-        let inherited = |key| self.keys.get(key).is_some_and(|record| record.inherited);
+        let inherited = |key| self.keys.get(key).is_some_and(|state| state.inherited);
         let closed = matches!(scope, Scope::EveryKey(_)) || keys.iter().any(inherited);
         closed.then_some(until)
     }
@@ -76,8 +76,8 @@ impl Register {
     pub(super) fn take_up(&mut self, keys: &[ResourceKey]) -> Vec<Change> {
         let mut changes = Vec::new();
         for key in keys {
-            if let Some(record) = self.keys.get_mut(key)
-                && !std::mem::replace(&mut record.at_work, true)
+            if let Some(state) = self.keys.get_mut(key)
+                && !std::mem::replace(&mut state.at_work, true)
             {
                 self.at_work += 1;
                 changes.push(Change::AtWork { key: key.clone() });
@@ -93,9 +93,9 @@ impl Register {
 
     /// Puts a key that nothing is at work on in the line of those that the store is told of.
     pub(super) fn comes_to_rest(&mut self, key: &ResourceKey, now: Boot) {
-        let Some(record) = self.keys.get_mut(key) else { return };
-        if record.at_work && !record.resting && !record.inherited && record.is_idle(now) {
-            record.resting = true;
+        let Some(state) = self.keys.get_mut(key) else { return };
+        if state.at_work && !state.resting && !state.inherited && state.is_idle(now) {
+            state.resting = true;
             self.resting.push_back((now, key.clone()));
         }
     }
@@ -110,17 +110,17 @@ impl Register {
             && *since + linger <= now
         {
             let Some((_, key)) = self.resting.pop_front() else { break };
-            let Some(record) = self.keys.get_mut(&key) else { continue };
-            record.resting = false;
+            let Some(state) = self.keys.get_mut(&key) else { continue };
+            state.resting = false;
             // What is in flight or in doubt comes back here when it has ended.
-            if !record.at_work || record.inherited || !record.is_idle(now) {
+            if !state.at_work || state.inherited || !state.is_idle(now) {
                 continue;
             }
-            if record.used + linger > now {
-                record.resting = true;
-                self.resting.push_back((record.used, key));
+            if state.used + linger > now {
+                state.resting = true;
+                self.resting.push_back((state.used, key));
             } else {
-                record.at_work = false;
+                state.at_work = false;
                 self.at_work -= 1;
                 changes.push(Change::AtRest { key });
             }
@@ -149,8 +149,8 @@ impl Register {
             && let Some(closed) = self.quarantine.take()
         {
             for key in &closed.keys {
-                if let Some(record) = self.keys.get_mut(key) {
-                    record.inherited = false;
+                if let Some(state) = self.keys.get_mut(key) {
+                    state.inherited = false;
                 }
                 self.comes_to_rest(key, now);
             }

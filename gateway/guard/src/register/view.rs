@@ -6,7 +6,7 @@ use fencegate_process::clock::Boot;
 use super::{
     claim::{Claim, InDoubt, Open},
     decide::Register,
-    record::{Doubt, Mark, Record, Running},
+    key_state::{Doubt, KeyState, Mark, Running},
 };
 use crate::store::WholeMarks;
 
@@ -22,12 +22,12 @@ pub struct Seen {
 impl Register {
     /// The marks and doubts of a key.
     pub fn seen(&self, key: &ResourceKey, now: Boot) -> Option<Seen> {
-        let record = self.keys.get(key)?;
+        let state = self.keys.get(key)?;
         Some(Seen {
-            write: record.write().map(|mark| mark.token),
-            read: record.read().map(|mark| mark.token),
-            running: record.running().to_vec(),
-            doubts: record.doubts(now).cloned().collect(),
+            write: state.write().map(|mark| mark.token),
+            read: state.read().map(|mark| mark.token),
+            running: state.running().to_vec(),
+            doubts: state.doubts(now).cloned().collect(),
         })
     }
 
@@ -36,9 +36,9 @@ impl Register {
         let exact = |mark: Option<Mark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
         let whole = keys.map(|(_, key)| {
-            let record = self.keys.get(key);
-            let mark = |of: fn(&Record) -> Option<Mark>| exact(record.and_then(of));
-            WholeMarks { key: key.clone(), write: mark(Record::write), read: mark(Record::read) }
+            let state = self.keys.get(key);
+            let mark = |of: fn(&KeyState) -> Option<Mark>| exact(state.and_then(of));
+            WholeMarks { key: key.clone(), write: mark(KeyState::write), read: mark(KeyState::read) }
         });
         whole.collect()
     }
@@ -46,9 +46,9 @@ impl Register {
     /// May something still be at work under this token?
     pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
         let seen = keys.iter().filter_map(|key| self.keys.get(key));
-        seen.into_iter().any(|record| {
-            record.running().iter().any(|running| running.token == token)
-                || record.doubts(now).any(|doubt| doubt.token == token)
+        seen.into_iter().any(|state| {
+            state.running().iter().any(|running| running.token == token)
+                || state.doubts(now).any(|doubt| doubt.token == token)
         })
     }
 

@@ -4,15 +4,15 @@ use fencegate_process::clock::Boot;
 
 use super::Shared;
 use crate::{
-    look::{Admitted, Admitting, Looked, Right, Turn, Way},
+    arbitration::{Admitted, Admitting, Looked, Right, Turn, Way},
     operation::Writing,
-    postgres::{self, DispatchName, Look, Written},
+    postgres::{DispatchName, Look, Written},
     refused::Refused,
     register::{Claim, Ended},
 };
 
 impl Shared {
-    /// See [`Keeper::look`](crate::keeper::Keeper::look).
+    /// See [`Arbiter::look`](crate::arbiter::Arbiter::look).
     pub(crate) async fn look(
         &self,
         turn: Turn,
@@ -90,16 +90,8 @@ impl Shared {
             self.postgres.end(dispatch, Ended::Known);
             return Ok(());
         };
-        let written = self.postgres.finish(dispatch, Ended::Known, held, written_as(writing)).await;
+        let written = self.postgres.finish(dispatch, Ended::Known, held, writing).await;
         durably(self.told("end", written)?)
-    }
-}
-
-pub(super) fn written_as(writing: Writing) -> postgres::Writing {
-    match writing {
-        Writing::Nothing => postgres::Writing::Nothing,
-        Writing::Entry(entry) => postgres::Writing::Entry(entry),
-        Writing::Forget => postgres::Writing::Forget,
     }
 }
 

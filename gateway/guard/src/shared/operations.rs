@@ -2,16 +2,13 @@
 
 use fencegate_policies::operation::OperationId;
 
-use super::{
-    Shared,
-    admit::{durably, written_as},
-};
+use super::{Shared, admit::durably};
 use crate::{
-    look::{Reserving, Right},
+    arbitration::{Reserving, Right},
     operation::{Entry, Writing},
     postgres::Reserve,
     refused::Refused,
-    store::Taken,
+    store::JournalSize,
     time::whole_seconds,
 };
 
@@ -28,7 +25,7 @@ impl Shared {
 
     pub(crate) async fn record(&self, right: &Right, writing: Writing) -> Result<(), Refused> {
         let Right::Shared(held) = right else { return Ok(()) };
-        durably(self.told("journal", self.postgres.write(held, written_as(writing)).await)?)
+        durably(self.told("journal", self.postgres.write(held, writing).await)?)
     }
 
     pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
@@ -47,10 +44,10 @@ impl Shared {
     /// A guard that has stopped beating a moment ago may have written what we read, and the time in it was not before the
     /// store's: so the store's time alone is compared, which is not after now.
     pub(crate) async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
-        let standing = self.postgres.standing();
-        let longest = self.rules.send_within + standing.longest_execution.max(self.rules.max_execution);
+        let status = self.postgres.status();
+        let longest = self.rules.send_within + status.longest_execution.max(self.rules.max_execution);
         let began = entry.began.unwrap_or(entry.admitted);
-        let lately = standing.time <= began.saturating_add(whole_seconds(longest));
+        let lately = status.time <= began.saturating_add(whole_seconds(longest));
         if lately {
             return Ok(true);
         }
@@ -67,8 +64,8 @@ impl Shared {
         self.reads(move |postgres| async move { postgres.forget(&id).await }).await
     }
 
-    pub(crate) fn journal(&self) -> Taken {
-        self.postgres.standing().journal
+    pub(crate) fn journal(&self) -> JournalSize {
+        self.postgres.status().journal
     }
 
     /// In seconds of the store's time, and not before now: what is kept by it is never kept too short.

@@ -7,7 +7,7 @@ use fencegate_process::again;
 
 use super::{
     change::Change,
-    remembered::{FORMAT, Remembered, Taken},
+    remembered::{FORMAT, JournalSize, Remembered},
 };
 use crate::operation::Entry;
 
@@ -37,7 +37,7 @@ pub trait Store: Send + Sync + 'static {
     fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
     /// What the journal takes up, as it was last committed.
-    fn journal(&self) -> Taken;
+    fn journal(&self) -> JournalSize;
 }
 
 /// The store cannot be used.

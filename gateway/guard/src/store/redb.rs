@@ -18,14 +18,16 @@ use self::tables::{
     AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW, OPERATIONS,
     SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
-use super::{AtWork, Change, CleanStop, FORMAT, Identity, Remembered, Store, StoreError, Taken, WholeMarks};
+use super::{
+    AtWork, Change, CleanStop, FORMAT, Identity, JournalSize, Remembered, Store, StoreError, WholeMarks,
+};
 use crate::{operation::Entry, wall_clock::wall_clock};
 
 /// A redb file. Only one process has it open.
 pub struct Redb {
     database: Database,
     path: String,
-    journal: Mutex<Taken>,
+    journal: Mutex<JournalSize>,
 }
 
 /// Bytes of pages that are kept in memory; the kernel keeps them as well. The library would take a gigabyte.
@@ -146,7 +148,7 @@ impl Redb {
     }
 
     /// What later builds have added is there from now on, and nothing that counts only once.
-    fn take_over(&self, remembered: &Remembered, max_execution: Duration) -> Result<Taken, StoreError> {
+    fn take_over(&self, remembered: &Remembered, max_execution: Duration) -> Result<JournalSize, StoreError> {
         self.write(|write| {
             let mut tables = Tables::open(write)?;
             let identity = serde_json::to_vec(&remembered.identity).expect("plain fields serialise");
@@ -270,7 +272,7 @@ impl Store for Redb {
         })
     }
 
-    fn journal(&self) -> Taken {
+    fn journal(&self) -> JournalSize {
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -288,7 +290,7 @@ impl Redb {
         })
     }
 
-    fn set_journal(&self, taken: Taken) {
+    fn set_journal(&self, taken: JournalSize) {
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = taken;
     }
 }

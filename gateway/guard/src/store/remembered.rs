@@ -58,7 +58,7 @@ pub enum AtWork {
 
 /// What a part of the store takes up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct JournalSize {
     pub entries: u64,
     pub bytes: u64,
 }

@@ -105,7 +105,7 @@ fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown(
     store.commit(&[Change::ForgetOperation { id }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), None);
     assert!(store.outlived(u64::MAX, 9).expect("readable").is_empty());
-    assert_eq!(store.journal(), Taken::default());
+    assert_eq!(store.journal(), JournalSize::default());
 }
 
 /// A clean stop that was killed before its marker: the marks that it had written by then are of no later stop.

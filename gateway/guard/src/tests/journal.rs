@@ -65,7 +65,7 @@ async fn everything_that_is_outlived_is_forgotten_in_one_sweep_and_in_batches() 
     assert_eq!(site.store.journal().entries, MANY);
     site.clock.go(Duration::from_secs(100));
     site.alone().sweep().await.expect("a sound store");
-    assert_eq!(site.store.journal(), Taken::default());
+    assert_eq!(site.store.journal(), JournalSize::default());
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
 }
 

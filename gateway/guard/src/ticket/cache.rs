@@ -9,7 +9,7 @@ pub(super) type Digest = [u8; 32];
 
 /// A good ticket, and with which key it was found good.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct Cached {
     pub(super) verified: Arc<Verified>,
     pub(super) kid: Arc<str>,
     pub(super) thumbprint: [u8; 32],
@@ -19,15 +19,15 @@ pub(super) struct Entry {
 /// asked for again. Only good tickets come in, so a stranger cannot push them out.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    young: HashMap<Digest, Entry>,
-    old: HashMap<Digest, Entry>,
+    young: HashMap<Digest, Cached>,
+    old: HashMap<Digest, Cached>,
 }
 
 /// Entries of one generation: at about 500 bytes each, both take 4 MiB.
 pub(super) const GENERATION: usize = 4096;
 
 impl Cache {
-    pub(super) fn get(&mut self, digest: &Digest) -> Option<Entry> {
+    pub(super) fn get(&mut self, digest: &Digest) -> Option<Cached> {
         if let Some(entry) = self.young.get(digest) {
             return Some(entry.clone());
         }
@@ -36,7 +36,7 @@ impl Cache {
         Some(entry)
     }
 
-    pub(super) fn add(&mut self, digest: Digest, entry: Entry) {
+    pub(super) fn add(&mut self, digest: Digest, entry: Cached) {
         if self.young.len() >= GENERATION {
             self.old = mem::take(&mut self.young);
         }
@@ -62,7 +62,7 @@ mod tests {
             digest
         };
         let (mut cache, wanted) = (Cache::default(), digest(usize::MAX));
-        let entry = Entry { verified, kid: "k".into(), thumbprint: [0; 32] };
+        let entry = Cached { verified, kid: "k".into(), thumbprint: [0; 32] };
         cache.add(wanted, entry.clone());
         for number in 0..5 * GENERATION {
             cache.add(digest(number), entry.clone());

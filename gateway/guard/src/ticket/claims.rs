@@ -6,7 +6,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bad::{Bad, Differs, Flaw},
+    bad_ticket::{Bad, Differs, Flaw},
     form::{LEEWAY, VALID},
 };
 

@@ -14,8 +14,8 @@ use jsonwebtoken::EncodingKey;
 
 use super::{
     bad_key::{BadKey, SHORTEST},
-    file::{self, Access, BadFile},
     jwks::{Jwk, Public, decode, encode, thumbprint},
+    key_file::{self, Access, BadFile},
 };
 
 /// An Ed25519 key, both halves.
@@ -37,7 +37,7 @@ impl Pair {
     /// # Errors
     /// [`BadFile`], also if others can read the file.
     pub fn read(path: &Path) -> Result<Self, BadFile> {
-        let text = file::read(path, Access::Secret)?;
+        let text = key_file::read(path, Access::Secret)?;
         Self::parse(&text).map_err(|source| BadFile::Key { path: path.into(), source })
     }
 
@@ -106,7 +106,7 @@ impl Secret {
     /// # Errors
     /// [`BadFile`], also if others can read the file.
     pub fn read(path: &Path) -> Result<Self, BadFile> {
-        let text = file::read(path, Access::Secret)?;
+        let text = key_file::read(path, Access::Secret)?;
         Self::parse(&text).map_err(|source| BadFile::Key { path: path.into(), source })
     }
 

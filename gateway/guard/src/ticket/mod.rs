@@ -5,26 +5,26 @@
 //!
 //! Times are seconds of the Unix clock, and passed in: the machines that meet here share no other clock.
 
-mod bad;
 mod bad_key;
+mod bad_ticket;
 mod cache;
 mod claims;
-mod file;
 mod form;
 pub mod jwks;
+mod key_file;
+mod key_set;
 pub mod keys;
-mod set;
 mod sign;
 #[cfg(test)]
 mod tests;
-mod verify;
+mod verifier;
 
 pub use self::{
-    bad::{Bad, Differs, Flaw},
     bad_key::BadKey,
+    bad_ticket::{Bad, Differs, Flaw},
     claims::{Claims, Verified},
-    file::{BadFile, LARGEST, secret},
     form::{LEEWAY, LONGEST, VALID, now},
+    key_file::{BadFile, LARGEST, secret},
     sign::{Signer, Ticket},
-    verify::Verifier,
+    verifier::Verifier,
 };

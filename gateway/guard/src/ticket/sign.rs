@@ -10,8 +10,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
 use super::{
     claims::{Claims, Payload},
-    file::BadFile,
     form::{TYPE, VALID},
+    key_file::BadFile,
     keys::{Pair, Secret},
 };
 

@@ -1,8 +1,8 @@
 //! What tickets promise, with real keys and without a clock.
 
-mod forged;
+mod forged_tickets;
 mod rotation;
-mod time;
+mod validity;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use super::{
     jwks::{self, Public},
+    key_set::Set,
     keys::{Pair, Secret},
-    set::Set,
     *,
 };
 use crate::refused::Refused;

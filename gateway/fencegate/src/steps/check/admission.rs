@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_guard::doubt::Running;
+use fencegate_guard::doubt::Execution;
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Permission;
@@ -19,7 +19,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    pub(super) fn of(running: &Running) -> Self {
+    pub(super) fn of(running: &Execution) -> Self {
         let claim = running.claim();
         Self {
             token: claim.token,

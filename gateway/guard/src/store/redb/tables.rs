@@ -6,7 +6,7 @@ use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::{
     operation::{Entry, Kept, State},
-    store::{Change, Epochs, Taken},
+    store::{Change, Epochs, JournalSize},
 };
 
 /// Resource key to the epochs of its marks: 16 bytes, big-endian, zero for none.
@@ -47,8 +47,8 @@ pub(super) struct Tables<'t> {
     ends: Table<'t, (u64, &'static [u8]), ()>,
     unfinished: Table<'t, &'static [u8], ()>,
     pub(super) single: Table<'t, &'static str, &'static [u8]>,
-    before: Taken,
-    journal: Taken,
+    before: JournalSize,
+    journal: JournalSize,
 }
 
 impl<'t> Tables<'t> {
@@ -70,7 +70,7 @@ impl<'t> Tables<'t> {
     }
 
     /// What the journal takes up once this is committed.
-    pub(super) fn close(mut self) -> Result<Taken, redb::Error> {
+    pub(super) fn close(mut self) -> Result<JournalSize, redb::Error> {
         if self.journal != self.before {
             self.single.insert(JOURNAL, written_taken(self.journal).as_slice())?;
         }
@@ -229,13 +229,13 @@ pub(super) fn read_epochs(bytes: &[u8]) -> Option<Epochs> {
     (read.len() == 8).then(|| Epochs { write: some(number(write)), read: some(number(read)) })
 }
 
-fn written_taken(taken: Taken) -> [u8; 16] {
+fn written_taken(taken: JournalSize) -> [u8; 16] {
     pair(taken.entries, taken.bytes)
 }
 
-fn taken(bytes: &[u8]) -> Taken {
+fn taken(bytes: &[u8]) -> JournalSize {
     let (entries, bytes) = bytes.split_at_checked(8).unwrap_or_default();
-    Taken { entries: number(entries), bytes: number(bytes) }
+    JournalSize { entries: number(entries), bytes: number(bytes) }
 }
 
 fn pair(first: u64, second: u64) -> [u8; 16] {

@@ -1,4 +1,4 @@
-//! What a guard asks of its store with a dispatch or an operation in hand.
+//! What a guard has its store change for a dispatch or an operation that it has in hand.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token}
 use tokio::time::timeout;
 
 use super::{
+    backlog::Answered,
     connect::in_millis,
-    held::{GivenBack, Held, Reserve, Right, Writing, Written},
     instance::Postgres,
     item::{Answer, How, Item},
-    line::Answered,
     look::{DispatchName, InFlight, Look},
-    standing::Lost,
-    trouble::Trouble,
+    membership::Lost,
+    right::{GivenBack, HeldRight, Reserve, RightId, Written},
+    unavailable::Unavailable,
     wakes::changed,
 };
 use crate::{
-    operation::Entry,
+    operation::{Entry, Writing},
     refused::Refused,
     register::{Claim, Ended},
 };
@@ -35,8 +35,8 @@ impl Postgres {
         &self,
         claim: &Claim,
         name: DispatchName,
-        operation: Option<(&Held, &Entry)>,
-    ) -> Result<Look, Trouble> {
+        operation: Option<(&HeldRight, &Entry)>,
+    ) -> Result<Look, Unavailable> {
         self.look(How::Claim, claim, name, operation).await
     }
 
@@ -48,8 +48,8 @@ impl Postgres {
         &self,
         claim: &Claim,
         name: DispatchName,
-        operation: Option<(&Held, &Entry)>,
-    ) -> Result<Look, Trouble> {
+        operation: Option<(&HeldRight, &Entry)>,
+    ) -> Result<Look, Unavailable> {
         self.look(How::Settle, claim, name, operation).await
     }
 
@@ -57,7 +57,7 @@ impl Postgres {
     ///
     /// # Errors
     /// As [`Postgres::admit`].
-    pub async fn let_pass(&self, claim: &Claim, name: DispatchName) -> Result<Look, Trouble> {
+    pub async fn let_pass(&self, claim: &Claim, name: DispatchName) -> Result<Look, Unavailable> {
         self.look(How::Pass, claim, name, None).await
     }
 
@@ -66,8 +66,8 @@ impl Postgres {
         how: How,
         claim: &Claim,
         name: DispatchName,
-        operation: Option<(&Held, &Entry)>,
-    ) -> Result<Look, Trouble> {
+        operation: Option<(&HeldRight, &Entry)>,
+    ) -> Result<Look, Unavailable> {
         let since = self.instance.clock.now();
         let bells: Vec<_> = claim.keys.iter().map(|key| self.instance.wakes.bell(key.as_str())).collect();
         let operation = operation.map(|(held, entry)| (held.right, Box::new(entry.clone())));
@@ -82,7 +82,7 @@ impl Postgres {
             Answer::Wait { key, left } => {
                 let at = claim.keys.iter().position(|known| Some(known.as_str()) == key.as_deref());
                 let bell = bells.into_iter().nth(at.unwrap_or_default());
-                let bell = bell.ok_or_else(|| Trouble::Refused("a claim without keys waits".into()))?;
+                let bell = bell.ok_or_else(|| Unavailable::Refused("a claim without keys waits".into()))?;
                 return Ok(Look::Wait {
                     told: changed(bell),
                     doubt: left.map(|left| in_millis(now, left).since(now)),
@@ -102,7 +102,7 @@ impl Postgres {
 
     /// The dispatch is over. Said in the background, until it is said: nobody waits, and a drop can say it.
     pub fn end(&self, dispatch: &InFlight, ended: Ended) {
-        self.instance.line.tell(Item::End { dispatch: dispatch.clone(), ended, operation: None });
+        self.instance.backlog.tell(Item::End { dispatch: dispatch.clone(), ended, operation: None });
     }
 
     /// The same with what became of its operation, which is durable when this returns. The right to decide is given back
@@ -114,9 +114,9 @@ impl Postgres {
         &self,
         dispatch: &InFlight,
         ended: Ended,
-        held: Held,
+        held: HeldRight,
         writing: Writing,
-    ) -> Result<Written, Trouble> {
+    ) -> Result<Written, Unavailable> {
         let operation = Some((held.spent(), writing));
         self.written(Item::End { dispatch: dispatch.clone(), ended, operation }).await
     }
@@ -125,13 +125,13 @@ impl Postgres {
     ///
     /// # Errors
     /// Nothing was taken, or it is given back in the background.
-    pub async fn reserve(&self, id: OperationId) -> Result<Reserve, Trouble> {
+    pub async fn reserve(&self, id: OperationId) -> Result<Reserve, Unavailable> {
         let bell = self.instance.wakes.bell(&id.to_string());
-        let right = Right { id, holder: self.instance.guid() };
+        let right = RightId { id, holder: self.instance.guid() };
         match self.ask(Item::Reserve(right)).await? {
             Answer::Done => {
-                let back: Arc<dyn GivenBack> = self.instance.line.clone();
-                Ok(Reserve::Yours(Held::new(right, back)))
+                let back: Arc<dyn GivenBack> = self.instance.backlog.clone();
+                Ok(Reserve::Yours(HeldRight::new(right, back)))
             }
             Answer::Wait { .. } => Ok(Reserve::Taken(changed(bell))),
             other => Err(self.unexpected(&other)),
@@ -142,11 +142,11 @@ impl Postgres {
     ///
     /// # Errors
     /// It is not known to be written. It is said on in the background.
-    pub async fn write(&self, held: &Held, writing: Writing) -> Result<Written, Trouble> {
+    pub async fn write(&self, held: &HeldRight, writing: Writing) -> Result<Written, Unavailable> {
         self.written(Item::Write(held.right, writing)).await
     }
 
-    async fn written(&self, item: Item) -> Result<Written, Trouble> {
+    async fn written(&self, item: Item) -> Result<Written, Unavailable> {
         match self.ask(item).await? {
             Answer::Done => Ok(Written::Durably),
             Answer::NotHeld => Ok(Written::NotHeld),
@@ -158,28 +158,28 @@ impl Postgres {
     ///
     /// # Errors
     /// It is not known to be written.
-    pub async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Trouble> {
+    pub async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Unavailable> {
         let answer = self.ask(Item::Resolve { keys: keys.into(), token }).await?;
         Ok(answer == Answer::Done)
     }
 
     /// Not longer than a dispatch could be of use: who waits for the database has a client that waits.
-    async fn ask(&self, item: Item) -> Result<Answer, Trouble> {
+    async fn ask(&self, item: Item) -> Result<Answer, Unavailable> {
         if let Some(lost) = self.instance.is_lost() {
-            return Err(Trouble::Lost(lost));
+            return Err(Unavailable::Lost(lost));
         }
-        match timeout(self.instance.terms.send_within, self.instance.line.ask(item)).await {
-            Err(_) => Err(Trouble::Late),
-            Ok(Err(_gone)) => Err(Trouble::Unreachable("this guard is leaving".into())),
+        match timeout(self.instance.terms.send_within, self.instance.backlog.ask(item)).await {
+            Err(_) => Err(Unavailable::Late),
+            Ok(Err(_gone)) => Err(Unavailable::Unreachable("this guard is leaving".into())),
             // Nothing comes between hearing it and handing it on.
             Ok(Ok(answer)) => answer.map(Answered::heard),
         }
     }
 
-    fn unexpected(&self, answer: &Answer) -> Trouble {
+    fn unexpected(&self, answer: &Answer) -> Unavailable {
         match answer {
             Answer::Dead => self.instance.lose(Lost::Dead),
-            other => Trouble::Refused(format!("it answered {other:?}")),
+            other => Unavailable::Refused(format!("it answered {other:?}")),
         }
     }
 }

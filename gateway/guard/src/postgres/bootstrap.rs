@@ -6,11 +6,11 @@ use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
 use super::{
     connect::{Connection, For, Unanswered, millis},
-    decide,
+    driver,
     instance::{Instance, Postgres, Terms},
     migrate,
     place::{NotUsable, Place},
-    trouble::Trouble,
+    unavailable::Unavailable,
 };
 use crate::store::Identity;
 
@@ -59,7 +59,7 @@ impl Postgres {
         let (send_within, max_execution) = (millis(terms.send_within), millis(terms.max_execution));
         let failed = |why: Unanswered| NotUsable::Failed {
             place: place.to_string(),
-            why: Trouble::from(why).to_string(),
+            why: Unavailable::from(why).to_string(),
         };
         let row = connection.ask(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
         let instance = Instance::new(
@@ -70,11 +70,13 @@ impl Postgres {
         );
         *instance.beating.lock().await = Some(connection);
         let instance = Arc::new(instance);
-        let deciding = tokio::spawn(decide::run(instance.clone())).abort_handle();
+        let deciding = tokio::spawn(driver::run(instance.clone())).abort_handle();
         let opened = Self::new(instance, deciding);
-        let trouble =
-            |trouble: Trouble| NotUsable::Failed { place: place.to_string(), why: trouble.to_string() };
-        opened.beat().await.map_err(trouble)?;
+        let unavailable = |unavailable: Unavailable| NotUsable::Failed {
+            place: place.to_string(),
+            why: unavailable.to_string(),
+        };
+        opened.beat().await.map_err(unavailable)?;
         Ok(opened)
     }
 }

@@ -15,14 +15,14 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::{
-    bad::{Bad, Flaw},
     bad_key::BadKey,
-    cache::{Cache, Entry},
+    bad_ticket::{Bad, Flaw},
+    cache::{Cache, Cached},
     claims::{Payload, Verified},
-    file::{self, Access, BadFile, Stamp},
     form::{LONGEST, TYPE},
+    key_file::{self, Access, BadFile, Stamp},
+    key_set::Set,
     keys::Secret,
-    set::Set,
 };
 
 /// Checks tickets for all threads of a process.
@@ -113,7 +113,7 @@ impl Verifier {
         let name = digest(&SHA256, ticket).as_ref().try_into().expect("SHA-256 has 32 bytes");
         let known = self.cache().get(&name);
         let set = self.set();
-        if let Some(Entry { verified, .. }) = known.filter(|entry| set.still_has(entry)) {
+        if let Some(Cached { verified, .. }) = known.filter(|entry| set.still_has(entry)) {
             return belongs(&verified, ensemble, now).map(|()| verified);
         }
         let checked = match check(ticket, &set) {
@@ -210,11 +210,11 @@ impl Kind {
         let bad = |source| BadFile::Key { path: path.into(), source };
         Ok(match self {
             Self::Jwks => {
-                let (text, stamp) = file::read_stamped(path, Access::Public)?;
+                let (text, stamp) = key_file::read_stamped(path, Access::Public)?;
                 (Set::parse(&text).map_err(bad)?, stamp)
             }
             Self::Secret => {
-                let (text, stamp) = file::read_stamped(path, Access::Secret)?;
+                let (text, stamp) = key_file::read_stamped(path, Access::Secret)?;
                 (Set::of_secret(&Secret::parse(&text).map_err(bad)?), stamp)
             }
         })
@@ -222,13 +222,13 @@ impl Kind {
 }
 
 impl Set {
-    fn still_has(&self, entry: &Entry) -> bool {
+    fn still_has(&self, entry: &Cached) -> bool {
         self.find(&entry.kid).is_some_and(|key| key.thumbprint == entry.thumbprint)
     }
 }
 
 /// Whether the text is a ticket that one of these keys signed.
-fn check(ticket: &[u8], set: &Set) -> Result<Entry, Flaw> {
+fn check(ticket: &[u8], set: &Set) -> Result<Cached, Flaw> {
     let header = jsonwebtoken::decode_header(ticket).map_err(|_| Flaw::Form)?;
     if header.typ.as_deref() != Some(TYPE) {
         return Err(Flaw::Type);
@@ -250,7 +250,7 @@ fn check(ticket: &[u8], set: &Set) -> Result<Entry, Flaw> {
         _ => Flaw::Form,
     })?;
     let verified = Arc::new(payload.claims.read()?);
-    Ok(Entry { verified, kid: kid.into(), thumbprint: key.thumbprint })
+    Ok(Cached { verified, kid: kid.into(), thumbprint: key.thumbprint })
 }
 
 /// What changes with the time and with who asks.

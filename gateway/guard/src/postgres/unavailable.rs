@@ -1,10 +1,10 @@
 //! Why the database did not say.
 
-use super::standing::Lost;
+use super::membership::Lost;
 
 /// Nothing may be sent. Whatever may have been registered is ended in the background.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum Unavailable {
     #[error("the database cannot be asked: {0}")]
     Unreachable(String),
     #[error("the database did not answer in the time in which a dispatch may be sent")]

@@ -8,34 +8,34 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    held::{GivenBack, Right},
     item::{Answer, How, Item},
     look::InFlight,
-    trouble::Trouble,
+    right::{GivenBack, RightId},
+    unavailable::Unavailable,
 };
-use crate::register::Ended;
+use crate::{operation::Writing, register::Ended};
 
-/// The line of one instance.
+/// The backlog of one instance.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    waiting: Mutex<Waiting>,
+pub(super) struct Backlog {
+    waiting: Mutex<Queue>,
     more: Notify,
     idle: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Queue {
     items: VecDeque<Pending>,
     /// Taken out, and not answered yet.
     under_way: usize,
     closed: bool,
 }
 
-/// One thing in the line, and who waits for its answer.
+/// One thing in the backlog, and who waits for its answer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) item: Item,
-    reply: Option<oneshot::Sender<Result<Answered, Trouble>>>,
+    reply: Option<oneshot::Sender<Result<Answered, Unavailable>>>,
     /// It was asked before, and nobody knows what came of it.
     pub(super) again: bool,
 }
@@ -50,17 +50,17 @@ pub(super) struct Answered {
 
 #[derive(Debug)]
 struct TakenBack {
-    line: Arc<Line>,
+    backlog: Arc<Backlog>,
     item: Option<Item>,
 }
 
 /// Things in one statement.
 const MOST_AT_ONCE: usize = 256;
 
-impl Line {
+impl Backlog {
     /// Puts it behind all others; the answer comes by what is returned. Who does not want it any more drops that, and
     /// what was registered is ended.
-    pub(super) fn ask(&self, item: Item) -> oneshot::Receiver<Result<Answered, Trouble>> {
+    pub(super) fn ask(&self, item: Item) -> oneshot::Receiver<Result<Answered, Unavailable>> {
         let (reply, answer) = oneshot::channel();
         self.put(Pending { item, reply: Some(reply), again: false });
         answer
@@ -75,7 +75,7 @@ impl Line {
         let mut waiting = self.lock();
         if waiting.closed {
             drop(waiting);
-            return pending.fail(&Trouble::Unreachable("this guard is leaving".into()));
+            return pending.fail(&Unavailable::Unreachable("this guard is leaving".into()));
         }
         waiting.items.push_back(pending);
         drop(waiting);
@@ -83,7 +83,7 @@ impl Line {
     }
 
     /// All that waits, at most so many as fit in a statement. What nobody wants any more, and was never asked, is left
-    /// out. `None` after [`Line::close`], when nothing is left.
+    /// out. `None` after [`Backlog::close`], when nothing is left.
     pub(super) async fn next(&self) -> Option<Vec<Pending>> {
         loop {
             let more = self.more.notified();
@@ -118,11 +118,11 @@ impl Line {
         self.more.notify_one();
     }
 
-    /// The database cannot be asked: who waits is told so. What must be said stays in the line, and what may have been
+    /// The database cannot be asked: who waits is told so. What must be said stays in the backlog, and what may have been
     /// registered is ended.
-    pub(super) fn fail(&self, trouble: &Trouble) {
+    pub(super) fn fail(&self, unavailable: &Unavailable) {
         let waiting = std::mem::take(&mut self.lock().items);
-        let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.given_up(trouble)).collect();
+        let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.given_up(unavailable)).collect();
         self.put_back(left);
     }
 
@@ -146,7 +146,7 @@ impl Line {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         // Whoever panicked while holding it has left a whole queue: it is only ever appended to or drained.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,22 +161,22 @@ impl Pending {
     }
 
     /// The answer reaches who waits for it; where nobody does any more, what it registered is taken back.
-    pub(super) fn answered(self, answer: Answer, line: &Arc<Line>) {
+    pub(super) fn answered(self, answer: Answer, backlog: &Arc<Backlog>) {
         let registered = matches!(
             (&self.item, &answer),
             (Item::Look { .. }, Answer::Running) | (Item::Reserve(_), Answer::Done)
         );
         let Some(reply) = self.reply else { return };
-        let back = registered.then(|| TakenBack { line: line.clone(), item: Some(self.item) });
+        let back = registered.then(|| TakenBack { backlog: backlog.clone(), item: Some(self.item) });
         // Not sent, it is dropped.
         drop(reply.send(Ok(Answered { answer, back })));
     }
 
     /// Who waits hears of it; nothing is left to say.
-    pub(super) fn fail(self, trouble: &Trouble) {
+    pub(super) fn fail(self, unavailable: &Unavailable) {
         if let Some(reply) = self.reply {
             // Nobody waits any more.
-            drop(reply.send(Err(trouble.clone())));
+            drop(reply.send(Err(unavailable.clone())));
         }
     }
 
@@ -192,9 +192,9 @@ impl Pending {
     }
 
     /// Who waits hears of it, and what has to be said stays.
-    fn given_up(mut self, trouble: &Trouble) -> Option<Self> {
+    fn given_up(mut self, unavailable: &Unavailable) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
-            drop(reply.send(Err(trouble.clone())));
+            drop(reply.send(Err(unavailable.clone())));
         }
         let item = match self.item {
             Item::Look { .. } | Item::Reserve(_) if self.again => undone(self.item)?,
@@ -218,7 +218,7 @@ impl Answered {
 impl Drop for TakenBack {
     fn drop(&mut self) {
         if let Some(item) = self.item.take().and_then(undone) {
-            self.line.tell(item);
+            self.backlog.tell(item);
         }
     }
 }
@@ -228,7 +228,7 @@ fn undone(item: Item) -> Option<Item> {
     match item {
         Item::Look { claim, name, operation, how: How::Claim | How::Settle | How::Pass } => {
             let dispatch = InFlight { name, keys: claim.keys, token: claim.token, mode: claim.mode };
-            let operation = operation.map(|(right, _)| (right, super::held::Writing::Forget));
+            let operation = operation.map(|(right, _)| (right, Writing::Forget));
             Some(Item::End { dispatch, ended: Ended::Known, operation })
         }
         Item::Reserve(right) => Some(Item::Release(right)),
@@ -236,8 +236,8 @@ fn undone(item: Item) -> Option<Item> {
     }
 }
 
-impl GivenBack for Line {
-    fn release(&self, right: Right) {
+impl GivenBack for Backlog {
+    fn release(&self, right: RightId) {
         self.tell(Item::Release(right));
     }
 }
@@ -249,38 +249,38 @@ mod tests {
 
     use super::*;
 
-    fn right() -> Right {
-        Right { id: OperationId::of([1; 32]), holder: Guid::new(&SystemRandomness) }
+    fn right() -> RightId {
+        RightId { id: OperationId::of([1; 32]), holder: Guid::new(&SystemRandomness) }
     }
 
     #[tokio::test]
     async fn what_was_registered_for_somebody_who_goes_away_is_taken_back() {
-        let line = Arc::<Line>::default();
+        let backlog = Arc::<Backlog>::default();
         let (right, other) = (right(), right());
-        let [heard, unheard] = [right, other].map(|right| line.ask(Item::Reserve(right)));
-        for pending in line.next().await.expect("two wait") {
-            pending.answered(Answer::Done, &line);
+        let [heard, unheard] = [right, other].map(|right| backlog.ask(Item::Reserve(right)));
+        for pending in backlog.next().await.expect("two wait") {
+            pending.answered(Answer::Done, &backlog);
         }
         assert_eq!(heard.await.expect("answered").expect("no trouble").heard(), Answer::Done);
         // The answer has come, and nobody has looked.
         drop(unheard);
-        let left = line.next().await.expect("one is left to say");
+        let left = backlog.next().await.expect("one is left to say");
         let [Pending { item: Item::Release(released), .. }] = &left[..] else { panic!("{left:?}") };
         assert_eq!(*released, other);
     }
 
     #[tokio::test]
     async fn who_goes_away_before_it_is_asked_asks_nothing_and_afterwards_takes_it_back() {
-        let line = Arc::<Line>::default();
-        drop(line.ask(Item::Reserve(right())));
+        let backlog = Arc::<Backlog>::default();
+        drop(backlog.ask(Item::Reserve(right())));
         let asked = right();
-        let waits = line.ask(Item::Reserve(asked));
-        let batch = line.next().await.expect("one waits");
+        let waits = backlog.ask(Item::Reserve(asked));
+        let batch = backlog.next().await.expect("one waits");
         assert_eq!(batch.len(), 1, "nobody waits for the other");
         drop(waits);
-        line.put_back(batch.into_iter().filter_map(Pending::lost).collect());
-        line.fail(&Trouble::Late);
-        let left = line.next().await.expect("it may be registered");
+        backlog.put_back(batch.into_iter().filter_map(Pending::lost).collect());
+        backlog.fail(&Unavailable::Late);
+        let left = backlog.next().await.expect("it may be registered");
         let [Pending { item: Item::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
         };

@@ -1,6 +1,6 @@
 //! One key: its two marks, and the dispatches that may be at work on it.
 //!
-//! A guard keeps a record per key for an hour and longer, so a record at rest is small: what only a key at work needs
+//! A guard keeps this of each key for an hour and longer, so a key at rest takes little: what only a key at work needs
 //! stands in a box of its own.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct Doubt {
 }
 
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct KeyState {
     write: Write,
     read: Option<Box<Mark>>,
     pub(super) used: Boot,
@@ -62,7 +62,7 @@ pub(super) struct Record {
 /// The mark of writes, or what stands in for it.
 #[derive(Debug, Clone, Copy)]
 enum Write {
-    /// The floor when this record began: what was known of the key before may have been forgotten up to here.
+    /// The floor when this state began: what was known of the key before may have been forgotten up to here.
     Unseen {
         base: u64,
     },
@@ -95,7 +95,7 @@ impl Mark {
     }
 }
 
-impl Record {
+impl KeyState {
     pub(super) fn new(base: u64, now: Boot) -> Self {
         Self {
             write: Write::Unseen { base },
@@ -154,7 +154,7 @@ impl Record {
         self.beyond_readers(token, mode)
     }
 
-    /// A record that a reader began knows no write, and the last one may have been forgotten with the record before.
+    /// A key that a reader began knows no write, and the last one may have been forgotten with what was known before.
     fn beyond_base(&self, token: Token) -> Result<(), Refused> {
         match self.write {
             Write::Unseen { base } if token.number() <= base => Err(Refused::Floor { floor: base }),
@@ -211,7 +211,7 @@ impl Record {
     }
 }
 
-impl Record {
+impl KeyState {
     pub(super) fn begin(&mut self, running: Running) {
         self.work.get_or_insert_default().running.push(running);
     }

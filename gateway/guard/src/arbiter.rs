@@ -1,28 +1,28 @@
-//! Who keeps what a guard knows. Everything that a guard asks or tells a keeper is in here.
+//! Who decides for a guard, and keeps what it knows. Everything that a guard asks or tells its arbiter is in here.
 
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use fencegate_process::clock::Boot;
 
 use crate::{
     alone::Alone,
-    look::{Admitted, Admitting, Looked, Reach, Reserving, Right, Turn},
+    arbitration::{Admitted, Admitting, Looked, Reach, Reserving, Right, Turn},
     operation::{Entry, Writing},
     postgres::Lease,
     refused::Refused,
     register::{Claim, Ended, InDoubt, Quarantined, Seen},
     shared::Shared,
-    store::{NotDurable, Taken},
+    store::{JournalSize, NotDurable},
 };
 
-/// Who keeps what a guard knows.
-pub(crate) enum Keeper {
+/// Who decides for a guard, and keeps what it knows.
+pub(crate) enum Arbiter {
     /// The guard itself, in memory and a file.
     Alone(Box<Alone>),
     /// A database, for several guards.
     Shared(Box<Shared>),
 }
 
-impl Keeper {
+impl Arbiter {
     /// Compares the claim with the marks and announces it, and lets it in where nothing is in the way. What was written
     /// for that is durable when this returns.
     ///
@@ -105,7 +105,7 @@ impl Keeper {
 }
 
 /// Operations.
-impl Keeper {
+impl Arbiter {
     /// Asks for the right to decide over an operation.
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
         match self {
@@ -173,7 +173,7 @@ impl Keeper {
     }
 
     /// What all of them take up.
-    pub(crate) fn journal(&self) -> Taken {
+    pub(crate) fn journal(&self) -> JournalSize {
         match self {
             Self::Alone(alone) => alone.journal(),
             Self::Shared(shared) => shared.journal(),
@@ -190,7 +190,7 @@ impl Keeper {
 }
 
 /// What it does by itself.
-impl Keeper {
+impl Arbiter {
     /// For as long as it is polled.
     pub(crate) async fn tend(&self) {
         match self {

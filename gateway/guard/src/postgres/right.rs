@@ -1,4 +1,4 @@
-//! The right to decide over an operation, and what is written by it.
+//! The right to decide over an operation, and whether what was said by it was written.
 
 use std::{mem, sync::Arc};
 
@@ -6,41 +6,31 @@ use fencegate_policies::operation::OperationId;
 use fencegate_process::randomness::Guid;
 
 use super::look::Changed;
-use crate::operation::Entry;
 
 /// The right to decide over an operation, over all guards of the store. Given back when it is dropped.
-pub struct Held {
-    pub(super) right: Right,
+pub struct HeldRight {
+    pub(super) right: RightId,
     /// Whom it is given back to.
     back: Option<Arc<dyn GivenBack>>,
 }
 
 /// Takes rights back, in the background.
 pub(super) trait GivenBack: Send + Sync {
-    fn release(&self, right: Right);
+    fn release(&self, right: RightId);
 }
 
 /// Which right, and whose: a later one over the same operation is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Right {
+pub(super) struct RightId {
     pub(super) id: OperationId,
     pub(super) holder: Guid,
 }
 
 /// What comes of asking for it.
 pub enum Reserve {
-    Yours(Held),
+    Yours(HeldRight),
     /// Ask again when told.
     Taken(Changed),
-}
-
-/// What becomes of the entry of an operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Writing {
-    /// It stays as it is.
-    Nothing,
-    Entry(Box<Entry>),
-    Forget,
 }
 
 /// Whether it was written.
@@ -51,8 +41,8 @@ pub enum Written {
     NotHeld,
 }
 
-impl Held {
-    pub(super) fn new(right: Right, back: Arc<dyn GivenBack>) -> Self {
+impl HeldRight {
+    pub(super) fn new(right: RightId, back: Arc<dyn GivenBack>) -> Self {
         Self { right, back: Some(back) }
     }
 
@@ -61,13 +51,13 @@ impl Held {
     }
 
     /// It is given back with what is written by it.
-    pub(super) fn spent(mut self) -> Right {
+    pub(super) fn spent(mut self) -> RightId {
         drop(mem::take(&mut self.back));
         self.right
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldRight {
     fn drop(&mut self) {
         if let Some(back) = self.back.take() {
             back.release(self.right);

@@ -1,11 +1,11 @@
-//! What a keeper is asked for a dispatch, and what it says.
+//! What an arbiter is asked for a dispatch, and what it says.
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::Boot;
 
 use crate::{
     operation::Entry,
-    postgres::{Changed, DispatchName, Held, InFlight},
+    postgres::{Changed, DispatchName, HeldRight, InFlight},
     register::DispatchId,
 };
 
@@ -24,10 +24,10 @@ pub(crate) struct Admitting<'r> {
     pub(crate) entry: Box<Entry>,
 }
 
-/// The right to decide over an operation. The keeper that gave it takes it back.
+/// The right to decide over an operation. The arbiter that gave it takes it back.
 pub(crate) enum Right {
     Alone(OperationId),
-    Shared(Held),
+    Shared(HeldRight),
 }
 
 /// What one look at the keys came to. It is durable.
@@ -45,7 +45,7 @@ pub(crate) enum Way {
     Taken { told: Changed, doubt: Option<Boot> },
 }
 
-/// What the keeper calls a dispatch that it has let in.
+/// What the arbiter calls a dispatch that it has let in.
 #[derive(Debug)]
 pub(crate) enum Admitted {
     Not,

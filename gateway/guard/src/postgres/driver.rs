@@ -1,4 +1,4 @@
-//! Asks the database what waits in the line, and makes sure that each of it is answered once.
+//! Asks the database what waits in the backlog, and makes sure that each of it is answered once.
 //!
 //! An answer that is lost says nothing of the effect. So everything is asked again under the same name, on a new
 //! connection whose statements alone count from then on: what the old one had under way is over, or is refused.
@@ -13,13 +13,13 @@ use tokio::time::sleep;
 use tokio_postgres::Statement;
 
 use super::{
+    backlog::Pending,
     connect::{Connection, For, Unanswered, millis},
     instance::Instance,
     item::{Answer, Answers, How, Item, keys_of},
-    line::Pending,
+    membership::Lost,
     migrate::FORMAT,
-    standing::Lost,
-    trouble::Trouble,
+    unavailable::Unavailable,
 };
 use crate::metrics::GuardMetrics;
 
@@ -36,21 +36,21 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Statements that the server gave up, one after the other, before who waits is told.
 const TRIES: u32 = 3;
 
-/// Runs until the line is closed and empty.
+/// Runs until the backlog is closed and empty.
 pub(super) async fn run(instance: Arc<Instance>) {
     let mut deciding = None;
     let mut given_up = 0;
-    while let Some(batch) = instance.line.next().await {
+    while let Some(batch) = instance.backlog.next().await {
         let open = match deciding.take() {
             Some(open) => Ok(open),
             None => Deciding::open(&instance).await.inspect(|_| instance.count(GuardMetrics::reconnected)),
         };
         let open = match open {
             Ok(open) => open,
-            Err(trouble) => {
-                tracing::warn!(error = %trouble, "guard.store_away");
-                instance.line.put_back(batch);
-                instance.line.fail(&trouble);
+            Err(unavailable) => {
+                tracing::warn!(error = %unavailable, "guard.store_away");
+                instance.backlog.put_back(batch);
+                instance.backlog.fail(&unavailable);
                 sleep(PAUSE).await;
                 continue;
             }
@@ -63,14 +63,14 @@ pub(super) async fn run(instance: Arc<Instance>) {
             }
             Err(Unanswered::Lost(why)) => {
                 tracing::warn!(error = %why, "guard.store_answer_lost");
-                instance.line.put_back(batch.into_iter().filter_map(Pending::lost).collect());
+                instance.backlog.put_back(batch.into_iter().filter_map(Pending::lost).collect());
                 None
             }
             Err(refused) if refused.may_pass() => {
-                instance.line.put_back(batch);
+                instance.backlog.put_back(batch);
                 given_up += 1;
                 if given_up >= TRIES {
-                    instance.line.fail(&refused.into());
+                    instance.backlog.fail(&refused.into());
                 }
                 sleep(PAUSE).await;
                 // A server that takes no writes any more is not the primary.
@@ -93,12 +93,12 @@ async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) {
             Ok(answers) => deliver(instance, alone, answers),
             Err(Unanswered::Refused { code, why }) => {
                 tracing::error!(code, error = why, "guard.store_refuses");
-                let trouble = Trouble::Refused(format!("{why} ({code})"));
-                alone.into_iter().for_each(|pending| pending.fail(&trouble));
+                let unavailable = Unavailable::Refused(format!("{why} ({code})"));
+                alone.into_iter().for_each(|pending| pending.fail(&unavailable));
             }
             Err(Unanswered::Lost(_)) => {
                 let again = alone.into_iter().filter_map(Pending::lost);
-                return instance.line.put_back(again.chain(left).collect());
+                return instance.backlog.put_back(again.chain(left).collect());
             }
         }
     }
@@ -124,7 +124,7 @@ fn deliver(instance: &Instance, batch: Vec<Pending>, answers: Answers) {
             Item::Resolve { .. } => ring(instance, &pending.item, None),
             Item::Look { .. } | Item::Reserve(_) | Item::Write(..) => {}
         }
-        pending.answered(answer, &instance.line);
+        pending.answered(answer, &instance.backlog);
     }
 }
 
@@ -136,9 +136,9 @@ fn ring(instance: &Instance, item: &Item, operation: Option<String>) {
 
 impl Deciding {
     /// From now on what an earlier connection of this instance may still have under way is over or is refused.
-    async fn open(instance: &Instance) -> Result<Self, Trouble> {
+    async fn open(instance: &Instance) -> Result<Self, Unavailable> {
         let opened = Connection::open(&instance.place, For::Deciding, &instance.name).await;
-        let connection = opened.map_err(|error| Trouble::Unreachable(error.to_string()))?;
+        let connection = opened.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
         let store = connection.ask(&instance.named("SELECT format, store FROM $$.store"), &[]).await?;
         let (format, store): (i32, String) = (store.get(0), store.get(1));
         if store != instance.identity.store {
@@ -161,7 +161,7 @@ impl Deciding {
         let Some(generation) = resumed.get(0) else { return Err(instance.lose(Lost::Dead)) };
         let act = instance.named("SELECT $$.act($1, $2, $3, $4, $5, $6)");
         let prepared = connection.client().prepare(&act).await;
-        let statement = prepared.map_err(|error| Trouble::Unreachable(error.to_string()))?;
+        let statement = prepared.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
         Ok(Self { connection, statement, generation })
     }
 

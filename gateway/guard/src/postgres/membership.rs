@@ -1,4 +1,4 @@
-//! How this instance stands with its store.
+//! Whether this instance still belongs to its store, and what its last beat said of the store.
 
 use std::{
     sync::{
@@ -10,18 +10,18 @@ use std::{
 
 use fencegate_process::clock::Boot;
 
-use crate::{register::Why, store::Taken};
+use crate::{register::Why, store::JournalSize};
 
 /// As the database said at the last beat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct StoreStatus {
     /// A token up to here is refused on a key of which nothing is known.
     pub floor: u64,
     pub era: u64,
     /// Whole seconds of the store's time.
     pub time: u64,
     pub closed: Option<Closed>,
-    pub journal: Taken,
+    pub journal: JournalSize,
     /// Other instances that renew.
     pub others: usize,
     /// Of all instances.

@@ -84,7 +84,7 @@ async fn guards_outlive_a_database_that_was_away_for_longer_than_a_lease() {
     runs(&one, &claim("a", 20, 1)).await;
     // Who does not come back is dead all the same.
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
-    assert_eq!(one.beat().await, Err(Trouble::Lost(Gone::Dead)));
+    assert_eq!(one.beat().await, Err(Unavailable::Lost(Gone::Dead)));
 }
 
 fn operation(first: u8) -> OperationId {

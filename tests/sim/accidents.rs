@@ -3,8 +3,8 @@
 use std::{rc::Rc, time::Duration};
 
 use fencegate_lock::session::{
-    link::{Connect, Fault, Kind, Link, State, Step},
-    probe::speaks_for_us,
+    link::{Connect, ConnectionState, Fault, Kind, Link, Step},
+    reattach::speaks_for_us,
 };
 use fencegate_tests::memory::{Direction, Ensemble, Session, Settings, Underway, Wire};
 use tokio::time::{Instant, sleep, timeout};
@@ -41,7 +41,7 @@ fn a_lost_reply_leaves_its_effect_and_the_session() {
         assert!(matches!(created, Err(Fault::Ambiguous(_))), "{created:?}");
         assert_eq!(ensemble.seen("/a").map(|seen| seen.owner), Some(hurt.id()));
         assert_eq!(hurt.delete("/a").await, Ok(()));
-        assert_eq!((hurt.state(), hurt.reconnects()), (State::Connected, 2));
+        assert_eq!((hurt.state(), hurt.reconnects()), (ConnectionState::Connected, 2));
     });
 }
 
@@ -60,7 +60,7 @@ fn a_lost_request_has_no_effect_and_takes_those_behind_it_along() {
 fn what_is_asked_while_disconnected_runs_later_in_order() {
     scene(async |Scene { wire, hurt, .. }| {
         wire.disconnect(Underway::Lost);
-        assert_eq!(hurt.state(), State::Disconnected);
+        assert_eq!(hurt.state(), ConnectionState::Disconnected);
         let (create, delete) = (hurt.create("/a", b"", Kind::Persistent), hurt.delete("/a"));
         let asked = Instant::now();
         let back = async {
@@ -112,10 +112,10 @@ fn a_client_gives_a_silent_connection_up_and_at_last_the_session() {
         let cut = Instant::now();
         wire.stall(Direction::Both);
         hurt.state_changed().await;
-        assert_eq!((hurt.state(), cut.elapsed()), (State::Disconnected, T * 2 / 5));
+        assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Disconnected, T * 2 / 5));
         let asked = hurt.children("/");
         hurt.state_changed().await;
-        assert_eq!((hurt.state(), cut.elapsed()), (State::Over, T * 7 / 5));
+        assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Over, T * 7 / 5));
         assert_eq!(asked.await, Err(Fault::Over));
         assert!(!ensemble.sessions().contains(&hurt.id()));
     });
@@ -146,7 +146,7 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
         let id = hurt.id();
         wire.blink(Underway::Lost);
         let created = hurt.create("/new", b"", Kind::Ephemeral).await.expect("made");
-        assert_eq!((hurt.id(), hurt.state()), (id, State::Connected));
+        assert_eq!((hurt.id(), hurt.state()), (id, ConnectionState::Connected));
         assert_ne!(created.seen.owner, id);
         assert_eq!(wire.sessions(), [created.seen.owner]);
         assert_eq!(ensemble.seen("/old").map(|seen| seen.owner), Some(id));
@@ -183,7 +183,7 @@ fn an_expired_session_loses_its_nodes_at_once_and_its_client_hears_of_it() {
         others.await;
         own.await;
         assert_eq!(hurt.create("/b", b"", Kind::Ephemeral).await.map(drop), Err(Fault::Over));
-        assert_eq!(hurt.state(), State::Over);
+        assert_eq!(hurt.state(), ConnectionState::Over);
     });
 }
 
@@ -192,7 +192,7 @@ fn a_session_that_expired_while_cut_off_is_over_when_its_client_comes_back() {
     scene(async |Scene { wire, hurt, .. }| {
         wire.disconnect(Underway::Lost);
         sleep(T + TICK).await;
-        assert_eq!(hurt.state(), State::Disconnected);
+        assert_eq!(hurt.state(), ConnectionState::Disconnected);
         wire.reconnect();
         assert_eq!(hurt.children("/").await, Err(Fault::Over));
     });
@@ -204,7 +204,7 @@ fn no_session_expires_without_a_majority_and_a_new_leader_counts_on() {
         let before = hurt.create("/a", b"", Kind::Ephemeral).await.expect("made").seen.czxid;
         ensemble.fail();
         sleep(T * 5 / 4).await;
-        assert_eq!((hurt.state(), ensemble.sessions().len()), (State::Disconnected, 2));
+        assert_eq!((hurt.state(), ensemble.sessions().len()), (ConnectionState::Disconnected, 2));
         ensemble.recover();
         let after = other.create("/b", b"", Kind::Ephemeral).await.expect("made").seen.czxid;
         assert_eq!((after >> 32, ensemble.seen("/a").is_some()), ((before >> 32) + 1, true));
@@ -221,9 +221,9 @@ fn a_wiped_ensemble_counts_from_the_start_and_takes_nobody_back() {
         ensemble.wipe();
         assert_eq!(ensemble.paths(), ["/"]);
         sleep(T).await;
-        assert_eq!(hurt.state(), State::Disconnected);
+        assert_eq!(hurt.state(), ConnectionState::Disconnected);
         sleep(T).await;
-        assert_eq!((hurt.state(), other.state()), (State::Over, State::Over));
+        assert_eq!((hurt.state(), other.state()), (ConnectionState::Over, ConnectionState::Over));
         let anew = ensemble.client(&wire, T).connect().await.expect("a session");
         let created = anew.create("/a", b"", Kind::Ephemeral).await.expect("made");
         assert!(created.seen.czxid < 10 && anew.id() > other.id());

@@ -11,7 +11,7 @@ use std::{
 use fencegate::metrics::Metrics;
 use fencegate_lock::{
     session::{
-        link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
+        link::{Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step},
         nameplate::Nameplate,
         settings::Settings,
     },
@@ -171,9 +171,9 @@ impl Link for Handle {
     fn granted(&self) -> Option<Duration> {
         self.session.granted()
     }
-    fn state(&self) -> State {
+    fn state(&self) -> ConnectionState {
         match self.doctor.gone(self.session.id()) {
-            Some(_) => State::Connected,
+            Some(_) => ConnectionState::Connected,
             None => self.session.state(),
         }
     }

@@ -7,8 +7,8 @@ use std::{cell::Cell, time::Duration};
 use fencegate_lock::{
     once::{
         Came, Unwritten,
+        denied::Denied,
         record::{Record, State},
-        refused::Refused,
         room::Owner,
     },
     session::link::{Connect, Fault, Kind, Link, Step},
@@ -93,7 +93,7 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
         let (lost, refused) = (Cell::new(false), Cell::new(false));
         doctor.rules(move |asked| loses_the_word(asked, &lost, &refused));
         let told = locks.keeper.admit(wanted.clone()).await.map(drop);
-        assert!(matches!(told, Err(Refused::Service(_))), "nothing may be sent: {told:?}");
+        assert!(matches!(told, Err(Denied::Service(_))), "nothing may be sent: {told:?}");
         let settled = async {
             while !matches!(written(&ensemble, &wanted).await, State::Aborted { .. }) {
                 sleep(T / 10).await;
@@ -140,7 +140,7 @@ fn stops_although_it_is_unsettled(then: Fate) {
             _ => Fate::Passes,
         });
         let told = locks.keeper.admit(wanted).await.map(drop);
-        assert!(matches!(told, Err(Refused::Service(_))), "nothing may be sent: {told:?}");
+        assert!(matches!(told, Err(Denied::Service(_))), "nothing may be sent: {told:?}");
         tenure.known();
         drop(tenure);
         // In the middle of a pause, which is a round part of a second.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Connect, Failed, Fault, Kind, Link, State, Step};
+use fencegate_lock::session::link::{Connect, ConnectionState, Failed, Fault, Kind, Link, Step};
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
 use super::{
@@ -89,7 +89,7 @@ impl<S: Site> Stage<'_, S> {
     async fn away(&mut self, who: usize, queued: &[Op], meanwhile: &[(usize, Op)]) {
         let link = self.link(who).await;
         self.site.cut(who);
-        becomes(&*link, State::Disconnected).await;
+        becomes(&*link, ConnectionState::Disconnected).await;
         let asked = self.ask(who, queued).await;
         for (other, op) in meanwhile {
             let answers = self.ask(*other, std::slice::from_ref(op)).await;
@@ -97,7 +97,7 @@ impl<S: Site> Stage<'_, S> {
             self.look_at_watches(Some(who)).await;
         }
         self.site.plug(who);
-        becomes(&*link, State::Connected).await;
+        becomes(&*link, ConnectionState::Connected).await;
         self.hear(who, asked).await;
         self.look_at_watches(None).await;
     }
@@ -158,7 +158,7 @@ impl<S: Site> Stage<'_, S> {
     }
 }
 
-pub(super) async fn becomes(link: &impl Link, state: State) {
+pub(super) async fn becomes(link: &impl Link, state: ConnectionState) {
     while link.state() != state {
         link.state_changed().await;
     }

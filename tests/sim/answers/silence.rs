@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_lock::session::link::{Connect, Kind, Link, State};
+use fencegate_lock::session::link::{Connect, ConnectionState, Kind, Link};
 use tokio::time::Instant;
 
 use super::play::{Site, becomes};
@@ -29,7 +29,7 @@ pub(super) async fn fall_silent<S: Site>(site: &S) -> Silence {
         cut.elapsed()
     };
     let client_over = async {
-        becomes(&silent, State::Over).await;
+        becomes(&silent, ConnectionState::Over).await;
         cut.elapsed()
     };
     let (node_gone, client_over) = tokio::join!(node_gone, client_over);

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Fault, State};
+use fencegate_lock::session::link::{ConnectionState, Fault};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},
@@ -91,11 +91,11 @@ impl Conversation {
         self.timeout
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ConnectionState {
         match self.talk.borrow().phase {
-            Phase::Connected => State::Connected,
-            Phase::Away { .. } => State::Disconnected,
-            Phase::Over => State::Over,
+            Phase::Connected => ConnectionState::Connected,
+            Phase::Away { .. } => ConnectionState::Disconnected,
+            Phase::Over => ConnectionState::Over,
         }
     }
 

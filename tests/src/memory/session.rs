@@ -2,7 +2,9 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_lock::session::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
+use fencegate_lock::session::link::{
+    Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step,
+};
 use tokio::time::{sleep_until, timeout};
 
 use super::{
@@ -77,7 +79,7 @@ impl Session {
             let heard = asked.await.unwrap_or(Err(Failed { step: None, fault: Fault::Over }));
             heard.map_err(|failed| match failed.fault {
                 // Whatever is not known of a session that has ended cannot become known any more.
-                Fault::Ambiguous(_) if self.state() == State::Over => {
+                Fault::Ambiguous(_) if self.state() == ConnectionState::Over => {
                     Failed { step: None, fault: Fault::Over }
                 }
                 _ => failed,
@@ -112,7 +114,7 @@ impl Link for Session {
         Some(self.conversation.timeout())
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ConnectionState {
         self.conversation.state()
     }
 
@@ -187,7 +189,7 @@ impl Link for Session {
         let conversation = self.conversation.clone();
         drop(self);
         let closed = async {
-            while conversation.state() != State::Over {
+            while conversation.state() != ConnectionState::Over {
                 conversation.changed().await;
             }
         };

@@ -5,7 +5,7 @@ use axum::{
     body::Bytes,
     extract::{Path, State},
 };
-use fencegate_lock::tenures::question::{Broken, Standing, Untold};
+use fencegate_lock::tenures::question::{Broken, LineEntry, Untold};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -45,7 +45,7 @@ impl GatewaySeen {
         &self,
         text: &str,
         breaking: Breaking,
-    ) -> Result<(Deed, Vec<Standing>), Fault> {
+    ) -> Result<(Deed, Vec<LineEntry>), Fault> {
         let Breaking { confirm, holder, force } = breaking;
         let names = self.names();
         let key = names::meant(names, text, &self.keeper)?;
@@ -61,13 +61,13 @@ impl GatewaySeen {
         }
         let line = self.keeper.line_of(&key).await?;
         let holders = line.into_iter().filter(|one| one.holds);
-        let meant: Vec<Standing> =
+        let meant: Vec<LineEntry> =
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
         if meant.is_empty() {
             let said = "nobody holds it, or not the one that was meant any more; look again";
             return Err(Fault::new(Word::Changed, said));
         }
-        let mut broken: Vec<Standing> = Vec::new();
+        let mut broken: Vec<LineEntry> = Vec::new();
         for one in meant {
             let done = match self.keeper.break_lock(&key, one.node.clone()).await {
                 Ok(Broken::Gone) => {
@@ -94,13 +94,13 @@ impl GatewaySeen {
     }
 }
 
-fn named(nodes: &[Standing]) -> String {
+fn named(nodes: &[LineEntry]) -> String {
     let nodes = nodes.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
     nodes.collect::<Vec<_>>().join(", ")
 }
 
 /// Some were removed, of one nobody knows, and the rest was not tried.
-fn stopped_at(one: &Standing, untold: Untold, broken: &[Standing], key: &str) -> Fault {
+fn stopped_at(one: &LineEntry, untold: Untold, broken: &[LineEntry], key: &str) -> Fault {
     let (last, fault) = (named(std::slice::from_ref(one)), Fault::from(untold));
     let nothing = fault.word == Word::Away;
     let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_was_broken_is_told_also_where_the_rest_is_not_known() {
-        let node = |name: &str| Standing {
+        let node = |name: &str| LineEntry {
             node: name.into(),
             mode: Mode::Shared,
             gateway: Some("gw-2".into()),
@@ -133,7 +133,7 @@ mod tests {
             behind: None,
         };
         let (one, other) = ([node("one")], node("other"));
-        let did = |untold, broken: &[Standing]| {
+        let did = |untold, broken: &[LineEntry]| {
             let fault = stopped_at(&other, untold, broken, "k");
             (fault.word, fault.did.map(|did| did.0).unwrap_or_default())
         };

@@ -5,7 +5,7 @@ use fencegate_process::shown::Names;
 use serde::{Deserialize, Serialize};
 
 use fencegate_lock::tenures::{
-    question::Standing,
+    question::LineEntry,
     survey::{self, Keeping, Survey, Why},
 };
 
@@ -70,7 +70,7 @@ pub struct One {
     /// At this gateway; none where nobody here wants it.
     pub here: Option<Lock>,
     /// Everybody who stands in line for it in ZooKeeper, whatever their gateway; none where ZooKeeper does not answer.
-    pub line: Option<Vec<Standing>>,
+    pub line: Option<Vec<LineEntry>>,
     pub line_error: Option<String>,
     /// Why it is waited for, in a sentence.
     pub says: String,
@@ -151,10 +151,10 @@ fn word(why: Why) -> &'static str {
 }
 
 /// Why a key is waited for, as far as ZooKeeper and this gateway together can tell.
-pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[Standing]>) -> String {
+pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry]>) -> String {
     let waiting = here.map_or(0, |lock| lock.waiting);
     let by_us = here.and_then(|lock| lock.held.first());
-    let others = |line: &[Standing]| line.iter().filter(|one| !one.holds).count();
+    let others = |line: &[LineEntry]| line.iter().filter(|one| !one.holds).count();
     if let Some(held) = by_us.filter(|held| held.in_flight > 0) {
         let route = held.route.as_deref().unwrap_or("an earlier plan");
         let work = plural(held.in_flight as usize, "request");

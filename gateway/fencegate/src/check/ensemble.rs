@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use fencegate_lock::{
     meta::Meta,
     session::{
-        era::{self, Unreadable},
+        era::{self, MetaUnreadable},
         link::{Connect, Fault, Link},
         member::{Member, gateway_of},
         paths::Paths,
@@ -154,7 +154,7 @@ async fn ask(
         Err(unreadable) => {
             let init = again::command(Of::Gateway, "era init");
             let (said, remedy) = match &unreadable {
-                Unreadable::Missing { path } => {
+                MetaUnreadable::Missing { path } => {
                     (format!("{path} does not exist"), format!("make it once: `{init}`"))
                 }
                 other => (causes(other), "see whether `root` and `servers` are the right ones".to_owned()),

@@ -9,7 +9,7 @@ use fencegate_http::{
     buffered::{Allowance, allowance},
     listen::certificates::examine,
 };
-use fencegate_lock::state::{self, Record};
+use fencegate_lock::state::{self, Progress};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     plan::{Admin, Limits, ServedTls, memory},
@@ -103,7 +103,7 @@ pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until:
 }
 
 /// What a gateway would find in its `state_dir`.
-pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Record> {
+pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Progress> {
     writable(findings, &["state_dir"], folder);
     if !folder.is_dir() {
         return Vec::new();
@@ -113,7 +113,7 @@ pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Record> {
             if records.is_empty() {
                 findings.saw("state", "nothing was written down yet");
             }
-            for Record { installation, era, highest } in &records {
+            for Progress { installation, era, highest } in &records {
                 let what = format!("installation {installation} in era {era}, up to epoch {highest}");
                 findings.saw("state", what);
             }

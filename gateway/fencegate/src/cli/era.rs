@@ -7,10 +7,10 @@ use fencegate_lock::{
     meta::Meta,
     session::{
         bump::{self, Asked, NotBumped},
-        era::{self, Beginning, Init, NoFloor, Unreadable},
+        era::{self, Beginning, Init, MetaUnreadable, NoFloor},
         link::Fault,
     },
-    state::{self, Memory, Record, Unusable},
+    state::{self, Memory, Progress, Unusable},
 };
 use fencegate_policies::{plan, token::LARGEST_JUMP};
 use fencegate_process::{
@@ -74,7 +74,7 @@ pub(super) enum Trouble {
     #[error("make the nodes below {root}")]
     Make { root: String, source: Fault },
     #[error(transparent)]
-    Read(#[from] Unreadable),
+    Read(#[from] MetaUnreadable),
     #[error(transparent)]
     Floor(#[from] NoFloor),
     #[error(
@@ -177,7 +177,7 @@ pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
 }
 
 /// A machine of an operator has the policy, and not what its gateways have written.
-fn remembered(folder: &Path) -> Result<Vec<Record>, Unusable> {
+fn remembered(folder: &Path) -> Result<Vec<Progress>, Unusable> {
     if folder.try_exists().is_ok_and(|there| !there) {
         warn!(folder = %folder.display(), "there is no state_dir on this machine: nothing is known from it");
         return Ok(Vec::new());
@@ -226,7 +226,7 @@ fn init(
     })
 }
 
-fn show(policy: &plan::ZooKeeper, state: Result<Vec<Record>, Unusable>) -> Result<Shown, Trouble> {
+fn show(policy: &plan::ZooKeeper, state: Result<Vec<Progress>, Unusable>) -> Result<Shown, Trouble> {
     ensemble::ask(policy, async |link, paths| {
         let era = era::read(link, paths).await?;
         let floor = era::floor(link, paths, &era, &SystemRandomness).await?;
@@ -254,7 +254,7 @@ fn show(policy: &plan::ZooKeeper, state: Result<Vec<Record>, Unusable>) -> Resul
 /// How often a bump begins anew because a gateway has marked `meta` meanwhile.
 const ROUNDS: usize = 4;
 
-fn bump(policy: &plan::ZooKeeper, state: Vec<Record>, asked: &Asked<'_>) -> Result<Bumped, Trouble> {
+fn bump(policy: &plan::ZooKeeper, state: Vec<Progress>, asked: &Asked<'_>) -> Result<Bumped, Trouble> {
     let state = Memory::recalling(state);
     ensemble::ask(policy, async |link, paths| {
         let mut round = 0;
@@ -281,8 +281,8 @@ fn bump(policy: &plan::ZooKeeper, state: Vec<Record>, asked: &Asked<'_>) -> Resu
     })
 }
 
-impl From<Record> for Remembered {
-    fn from(Record { installation, era, highest }: Record) -> Self {
+impl From<Progress> for Remembered {
+    fn from(Progress { installation, era, highest }: Progress) -> Self {
         Self { installation, era, highest }
     }
 }

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use fencegate_lock::{
-    once::open::{self, Open},
-    session::era::{self, Unreadable},
+    once::unresolved::{self, Unresolved},
+    session::era::{self, MetaUnreadable},
 };
 use fencegate_policies::{key::listed, plan};
 use fencegate_process::again::{self, Of};
@@ -55,9 +55,9 @@ pub(super) enum Trouble {
     #[error(transparent)]
     Away(#[from] Away),
     #[error(transparent)]
-    Era(#[from] Unreadable),
+    Era(#[from] MetaUnreadable),
     #[error(transparent)]
-    Open(#[from] open::Trouble),
+    Open(#[from] unresolved::Trouble),
 }
 
 impl Once {
@@ -78,7 +78,7 @@ pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Troub
         let base = era::read(link, paths).await?.meta.base;
         match verb {
             Once::List { .. } => {
-                let all = open::all(link, paths, base).await?;
+                let all = unresolved::all(link, paths, base).await?;
                 Ok(match format {
                     Format::Text => list(&all),
                     Format::Json => pretty(&json!({
@@ -87,9 +87,9 @@ pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Troub
                 })
             }
             Once::Resolve { reference, outcome, force, .. } => {
-                let open = open::one(link, paths, base, reference).await?;
+                let open = unresolved::one(link, paths, base, reference).await?;
                 if open.may_run && !force {
-                    return Err(open::Trouble::MayRun(reference.clone()).into());
+                    return Err(unresolved::Trouble::MayRun(reference.clone()).into());
                 }
                 open.resolve(link, *outcome == Outcome::Done).await?;
                 Ok(match format {
@@ -101,7 +101,7 @@ pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Troub
     })
 }
 
-fn described(open: &Open) -> Value {
+fn described(open: &Unresolved) -> Value {
     let record = &open.record;
     json!({
         "reference": open.reference,
@@ -119,14 +119,14 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}")
 }
 
-fn list(all: &[Open]) -> String {
+fn list(all: &[Unresolved]) -> String {
     if all.is_empty() {
         return "Nothing is unknown: of every operation that was sent it is known what came of it.".into();
     }
     all.iter().map(one).collect::<Vec<_>>().join("\n\n")
 }
 
-fn one(open: &Open) -> String {
+fn one(open: &Unresolved) -> String {
     let (record, reference) = (&open.record, &open.reference);
     let mut lines = vec![reference.clone()];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
@@ -149,8 +149,8 @@ fn one(open: &Open) -> String {
     lines.join("\n")
 }
 
-fn resolved(open: &Open, outcome: Outcome) -> String {
-    let Open { reference, record, .. } = open;
+fn resolved(open: &Unresolved, outcome: Outcome) -> String {
+    let Unresolved { reference, record, .. } = open;
     let what = match outcome {
         Outcome::Done => "taken as done: repeats are told that it was, and do not run",
         Outcome::NotDone => "taken as not done: a repeat runs it",

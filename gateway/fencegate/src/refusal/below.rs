@@ -2,7 +2,7 @@
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::answers, upstream::pool::NotConnected};
-use fencegate_lock::{once::refused as once, tenures::keeper};
+use fencegate_lock::{once::denied as once, tenures::keeper};
 use fencegate_policies::key::BadKey;
 
 use crate::trust::Distrust;
@@ -18,7 +18,7 @@ pub enum Below<'a> {
     Listener(answers::Refused),
     Lock(&'a keeper::Refused),
     /// By ZooKeeper's record of operations.
-    Once(&'a once::Refused),
+    Once(&'a once::Denied),
     Guard(guard::Word),
     /// There is no connection to the upstream.
     Pool(&'a NotConnected),

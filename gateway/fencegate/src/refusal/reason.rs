@@ -2,7 +2,7 @@
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::answers, upstream::pool::NotConnected};
-use fencegate_lock::{once::refused as once, tenures::keeper};
+use fencegate_lock::{once::denied as once, tenures::keeper};
 use fencegate_policies::key::BadKey;
 use hyper::StatusCode;
 
@@ -130,25 +130,25 @@ reasons! {
         SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
         /// Its answer is not kept; `recorded_status` is the status of then.
         AlreadyDone = "already-done", 409, Done, "the operation was done before"
-            [Once(once::Refused::Done { status: None | Some(..400) })];
+            [Once(once::Denied::Done { status: None | Some(..400) })];
         /// `recorded_status` says it as well; the answer is not kept.
         AlreadyRefused = "already-refused", 409, Replayed, "the service has answered this operation before, with this status"
-            [Once(once::Refused::Done { status: Some(400..) })];
+            [Once(once::Denied::Done { status: Some(400..) })];
         /// With `store: zookeeper` it may be told for a while of an operation of which nothing was sent: where ZooKeeper's
         /// answer to the record was lost, until its gateway has taken the record back.
         InProgress = "in-progress", 409, Unknown, "the same operation is running"
-            [Once(once::Refused::InProgress) | Guard(guard::Word::InProgress)];
+            [Once(once::Denied::InProgress) | Guard(guard::Word::InProgress)];
         /// It is recorded so, and `operation_ref` names it. With `store: zookeeper` it may be told, as `in-progress` may, for
         /// a while of an operation of which nothing was sent.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
-            [Once(once::Refused::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
+            [Once(once::Denied::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
         TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
             [Listener(answers::Refused::TargetTooLarge)];
         Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
         Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
         IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
-            [Once(once::Refused::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
+            [Once(once::Denied::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
         /// Another one holds it, and the wait is over. `locked_status` may say 409, 429 or 503 instead.
         Locked = "locked", 423, NotDispatched, "the resource is busy"
             [Lock(keeper::Refused::Locked)];
@@ -160,7 +160,7 @@ reasons! {
         ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
         /// Its share of them is `once.client_share`.
         ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered"
-            [Once(once::Refused::ClientFull)];
+            [Once(once::Denied::ClientFull)];
         HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
             [Listener(answers::Refused::HeaderTooLarge)];
         TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
@@ -180,9 +180,9 @@ reasons! {
         KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken"
             [Lock(keeper::Refused::KeyLimit(_))];
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
-            [Lock(keeper::Refused::Service(_)) | Once(once::Refused::Service(_))];
+            [Lock(keeper::Refused::Service(_)) | Once(once::Denied::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
-            [Once(once::Refused::Lost)];
+            [Once(once::Denied::Lost)];
         /// Nobody has run `fencegate era init` yet.
         NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet"
             [Lock(keeper::Refused::NotInitialised(_))];
@@ -196,13 +196,13 @@ reasons! {
         GuardSplit = "guard-split", 503, NotDispatched, "the guards of the service do not share a store"
             [Trust(Distrust::Split | Distrust::Several)];
         Store = "store", 503, NotDispatched, "the record of operations is away"
-            [Once(once::Refused::Foreign(_)) | Guard(guard::Word::Store)];
+            [Once(once::Denied::Foreign(_)) | Guard(guard::Word::Store)];
         /// The share of the route is `once.share`.
         RouteOperations = "route-operations", 503, NotDispatched, "too many operations of this kind are remembered"
-            [Once(once::Refused::RouteFull)];
+            [Once(once::Denied::RouteFull)];
         /// All room for them is used up.
         OperationsFull = "operations-full", 503, NotDispatched, "too many operations are remembered"
-            [Once(once::Refused::Full)];
+            [Once(once::Denied::Full)];
         Draining = "draining", 503, NotDispatched, "the gateway is stopping";
         Overloaded = "overloaded", 503, NotDispatched, "too many requests at once"
             [Listener(answers::Refused::Displaced) | Pool(NotConnected::Full)];

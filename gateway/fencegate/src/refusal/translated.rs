@@ -2,7 +2,7 @@
 
 use fencegate_guard::refused as guard;
 use fencegate_http::{listen::answers, upstream::pool::NotConnected};
-use fencegate_lock::{once::refused as once, tenures::keeper};
+use fencegate_lock::{once::denied as once, tenures::keeper};
 use fencegate_policies::key::BadKey;
 
 use super::{Below, Reason, Refusal};
@@ -37,15 +37,15 @@ impl From<answers::Refused> for Refusal {
     }
 }
 
-impl From<once::Refused> for Refusal {
-    fn from(refused: once::Refused) -> Self {
+impl From<once::Denied> for Refusal {
+    fn from(refused: once::Denied) -> Self {
         let refusal = Self::translated(Below::Once(&refused), refused.to_string());
         match refused {
-            once::Refused::Done { status: Some(status @ 400..) } => {
+            once::Denied::Done { status: Some(status @ 400..) } => {
                 refusal.with_status(status).recorded(status)
             }
-            once::Refused::Done { status: Some(status) } => refusal.recorded(status),
-            once::Refused::Unknown { reference } => refusal.about(reference),
+            once::Denied::Done { status: Some(status) } => refusal.recorded(status),
+            once::Denied::Unknown { reference } => refusal.about(reference),
             _ => refusal,
         }
     }
@@ -100,7 +100,7 @@ mod tests {
             (Some(400), Reason::AlreadyRefused, 400),
             (Some(503), Reason::AlreadyRefused, 503),
         ] {
-            let refusal = Refusal::from(once::Refused::Done { status });
+            let refusal = Refusal::from(once::Denied::Done { status });
             assert_eq!((refusal.reason, refusal.status().as_u16()), (reason, answered), "{status:?}");
             assert_eq!(refusal.recorded, status);
         }

@@ -10,12 +10,12 @@ use tracing::{debug, warn};
 use super::{
     Admission, Came, Unwritten,
     census::Census,
+    denied::Denied,
     record::{Record, State, writes_to_admit},
-    refused::Refused,
     shelves::Shelves,
 };
 use crate::{
-    recipe::site::{AGAIN, PAUSE},
+    recipe::candidate::{AGAIN, PAUSE},
     session::{
         link::{Failed, Fault, Kind, Link, Step},
         live::{Current, Live},
@@ -27,28 +27,28 @@ const ROUNDS: usize = 16;
 
 /// Why an operation was not admitted.
 enum Stop {
-    Refused(Refused),
+    Refused(Denied),
     /// It is not known whether it is written down: then it is for nothing.
-    Unsettled(Refused),
+    Unsettled(Denied),
 }
 
 impl Stop {
     fn session_ended() -> Self {
-        Self::Unsettled(Refused::Service("the session ended".into()))
+        Self::Unsettled(Denied::Service("the session ended".into()))
     }
 
     /// As one that was sent, and of which no answer has told what came of it.
     fn unheard(self) -> Self {
         match self {
-            Self::Refused(why @ Refused::Service(_)) => Self::Unsettled(why),
+            Self::Refused(why @ Denied::Service(_)) => Self::Unsettled(why),
             // What stands there is another's.
             other => other,
         }
     }
 }
 
-impl From<Refused> for Stop {
-    fn from(why: Refused) -> Self {
+impl From<Denied> for Stop {
+    fn from(why: Denied) -> Self {
         Self::Refused(why)
     }
 }
@@ -62,7 +62,7 @@ pub async fn serve<L: Link>(
 ) {
     let Admission { wanted, answer, came, written } = admission;
     let Some(live) = current.live() else {
-        return drop(answer.send(Err(Refused::Service("there is no session".into()))));
+        return drop(answer.send(Err(Denied::Service("there is no session".into()))));
     };
     let attempt = Guid::new(&*live.randomness);
     let _mark = census.mark(attempt);
@@ -131,7 +131,7 @@ impl Page {
                     Err(Failed { step: Some(step), fault: Fault::NoNode | Fault::BadVersion })
                         if step < wanted.nodes.len() =>
                     {
-                        return Err(Refused::Lost.into());
+                        return Err(Denied::Lost.into());
                     }
                     Err(Failed { fault: Fault::NoNode, .. }) if instead_of.is_none() => {
                         make_shelf(live, &self.id).await?;
@@ -140,7 +140,7 @@ impl Page {
                     Err(Failed { fault: Fault::Ambiguous(_), .. }) => unheard = true,
                     // Somebody was here before us.
                     Err(Failed { fault: Fault::NodeExists | Fault::NoNode | Fault::BadVersion, .. }) => {}
-                    Err(Failed { fault, .. }) => return Err(Refused::Service(fault.to_string()).into()),
+                    Err(Failed { fault, .. }) => return Err(Denied::Service(fault.to_string()).into()),
                 }
             }
             let looked = look(live, &path).await;
@@ -155,7 +155,7 @@ impl Page {
                 Some((record, _)) => return Err(self.told_of(&record).into()),
             };
         }
-        Err(Refused::Service("the record of the operation came and went".into()).into())
+        Err(Denied::Service("the record of the operation came and went".into()).into())
     }
 
     /// A build that named operations by their upstream may have written this one down, also while we run. What it knows
@@ -181,12 +181,12 @@ impl Page {
         live: &Live<L>,
         shelves: &Shelves,
         wanted: &Unwritten,
-    ) -> Result<Result<(), Refused>, Stop> {
+    ) -> Result<Result<(), Denied>, Stop> {
         let share = self.census.has_room(&wanted.owner, wanted.memory);
         if share.is_err() {
             return Ok(share);
         }
-        Ok(if shelves.have_room(live, &self.id).await? { Ok(()) } else { Err(Refused::Full) })
+        Ok(if shelves.have_room(live, &self.id).await? { Ok(()) } else { Err(Denied::Full) })
     }
 
     /// All or nothing: the lock is held, and the operation is new.
@@ -224,15 +224,15 @@ impl Page {
     }
 
     /// What a repeat is told of the operation that was before it.
-    fn told_of(&self, before: &Record) -> Refused {
+    fn told_of(&self, before: &Record) -> Denied {
         match before.state {
             _ if before.fingerprint != self.record.fingerprint || before.keys != self.record.keys => {
-                Refused::Mismatch
+                Denied::Mismatch
             }
-            State::Admitted if self.census.runs(&before.attempt) => Refused::InProgress,
-            State::Admitted => Refused::Unknown { reference: self.id.reference() },
-            State::Done { status, .. } => Refused::Done { status },
-            State::Aborted { .. } | State::Outlived => Refused::Done { status: None },
+            State::Admitted if self.census.runs(&before.attempt) => Denied::InProgress,
+            State::Admitted => Denied::Unknown { reference: self.id.reference() },
+            State::Done { status, .. } => Denied::Done { status },
+            State::Aborted { .. } | State::Outlived => Denied::Done { status: None },
         }
     }
 
@@ -255,7 +255,7 @@ impl Page {
                     }
                     Ok(_) => return,
                     // What we write can be read: it is another's, and stays.
-                    Err(Stop::Refused(Refused::Foreign(_))) => return,
+                    Err(Stop::Refused(Denied::Foreign(_))) => return,
                     Err(Stop::Unsettled(_)) => {
                         drop(live);
                         sleep(AGAIN).await;
@@ -307,10 +307,10 @@ async fn look<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Record, i32
                 continue;
             }
             (_, Err(Fault::NoNode)) => Ok(None),
-            (Err(fault), _) | (_, Err(fault)) => Err(Refused::Service(fault.to_string()).into()),
+            (Err(fault), _) | (_, Err(fault)) => Err(Denied::Service(fault.to_string()).into()),
             (Ok(()), Ok((data, seen))) => match Record::parse(&data) {
                 Ok(record) => Ok(Some((record, seen.version))),
-                Err(why) => Err(Refused::Foreign(why).into()),
+                Err(why) => Err(Denied::Foreign(why).into()),
             },
         };
     }
@@ -322,7 +322,7 @@ async fn make_shelf<L: Link>(live: &Live<L>, id: &OperationId) -> Result<(), Sto
         match live.link.create(&path, b"", Kind::Persistent).await {
             Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
             Err(Fault::Over) => return Err(Stop::session_ended()),
-            Err(fault) => return Err(Refused::Service(fault.to_string()).into()),
+            Err(fault) => return Err(Denied::Service(fault.to_string()).into()),
         }
     }
     Ok(())

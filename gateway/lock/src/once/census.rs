@@ -11,7 +11,7 @@ use fencegate_policies::{operation::OperationId, plan::Memory};
 use fencegate_process::{clock::Boot, randomness::Guid};
 
 use super::room::{Owner, Tally};
-use crate::once::refused::Refused;
+use crate::once::denied::Denied;
 
 /// Shared by all sessions of a process. What it counts was seen by its sweeps, see [`super::sweep`].
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ impl Census {
 
     /// # Errors
     /// The owner has its share of what may be remembered.
-    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Refused> {
+    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Denied> {
         self.state().tally.has_room(owner, memory)
     }
 
@@ -255,11 +255,11 @@ mod tests {
             assert_eq!(census.has_room(&owner, memory), Ok(()));
             census.let_in(&id, &owner);
         }
-        assert_eq!(census.has_room(&owner, memory), Err(Refused::RouteFull));
+        assert_eq!(census.has_room(&owner, memory), Err(Denied::RouteFull));
         let shelf = |owners| Shelf { owners, ..Shelf::default() };
         let ours = Arc::new(owner.clone());
         census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours.clone(), ours.clone()]));
-        assert_eq!(census.has_room(&owner, memory), Err(Refused::RouteFull), "counted twice, or not at all");
+        assert_eq!(census.has_room(&owner, memory), Err(Denied::RouteFull), "counted twice, or not at all");
         census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours]));
         assert_eq!(census.has_room(&owner, memory), Ok(()));
         census.keep(&[], NOW);

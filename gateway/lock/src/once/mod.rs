@@ -1,17 +1,17 @@
 //! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
 //!
 //! [`record`] is what is written, [`book`] writes it, where [`shelves`] have room, under the lock of the request and nowhere else; [`sweep`] forgets
-//! what has been kept long enough and counts what is unknown, in [`census`]; [`open`] is for operators. A worker sees
+//! what has been kept long enough and counts what is unknown, in [`census`]; [`unresolved`] is for operators. A worker sees
 //! [`Admitted`] only.
 
 pub mod book;
 pub mod census;
-pub mod open;
+pub mod denied;
 pub mod record;
-pub mod refused;
 pub mod room;
 pub mod shelves;
 pub mod sweep;
+pub mod unresolved;
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use fencegate_policies::{
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
-use self::{refused::Refused, room::Owner};
+use self::{denied::Denied, room::Owner};
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]
@@ -126,13 +126,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Asks a session's thread for an operation; see [`book::serve`].
 pub struct Admission {
     pub(crate) wanted: Unwritten,
-    pub(crate) answer: oneshot::Sender<Result<(), Refused>>,
+    pub(crate) answer: oneshot::Sender<Result<(), Denied>>,
     pub(crate) came: oneshot::Receiver<Came>,
     pub(crate) written: oneshot::Sender<()>,
 }
 
 impl Admission {
-    pub(crate) fn new(wanted: Unwritten) -> (Self, oneshot::Receiver<Result<(), Refused>>, Admitted) {
+    pub(crate) fn new(wanted: Unwritten) -> (Self, oneshot::Receiver<Result<(), Denied>>, Admitted) {
         let (answer, answered) = oneshot::channel();
         let (says, came) = oneshot::channel();
         let (written, hears) = oneshot::channel();

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use fencegate_policies::plan::Memory;
 use serde::{Deserialize, Serialize};
 
-use crate::once::refused::Refused;
+use crate::once::denied::Denied;
 
 /// Whose operation it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,14 +50,14 @@ impl Tally {
 
     /// # Errors
     /// One more of this owner would be too many.
-    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Refused> {
+    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Denied> {
         let clients = owner.client.as_ref().zip(memory.client);
         if clients.is_some_and(|(client, most)| self.clients.get(client).is_some_and(|count| *count >= most))
         {
-            return Err(Refused::ClientFull);
+            return Err(Denied::ClientFull);
         }
         if self.routes.get(&owner.route).is_some_and(|count| *count >= memory.route) {
-            return Err(Refused::RouteFull);
+            return Err(Denied::RouteFull);
         }
         Ok(())
     }
@@ -77,13 +77,13 @@ mod tests {
         tally.add(&owner("pay", Some("a")));
         tally.add(&owner("refund", Some("a")));
         for route in ["pay", "refund", "other"] {
-            assert_eq!(tally.has_room(&owner(route, Some("a")), memory), Err(Refused::ClientFull));
+            assert_eq!(tally.has_room(&owner(route, Some("a")), memory), Err(Denied::ClientFull));
             assert_eq!(tally.has_room(&owner(route, Some("b")), memory), Ok(()));
         }
         tally.add(&owner("pay", Some("b")));
         tally.add(&owner("pay", None));
-        assert_eq!(tally.has_room(&owner("pay", Some("c")), memory), Err(Refused::RouteFull));
-        assert_eq!(tally.has_room(&owner("pay", None), memory), Err(Refused::RouteFull));
+        assert_eq!(tally.has_room(&owner("pay", Some("c")), memory), Err(Denied::RouteFull));
+        assert_eq!(tally.has_room(&owner("pay", None), memory), Err(Denied::RouteFull));
         assert_eq!(tally.has_room(&owner("refund", None), memory), Ok(()));
         tally.remove(&owner("pay", Some("a")));
         assert_eq!(tally.has_room(&owner("pay", Some("a")), memory), Ok(()));

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap};
 
 use fencegate_policies::operation::OperationId;
 
-use super::refused::Refused;
+use super::denied::Denied;
 use crate::session::{link::Link, live::Live};
 
 /// Operations that are remembered at most, in one of 256 nodes.
@@ -20,7 +20,7 @@ impl Shelves {
     }
 
     /// Is there room for one more? What was seen last may be old; only that there was room is believed unseen.
-    pub(super) async fn have_room<L: Link>(&self, live: &Live<L>, id: &OperationId) -> Result<bool, Refused> {
+    pub(super) async fn have_room<L: Link>(&self, live: &Live<L>, id: &OperationId) -> Result<bool, Denied> {
         let last = self.0.borrow().get(&id.bytes()[0]).copied().unwrap_or_default();
         if last < MOST {
             return Ok(true);
@@ -31,7 +31,7 @@ impl Shelves {
                 self.saw(id, children);
                 Ok(children < MOST)
             }
-            Err(fault) => Err(Refused::Service(fault.to_string())),
+            Err(fault) => Err(Denied::Service(fault.to_string())),
         }
     }
 }

@@ -14,9 +14,9 @@ use tracing::debug;
 
 use super::{
     census::{Census, Finished, Shelf},
-    open::is_held,
     record::{Record, State, is_deletable, is_finished},
     room::Owner,
+    unresolved::is_held,
 };
 use crate::session::{
     link::{Fault, Link, Step},

@@ -11,11 +11,11 @@ use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
 
 use super::{
+    candidate::{CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
     grant::{Caller, Grant, Stop},
     layout,
     made::Made,
-    rotate::Full,
-    site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
+    rotate::FullParent,
 };
 use crate::not_granted::NotGranted;
 use crate::recipe::registered::Registered;
@@ -27,7 +27,7 @@ use crate::session::{
 
 /// One attempt.
 pub struct Attempt<L: Link> {
-    pub site: Site<L>,
+    pub candidate: Candidate<L>,
     /// The name of its node.
     made: Made<String>,
     /// Its nodes say whose they are.
@@ -43,12 +43,12 @@ impl<L: Link> Attempt<L> {
 
     /// Another one for the same key, whose node takes the place of this one's, and needs no room of its own.
     pub fn succeed(&self, key: &ResourceKey, mode: Mode) -> Self {
-        Self::of(self.registered.succeed(), &self.site.live, key, mode)
+        Self::of(self.registered.succeed(), &self.candidate.live, key, mode)
     }
 
     fn of(registered: Registered<L>, live: &Rc<Live<L>>, key: &ResourceKey, mode: Mode) -> Self {
         Self {
-            site: Site::new(live.clone(), key, registered.guid, mode),
+            candidate: Candidate::new(live.clone(), key, registered.guid, mode),
             made: Made::default(),
             signed: false,
             registered,
@@ -58,12 +58,12 @@ impl<L: Link> Attempt<L> {
     /// Of a tenure that is kept for others: its nodes say which gateway that is, if others can reach it and it is
     /// alone in holding.
     pub fn signed(mut self) -> Self {
-        self.signed = self.site.mode == Mode::Exclusive;
+        self.signed = self.candidate.mode == Mode::Exclusive;
         self
     }
 
     fn says(&self) -> &[u8] {
-        if self.signed { self.site.live.signature() } else { b"" }
+        if self.signed { self.candidate.live.signature() } else { b"" }
     }
 
     /// Makes the node and waits until it holds.
@@ -85,7 +85,7 @@ impl<L: Link> Attempt<L> {
     }
 
     async fn wait(&self, node: Node, children: Vec<String>, caller: &mut impl Caller) -> Result<Grant, Stop> {
-        let live = &self.site.live;
+        let live = &self.candidate.live;
         if node.seen.owner != live.link.id() {
             // Another session made it: the proof we hold says nothing about that one, and none of this session does.
             live.over.cancel();
@@ -97,16 +97,16 @@ impl<L: Link> Attempt<L> {
         let sequence = layout::Contender::parse(&node.name).map_or(u32::MAX, |ours| ours.sequence);
         live.metrics.sequence(sequence);
         if sequence > live.sequence_limit {
-            let full = Full::mark(&self.site).await?;
+            let full = FullParent::mark(&self.candidate).await?;
             self.clear().await;
             full.replaced(caller).await?;
             // Under the new parent, with a name of its own: this attempt has had its node.
             return Err(NotGranted::Lost.into());
         }
-        let contended = self.site.stand_in_line(&node.name, children, caller).await?;
-        self.site.proven(caller).await?;
+        let contended = self.candidate.stand_in_line(&node.name, children, caller).await?;
+        self.candidate.proven(caller).await?;
         let evidence = Arc::new(Evidence::of(live.proof.clone()));
-        Ok(Grant { epoch, sequence, evidence, nodes: [self.site.path(&node.name)].into(), contended })
+        Ok(Grant { epoch, sequence, evidence, nodes: [self.candidate.path(&node.name)].into(), contended })
     }
 
     /// Makes the node, once, and lists its siblings behind it: one round trip where we are right about the parent.
@@ -114,22 +114,22 @@ impl<L: Link> Attempt<L> {
         let mut made = false;
         let created = self.create_in_rounds(&mut made).await;
         if made && created.is_err() {
-            self.site.take_parent_back().await;
+            self.candidate.take_parent_back().await;
         }
         created
     }
 
     /// `made`: the parent by itself, in any round.
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(Node, Vec<String>), NotGranted> {
-        let parents = &self.site.live.registry.parents;
+        let parents = &self.candidate.live.registry.parents;
         for round in 0..CREATE_ROUNDS {
-            let found = if round >= PATIENT_ROUNDS || parents.expects(&self.site.parent) {
+            let found = if round >= PATIENT_ROUNDS || parents.expects(&self.candidate.parent) {
                 self.create_below(round, made).await?
             } else {
                 self.create_with_parent().await?
             };
             if let Some(found) = found {
-                self.site.saw(&found.1);
+                self.candidate.saw(&found.1);
                 return Ok(found);
             }
         }
@@ -142,9 +142,9 @@ impl<L: Link> Attempt<L> {
         round: usize,
         made: &mut bool,
     ) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Site { live, parent, .. } = &self.site;
+        let Candidate { live, parent, .. } = &self.candidate;
         self.sending();
-        let requested = self.site.requested();
+        let requested = self.candidate.requested();
         let above = (round >= PATIENT_ROUNDS).then(|| live.link.create(parent, b"", Kind::Container));
         let create = live.link.create(&requested, self.says(), Kind::EphemeralSequential);
         let list = live.link.children(parent);
@@ -154,11 +154,11 @@ impl<L: Link> Attempt<L> {
         *made |= matches!(above, Some(Ok(_)));
         match created {
             Ok(Created { seen, sequence }) => {
-                let name = layout::numbered(self.site.guid, self.site.mode, sequence);
+                let name = layout::numbered(self.candidate.guid, self.candidate.mode, sequence);
                 self.made.named(&name);
                 let children = match children {
                     Ok(children) => children,
-                    Err(_) => self.site.list().await?,
+                    Err(_) => self.candidate.list().await?,
                 };
                 Ok(Some((Node { name, seen }, children)))
             }
@@ -167,7 +167,7 @@ impl<L: Link> Attempt<L> {
                 live.registry.parents.is_gone(parent);
                 Ok(None)
             }
-            Err(Fault::Ambiguous(_)) => self.site.recover().await,
+            Err(Fault::Ambiguous(_)) => self.candidate.recover().await,
             Err(fault) => {
                 self.made.nothing();
                 Err(refused(fault))
@@ -178,9 +178,9 @@ impl<L: Link> Attempt<L> {
     /// The key's first contender makes the parent as well. `None`: somebody else was faster, or the shard is missing
     /// and now there; begin again.
     async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Site { live, parent, guid, mode, .. } = &self.site;
-        let (requested, name) = (self.site.requested(), layout::numbered(*guid, *mode, 0));
-        let path = self.site.path(&name);
+        let Candidate { live, parent, guid, mode, .. } = &self.candidate;
+        let (requested, name) = (self.candidate.requested(), layout::numbered(*guid, *mode, 0));
+        let path = self.candidate.path(&name);
         let steps = [
             Step::Create { path: parent, data: b"", kind: Kind::Container },
             Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
@@ -196,7 +196,9 @@ impl<L: Link> Attempt<L> {
                 self.made.named(&name);
                 Ok(Some((Node { name, seen }, children)))
             }
-            (Ok(_), ..) | (Err(Failed { fault: Fault::Ambiguous(_), .. }), ..) => self.site.recover().await,
+            (Ok(_), ..) | (Err(Failed { fault: Fault::Ambiguous(_), .. }), ..) => {
+                self.candidate.recover().await
+            }
             (Err(Failed { fault, .. }), ..) => {
                 self.made.nothing();
                 match fault {
@@ -204,7 +206,7 @@ impl<L: Link> Attempt<L> {
                         live.registry.parents.is_there(parent);
                         Ok(None)
                     }
-                    Fault::NoNode => self.site.create_shard().await.map(|()| None),
+                    Fault::NoNode => self.candidate.create_shard().await.map(|()| None),
                     fault => Err(refused(fault)),
                 }
             }
@@ -214,7 +216,8 @@ impl<L: Link> Attempt<L> {
     /// `None`: the old node was not there any more, and nothing was done.
     async fn replace(&self, old: &Self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
         let Some(name) = old.made.names() else { return Ok(None) };
-        let (live, path, requested) = (&self.site.live, old.site.path(&name), self.site.requested());
+        let (live, path, requested) =
+            (&self.candidate.live, old.candidate.path(&name), self.candidate.requested());
         let steps = [
             Step::Delete { path: &path, version: None },
             Step::Create { path: &requested, data: self.says(), kind: Kind::EphemeralSequential },
@@ -229,25 +232,25 @@ impl<L: Link> Attempt<L> {
             }
         };
         let Some(name) = created.as_deref().and_then(|path| path.rsplit('/').next()) else {
-            return self.site.recover().await;
+            return self.candidate.recover().await;
         };
-        let path = self.site.path(name);
-        let (seen, children) = (live.link.seen(&path), live.link.children(&self.site.parent));
+        let path = self.candidate.path(name);
+        let (seen, children) = (live.link.seen(&path), live.link.children(&self.candidate.parent));
         match tokio::join!(seen, children) {
             (Ok(Some(seen)), Ok(children)) => {
                 old.made.nothing();
-                self.site.saw(&children);
+                self.candidate.saw(&children);
                 let name = name.to_owned();
                 self.made.named(&name);
                 Ok(Some((Node { name, seen }, children)))
             }
-            _ => self.site.recover().await,
+            _ => self.candidate.recover().await,
         }
     }
 
     /// A create is about to be sent.
     fn sending(&self) {
-        self.made.sending(self.site.live.memory.highest());
+        self.made.sending(self.candidate.live.memory.highest());
     }
 
     /// The name of the node, once an unambiguous answer gave it.
@@ -261,8 +264,8 @@ impl<L: Link> Attempt<L> {
             return;
         }
         match self.made.names() {
-            Some(name) => self.site.remove(&name).await,
-            None => self.site.purge().await,
+            Some(name) => self.candidate.remove(&name).await,
+            None => self.candidate.purge().await,
         }
         self.made.nothing();
     }

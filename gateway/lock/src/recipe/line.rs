@@ -6,10 +6,10 @@ use std::future::Future;
 use fencegate_process::failpoint;
 
 use super::{
+    candidate::{Candidate, refused},
     grant::{Caller, Stop},
-    layout::{self, Place},
+    layout::{self, Rank},
     signpost::{self, Signpost},
-    site::{Site, refused},
 };
 use crate::not_granted::NotGranted;
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     session::link::{Fault, Link},
 };
 
-impl<L: Link> Site<L> {
+impl<L: Link> Candidate<L> {
     /// Returns when the node holds; whether it had to wait.
     pub async fn stand_in_line(
         &self,
@@ -28,9 +28,9 @@ impl<L: Link> Site<L> {
         let mut contended = false;
         loop {
             let before = match layout::place(&children, own) {
-                Place::First => return Ok(contended),
-                Place::Gone => return Err(NotGranted::Lost.into()),
-                Place::Behind(before) => self.path(before),
+                Rank::First => return Ok(contended),
+                Rank::Gone => return Err(NotGranted::Lost.into()),
+                Rank::Behind(before) => self.path(before),
             };
             contended = true;
             caller.behind()?;

@@ -10,24 +10,24 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::{
+    candidate::{Candidate, refused},
     grant::{Caller, Stop},
-    site::{Site, refused},
 };
 use crate::not_granted::NotGranted;
 use crate::session::link::{Failed, Fault, Kind, Link, Step};
 
 /// A parent whose numbers are used up.
-pub struct Full<'a, L> {
-    site: &'a Site<L>,
+pub struct FullParent<'a, L> {
+    candidate: &'a Candidate<L>,
     /// Tells this parent from the one that replaces it: versions begin again, a czxid does not.
     czxid: i64,
 }
 
-impl<'a, L: Link> Full<'a, L> {
+impl<'a, L: Link> FullParent<'a, L> {
     /// To be called while the parent cannot be replaced, because a node of ours is below it.
-    pub async fn mark(site: &'a Site<L>) -> Result<Self, NotGranted> {
-        match site.live.link.seen(&site.parent).await {
-            Ok(Some(seen)) => Ok(Self { site, czxid: seen.czxid }),
+    pub async fn mark(candidate: &'a Candidate<L>) -> Result<Self, NotGranted> {
+        match candidate.live.link.seen(&candidate.parent).await {
+            Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
             Ok(None) | Err(Fault::Ambiguous(_)) => Err(NotGranted::Lost),
             Err(fault) => Err(refused(fault)),
         }
@@ -35,14 +35,14 @@ impl<'a, L: Link> Full<'a, L> {
 
     /// Returns when the parent is gone or replaced, by us or somebody else. We have no node below it any more.
     pub async fn replaced(self, caller: &mut impl Caller) -> Result<(), Stop> {
-        let link = &self.site.live.link;
+        let link = &self.candidate.live.link;
         loop {
             // First the watch, then the try: a child that goes in between is not missed.
-            let changed = match link.watch_children(&self.site.parent).await {
+            let changed = match link.watch_children(&self.candidate.parent).await {
                 Ok((_, changed)) => changed,
                 Err(Fault::NoNode) => return Ok(()),
                 Err(Fault::Ambiguous(_)) => {
-                    self.site.again().await?;
+                    self.candidate.again().await?;
                     continue;
                 }
                 Err(fault) => return Err(refused(fault).into()),
@@ -60,7 +60,7 @@ impl<'a, L: Link> Full<'a, L> {
                 // Should an event be lost.
                 () = sleep(link.timeout()) => {}
                 () = caller.gone() => return Err(Stop::CallerGone),
-                () = self.site.live.over.cancelled() => return Err(NotGranted::Lost.into()),
+                () = self.candidate.live.over.cancelled() => return Err(NotGranted::Lost.into()),
             }
         }
     }
@@ -68,7 +68,7 @@ impl<'a, L: Link> Full<'a, L> {
     /// Whether this parent is not there any more. It serves liveness only: should another one be replaced in the same
     /// moment, it was empty, and nothing is lost but its count.
     async fn replace(&self) -> Result<bool, NotGranted> {
-        let (link, path) = (&self.site.live.link, &self.site.parent);
+        let (link, path) = (&self.candidate.live.link, &self.candidate.parent);
         let (data, seen) = match link.data(path).await {
             Ok(read) => read,
             Err(Fault::NoNode) => return Ok(true),
@@ -84,7 +84,7 @@ impl<'a, L: Link> Full<'a, L> {
         ];
         match link.commit(&steps).await {
             Ok(_) => {
-                info!(parent = shown::path(&self.site.live.paths.locks(), path), "full queue replaced");
+                info!(parent = shown::path(&self.candidate.live.paths.locks(), path), "full queue replaced");
                 Ok(true)
             }
             Err(Failed { fault: Fault::NoNode | Fault::BadVersion, .. }) => Ok(true),

@@ -11,11 +11,11 @@ use futures_util::future::{OptionFuture, join_all};
 use tokio::time::sleep;
 
 use super::{
+    candidate::{CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
     grant::{Caller, Grant, Stop},
     layout,
     made::Made,
-    rotate::Full,
-    site::{CREATE_ROUNDS, Node, PATIENT_ROUNDS, Site, refused},
+    rotate::FullParent,
 };
 use crate::not_granted::NotGranted;
 use crate::recipe::registered::Registered;
@@ -28,8 +28,8 @@ use crate::session::{
 /// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.
 pub struct SetAttempt<L: Link> {
     live: Rc<Live<L>>,
-    sites: Vec<Site<L>>,
-    /// The names of its nodes, one per site.
+    candidates: Vec<Candidate<L>>,
+    /// The names of its nodes, one per candidate.
     made: Made<Vec<String>>,
     registered: Registered<L>,
 }
@@ -38,12 +38,13 @@ impl<L: Link> SetAttempt<L> {
     /// `keys`: without doubles; two nodes for one key in a transaction would wait for each other.
     pub async fn begin(live: &Rc<Live<L>>, keys: &[ResourceKey], mode: Mode) -> Result<Self, NotGranted> {
         let registered = Registered::enter(live, keys.iter().map(|key| live.paths.lock(key).len())).await?;
-        let sites = keys.iter().map(|key| Site::new(live.clone(), key, registered.guid, mode)).collect();
-        Ok(Self { live: live.clone(), sites, made: Made::default(), registered })
+        let candidates =
+            keys.iter().map(|key| Candidate::new(live.clone(), key, registered.guid, mode)).collect();
+        Ok(Self { live: live.clone(), candidates, made: Made::default(), registered })
     }
 
-    pub fn sites(&self) -> &[Site<L>] {
-        &self.sites
+    pub fn candidates(&self) -> &[Candidate<L>] {
+        &self.candidates
     }
 
     /// Makes all nodes and waits until each of them holds.
@@ -62,10 +63,15 @@ impl<L: Link> SetAttempt<L> {
         let limit = self.live.sequence_limit;
         let beyond =
             |node: &Node| layout::Contender::parse(&node.name).is_none_or(|ours| ours.sequence > limit);
-        let full: Vec<_> =
-            self.sites.iter().zip(&nodes).filter(|(_, node)| beyond(node)).map(|(site, _)| site).collect();
+        let full: Vec<_> = self
+            .candidates
+            .iter()
+            .zip(&nodes)
+            .filter(|(_, node)| beyond(node))
+            .map(|(candidate, _)| candidate)
+            .collect();
         if !full.is_empty() {
-            let marked = join_all(full.iter().map(|site| Full::mark(site))).await;
+            let marked = join_all(full.iter().map(|candidate| FullParent::mark(candidate))).await;
             self.clear().await;
             for marked in marked {
                 marked?.replaced(caller).await?;
@@ -75,25 +81,26 @@ impl<L: Link> SetAttempt<L> {
         let numbers = nodes.iter().filter_map(|node| layout::Contender::parse(&node.name));
         numbers.for_each(|ours| self.live.metrics.sequence(ours.sequence));
         let mut contended = false;
-        for (site, node) in self.sites.iter().zip(&nodes) {
-            let children = site.list().await?;
-            contended |= site.stand_in_line(&node.name, children, caller).await?;
+        for (candidate, node) in self.candidates.iter().zip(&nodes) {
+            let children = candidate.list().await?;
+            contended |= candidate.stand_in_line(&node.name, children, caller).await?;
         }
         // Whoever holds one key stays first in it; but a stranger may have taken a node while we waited for another.
-        for (site, node) in self.sites.iter().zip(&nodes) {
-            if layout::place(&site.list().await?, &node.name) != layout::Place::First {
+        for (candidate, node) in self.candidates.iter().zip(&nodes) {
+            if layout::place(&candidate.list().await?, &node.name) != layout::Rank::First {
                 return Err(NotGranted::Lost.into());
             }
         }
-        self.sites.first().expect("a set has at least one key").proven(caller).await?;
+        self.candidates.first().expect("a set has at least one key").proven(caller).await?;
         let evidence = Arc::new(Evidence::of(self.live.proof.clone()));
-        let nodes = self.sites.iter().zip(&nodes).map(|(site, node)| site.path(&node.name)).collect();
+        let nodes =
+            self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
         Ok(Grant { epoch, sequence: 0, evidence, nodes, contended })
     }
 
     /// Where it comes to nothing, the parents that were made for it go again, of whichever round they are.
     async fn create(&self) -> Result<Vec<Node>, NotGranted> {
-        let mut made = vec![false; self.sites.len()];
+        let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
         if created.is_err() {
             self.take_back(&made).await;
@@ -101,12 +108,13 @@ impl<L: Link> SetAttempt<L> {
         created
     }
 
-    /// `made`: of which site the parent is ours.
+    /// `made`: of which candidate the parent is ours.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<Node>, NotGranted> {
-        let requested: Vec<_> = self.sites.iter().map(Site::requested).collect();
+        let requested: Vec<_> = self.candidates.iter().map(Candidate::requested).collect();
         let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
-        let mut missing = !self.sites.iter().all(|site| self.live.registry.parents.expects(&site.parent));
+        let mut missing =
+            !self.candidates.iter().all(|candidate| self.live.registry.parents.expects(&candidate.parent));
         for round in 0..CREATE_ROUNDS {
             if round >= PATIENT_ROUNDS {
                 sleep(self.pause()).await;
@@ -162,14 +170,14 @@ impl<L: Link> SetAttempt<L> {
                 Err(fault) => return Err(refused(fault)),
             }
         }
-        Ok((nodes.len() == self.sites.len()).then_some(nodes))
+        Ok((nodes.len() == self.candidates.len()).then_some(nodes))
     }
 
     /// One transaction: either every key has our node or none has. `None`: none.
     async fn recover(&self) -> Result<Option<Vec<Node>>, NotGranted> {
-        let mut nodes = Vec::with_capacity(self.sites.len());
-        for site in &self.sites {
-            match site.recover().await? {
+        let mut nodes = Vec::with_capacity(self.candidates.len());
+        for candidate in &self.candidates {
+            match candidate.recover().await? {
                 Some((node, _)) => nodes.push(node),
                 None if nodes.is_empty() => return Ok(None),
                 None => return Err(NotGranted::Lost),
@@ -180,15 +188,18 @@ impl<L: Link> SetAttempt<L> {
 
     /// Asks for all parents at once; most are there.
     fn parents(&self) -> impl Future<Output = Vec<Result<Created, Fault>>> {
-        let sent = self.sites.iter().map(|site| self.live.link.create(&site.parent, b"", Kind::Container));
+        let sent = self
+            .candidates
+            .iter()
+            .map(|candidate| self.live.link.create(&candidate.parent, b"", Kind::Container));
         // Sent when they are called, and so before whatever is called next.
         join_all(sent.collect::<Vec<_>>())
     }
 
     /// The server does not remove a container that never had a child.
     async fn take_back(&self, made: &[bool]) {
-        for (site, _) in self.sites.iter().zip(made).filter(|(_, made)| **made) {
-            site.take_parent_back().await;
+        for (candidate, _) in self.candidates.iter().zip(made).filter(|(_, made)| **made) {
+            candidate.take_parent_back().await;
         }
     }
 
@@ -201,10 +212,10 @@ impl<L: Link> SetAttempt<L> {
 
     /// Where a parent could not be made, the folder that it belongs in is missing.
     async fn create_shards(&self, parents: Vec<Result<Created, Fault>>) -> Result<(), NotGranted> {
-        for (site, made) in self.sites.iter().zip(parents) {
+        for (candidate, made) in self.candidates.iter().zip(parents) {
             match made {
                 Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
-                Err(Fault::NoNode) => site.create_shard().await?,
+                Err(Fault::NoNode) => candidate.create_shard().await?,
                 Err(fault) => return Err(refused(fault)),
             }
         }
@@ -217,10 +228,11 @@ impl<L: Link> SetAttempt<L> {
             return;
         }
         match self.made.names() {
-            Some(names) => {
-                drop(join_all(self.sites.iter().zip(&names).map(|(site, name)| site.remove(name))).await)
-            }
-            None => drop(join_all(self.sites.iter().map(Site::purge)).await),
+            Some(names) => drop(
+                join_all(self.candidates.iter().zip(&names).map(|(candidate, name)| candidate.remove(name)))
+                    .await,
+            ),
+            None => drop(join_all(self.candidates.iter().map(Candidate::purge)).await),
         }
         self.made.nothing();
     }

@@ -4,12 +4,12 @@ use fencegate_policies::token::LARGEST_JUMP;
 use fencegate_process::randomness::Randomness;
 
 use super::{
-    era::{self, Era, NoFloor, Unreadable},
+    era::{self, Era, MetaUnreadable, NoFloor},
     link::{Failed, Fault, Kind, Link, Step},
     paths::Paths,
 };
 use crate::meta::{HIGHEST_BASE, Meta, UNMARKED};
-use crate::state::Record;
+use crate::state::Progress;
 
 /// How far the new base lies above everything that is known: gateways write down what they have seen up to a second
 /// late, and a restored ensemble has given out more than its floor says.
@@ -46,7 +46,7 @@ pub enum NotBumped {
     #[error(
         "the answer of ZooKeeper was lost, and what became of it cannot be read; look with `era show`, and repeat"
     )]
-    Unsettled(#[source] Unreadable),
+    Unsettled(#[source] MetaUnreadable),
     #[error(transparent)]
     Floor(#[from] NoFloor),
 }
@@ -78,7 +78,7 @@ pub async fn next(
     link: &impl Link,
     paths: &Paths,
     era: &Era,
-    (seen, asked): (Option<&Record>, &Asked<'_>),
+    (seen, asked): (Option<&Progress>, &Asked<'_>),
     randomness: &dyn Randomness,
 ) -> Result<Next, NotBumped> {
     let floor = era::floor(link, paths, era, randomness).await.map_err(|why| match why {
@@ -91,7 +91,7 @@ pub async fn next(
 }
 
 /// The era after what `meta` says, where ZooKeeper has come to `floor`.
-fn after(meta: &Meta, floor: u64, seen: Option<&Record>, asked: &Asked<'_>) -> Result<Next, NotBumped> {
+fn after(meta: &Meta, floor: u64, seen: Option<&Progress>, asked: &Asked<'_>) -> Result<Next, NotBumped> {
     let Meta { uuid, era: number, base, suspect, .. } = meta;
     let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
     let known = floor.max(marked).max(seen.map_or(0, |record| record.highest));
@@ -158,7 +158,7 @@ pub async fn bump(link: &impl Link, paths: &Paths, era: &Era, next: Meta) -> Res
 async fn settle(link: &impl Link, paths: &Paths, next: Meta) -> Result<Meta, NotBumped> {
     let path = paths.meta();
     let synced = link.sync(&path).await;
-    synced.map_err(|source| NotBumped::Unsettled(Unreadable::Fault { path: path.clone(), source }))?;
+    synced.map_err(|source| NotBumped::Unsettled(MetaUnreadable::Fault { path: path.clone(), source }))?;
     let now = era::read(link, paths).await.map_err(NotBumped::Unsettled)?;
     if now.meta == next { Ok(next) } else { Err(NotBumped::Changed { path }) }
 }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_next_era_is_above_every_number_that_anybody_knows() {
-        let seen = Record { installation: "ours".into(), era: 7, highest: 900 };
+        let seen = Progress { installation: "ours".into(), era: 7, highest: 900 };
         let mark = Suspicion { highest: 800, era: 9, by: "gw-1".into() };
         let told = |suspect, seen, asked| {
             let next = after(&meta(3, 10, suspect), 500, seen, asked).expect("an era");

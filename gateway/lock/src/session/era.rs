@@ -23,7 +23,7 @@ pub struct Era {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum MetaUnreadable {
     #[error("{path} does not exist; make it once with `{}`", again::command(again::Of::Gateway, "era init"))]
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
@@ -46,22 +46,22 @@ pub enum NoFloor {
 }
 
 /// Reads `meta`.
-pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, Unreadable> {
+pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, MetaUnreadable> {
     let path = paths.meta();
     let (data, seen) = match link.data(&path).await {
         Ok(read) => read,
-        Err(Fault::NoNode) => return Err(Unreadable::Missing { path }),
-        Err(source) => return Err(Unreadable::Fault { path, source }),
+        Err(Fault::NoNode) => return Err(MetaUnreadable::Missing { path }),
+        Err(source) => return Err(MetaUnreadable::Fault { path, source }),
     };
     let meta: Meta = match serde_json::from_slice(&data) {
         Ok(meta) => meta,
-        Err(error) => return Err(Unreadable::Foreign { path, why: error.to_string() }),
+        Err(error) => return Err(MetaUnreadable::Foreign { path, why: error.to_string() }),
     };
     if meta.format > FORMAT {
-        return Err(Unreadable::Newer { path, found: meta.format });
+        return Err(MetaUnreadable::Newer { path, found: meta.format });
     }
     if let Err(why) = meta.is_possible() {
-        return Err(Unreadable::Foreign { path, why });
+        return Err(MetaUnreadable::Foreign { path, why });
     }
     Ok(Era { meta, version: seen.version })
 }

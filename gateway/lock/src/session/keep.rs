@@ -13,9 +13,9 @@ use tracing::{debug, info, warn};
 use super::{
     era::Era,
     heartbeat::{Beats, Rhythm},
-    link::{Failed, Fault, Link, State, Step},
+    link::{ConnectionState, Failed, Fault, Link, Step},
     live::{Live, View},
-    probe::speaks_for_us,
+    reattach::speaks_for_us,
 };
 use crate::session::settings::Settings;
 use crate::state::Alarm;
@@ -32,7 +32,7 @@ pub(super) struct Registration {
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum SessionEnd {
     #[error("asked to stop")]
     Stopped,
     #[error("the session expired")]
@@ -70,7 +70,7 @@ pub(super) async fn keep<L: Link>(
     view: &watch::Sender<View>,
     stop: &CancellationToken,
     chores: &impl AsyncFn(&Live<L>) -> Infallible,
-) -> Ended {
+) -> SessionEnd {
     let mut alarm = registration.alarm.clone();
     tokio::select! {
         ended = beat(live, &mut registration, settings) => ended,
@@ -79,41 +79,41 @@ pub(super) async fn keep<L: Link>(
         never = pauses(live, settings) => match never {},
         never = chores(live) => match never {},
         // This session found it out, or another one of the process: then the next session looks for itself.
-        () = alarm.raised() => Ended::RolledBack,
+        () = alarm.raised() => SessionEnd::RolledBack,
         // Whoever found a node of another owner.
-        () = live.over.cancelled() => Ended::Swapped,
-        () = stop.cancelled() => Ended::Stopped,
+        () = live.over.cancelled() => SessionEnd::Swapped,
+        () = stop.cancelled() => SessionEnd::Stopped,
     }
 }
 
 /// Passes on what the client library says of the connection. Never evidence for the proof: only its end is believed.
-async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Sender<View>) -> Ended {
+async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Sender<View>) -> SessionEnd {
     loop {
         let state = live.link.state();
         match state {
-            State::Connected => settings.metrics.connected(),
-            State::Disconnected => settings.metrics.disconnected(),
-            State::Over => {
+            ConnectionState::Connected => settings.metrics.connected(),
+            ConnectionState::Disconnected => settings.metrics.disconnected(),
+            ConnectionState::Over => {
                 settings.metrics.away();
-                return Ended::Expired;
+                return SessionEnd::Expired;
             }
         }
         // At once, and not with the next beat: what was proven for the longer time is not any more.
         if let Err(ended) = follow_grant(live, settings) {
             return ended;
         }
-        let connected = state == State::Connected;
+        let connected = state == ConnectionState::Connected;
         debug!(connected, "session.state");
         view.send_replace(View::Live { connected, proof: live.proof.clone() });
         live.link.state_changed().await;
-        if live.link.state() == State::Connected {
+        if live.link.state() == ConnectionState::Connected {
             settings.metrics.reconnected();
         }
     }
 }
 
 /// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
-async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> Ended {
+async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> SessionEnd {
     let meta = live.paths.meta();
     // The connection that is known to speak for our session.
     let Registration { member, era, beats, connection: ours, .. } = registration;
@@ -124,9 +124,9 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         let connection = live.link.reconnects();
         if connection != *ours {
             match speaks_for_us(&live.link, member).await {
-                Some(true) if live.link.granted().is_none() => return Ended::Unheard,
+                Some(true) if live.link.granted().is_none() => return SessionEnd::Unheard,
                 Some(true) => *ours = connection,
-                Some(false) => return Ended::Swapped,
+                Some(false) => return SessionEnd::Swapped,
                 None => {}
             }
         }
@@ -153,9 +153,9 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
                     live.beaten.notify_waiters();
                 }
             }
-            Err(Failed { fault: Fault::Over, .. }) => return Ended::Expired,
-            Err(Failed { step: Some(0), .. }) => return Ended::MetaChanged,
-            Err(Failed { step: Some(_), fault: Fault::NoNode }) => return Ended::MemberGone,
+            Err(Failed { fault: Fault::Over, .. }) => return SessionEnd::Expired,
+            Err(Failed { step: Some(0), .. }) => return SessionEnd::MetaChanged,
+            Err(Failed { step: Some(_), fault: Fault::NoNode }) => return SessionEnd::MemberGone,
             Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
         }
         settings.metrics.proof(live.proof.deadline().since(live.clock.now()));
@@ -187,7 +187,7 @@ impl Pace {
 }
 
 /// A server that grants less than the session was made with ends it sooner; all that was proven is cut by as much.
-fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Ended> {
+fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), SessionEnd> {
     let before = live.rhythm.get();
     let Some(granted) = live.link.granted().filter(|granted| *granted < before.timeout) else {
         return Ok(());
@@ -196,7 +196,7 @@ fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Ende
     live.proof.shorten(before.proves().saturating_sub(rhythm.proves()));
     live.rhythm.set(rhythm);
     if !rhythm.is_sound(&settings.policy) {
-        return Err(Ended::Cut { granted });
+        return Err(SessionEnd::Cut { granted });
     }
     warn!(code = "FG0501", before = %Brief(before.timeout), granted = %Brief(granted), "a server keeps the session for less than the one before");
     settings.metrics.established(granted);
@@ -206,13 +206,13 @@ fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Ende
 /// Returns when the client library says that it is connected, and nothing has been acknowledged for so long that it cannot
 /// be: its task may be gone, and then no word of an end ever comes. What was acknowledged and proved nothing, because it
 /// took long, counts: servers that are slow would not be faster with another session.
-async fn silence<L: Link>(live: &Live<L>) -> Ended {
+async fn silence<L: Link>(live: &Live<L>) -> SessionEnd {
     loop {
         let timeout = live.rhythm.get().timeout;
         sleep(timeout / 2).await;
         let silent = live.clock.now().since(live.acknowledged.get()) > timeout * 2;
-        if silent && live.link.state() == State::Connected {
-            return Ended::Silent;
+        if silent && live.link.state() == ConnectionState::Connected {
+            return SessionEnd::Silent;
         }
     }
 }

@@ -95,7 +95,7 @@ pub struct Failed {
 
 /// State of the session as far as this side knows. Never evidence that the session lives: see [`super::proof`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum ConnectionState {
     Connected,
     Disconnected,
     Over,
@@ -113,7 +113,7 @@ pub trait Link: 'static {
     /// The shortest that a server has granted at any connection so far: each may grant another one. `None`: it is not
     /// known of connections after the first.
     fn granted(&self) -> Option<Duration>;
-    fn state(&self) -> State;
+    fn state(&self) -> ConnectionState;
     /// How often the connection was made anew. After each the id may be another (a server that does not know the
     /// session may silently give a new one), which only the owner of a node made now can tell.
     fn reconnects(&self) -> u64;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step};
+use super::link::{Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step};
 use crate::metrics::SessionMetrics;
 
 /// A session, or what makes sessions, whose operations are counted.
@@ -81,7 +81,7 @@ impl<L: Link> Link for Metered<L> {
         self.inner.granted()
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ConnectionState {
         self.inner.state()
     }
 

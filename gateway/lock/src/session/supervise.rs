@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    era::{self, Beginning, Era, Init, Unreadable},
+    era::{self, Beginning, Era, Init, MetaUnreadable},
     heartbeat::{Beats, Rhythm},
-    keep::{Ended, Registration, keep},
+    keep::{Registration, SessionEnd, keep},
     link::{Connect, Failed, Fault, Link},
     live::{Current, Live, View},
     paths::Paths,
@@ -30,7 +30,7 @@ enum NotEstablished {
     #[error("make the installation's nodes: {0}")]
     Init(Fault),
     #[error(transparent)]
-    Era(#[from] Unreadable),
+    Era(#[from] MetaUnreadable),
     #[error(transparent)]
     WentBack(#[from] WentBack),
     #[error("{path} changed each time that it was read, or the server is behind")]
@@ -73,7 +73,7 @@ pub async fn supervise<C: Connect>(
                 let live = Rc::new(live);
                 current.set(Some(live.clone()));
                 let ended = keep(&live, registration, &settings, &view, &stop, &chores).await;
-                if matches!(ended, Ended::Stopped) {
+                if matches!(ended, SessionEnd::Stopped) {
                     drop(live);
                     return farewell(&current).await;
                 }
@@ -104,7 +104,7 @@ fn give_up<L: Link>(
     current: &Current<L>,
     view: &watch::Sender<View>,
     settings: &Settings,
-    ended: &Ended,
+    ended: &SessionEnd,
 ) {
     live.proof.revoke();
     live.over.cancel();
@@ -112,7 +112,7 @@ fn give_up<L: Link>(
     settings.metrics.ended();
     error!(session = format_args!("{:#x}", live.link.id()), reason = %ended, "session.ended");
     view.send_replace(match ended {
-        Ended::RolledBack => View::RolledBack(ended.to_string().into()),
+        SessionEnd::RolledBack => View::RolledBack(ended.to_string().into()),
         _ => View::Away(ended.to_string().into()),
     });
 }
@@ -132,11 +132,11 @@ fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings)
         return;
     }
     if settings.complaints.is_news(&told) {
-        let code = matches!(why, NotEstablished::Era(Unreadable::Missing { .. })).then_some("FG0506");
+        let code = matches!(why, NotEstablished::Era(MetaUnreadable::Missing { .. })).then_some("FG0506");
         warn!(code, error = %why, "no ZooKeeper session");
     }
     view.send_replace(match why {
-        NotEstablished::Era(Unreadable::Missing { .. }) => View::Unmade(told),
+        NotEstablished::Era(MetaUnreadable::Missing { .. }) => View::Unmade(told),
         _ => View::Away(told),
     });
 }
@@ -224,9 +224,9 @@ async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result
     loop {
         looks += 1;
         let era = match era::read(link, paths).await {
-            Err(Unreadable::Missing { path }) => {
+            Err(MetaUnreadable::Missing { path }) => {
                 let gone = settings.memory.missed(&path).map(NotEstablished::from);
-                return Err(gone.unwrap_or_else(|| Unreadable::Missing { path }.into()));
+                return Err(gone.unwrap_or_else(|| MetaUnreadable::Missing { path }.into()));
             }
             read => read?,
         };

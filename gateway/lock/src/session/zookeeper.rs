@@ -18,7 +18,7 @@ use zookeeper_client::{
 
 use super::{
     granted,
-    link::{Connect, Created, Failed, Fault, Kind, Link, Seen, State, Step},
+    link::{Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step},
     watches::{Watches, fires_once},
 };
 
@@ -194,11 +194,11 @@ impl Link for Session {
         granted::least(self.id(), self.connections.get())
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ConnectionState {
         match self.client.state() {
-            SessionState::SyncConnected => State::Connected,
-            SessionState::Disconnected | SessionState::ConnectedReadOnly => State::Disconnected,
-            SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => State::Over,
+            SessionState::SyncConnected => ConnectionState::Connected,
+            SessionState::Disconnected | SessionState::ConnectedReadOnly => ConnectionState::Disconnected,
+            SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => ConnectionState::Over,
         }
     }
 

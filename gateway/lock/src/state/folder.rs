@@ -16,7 +16,7 @@ use fencegate_process::randomness::{Guid, Randomness};
 use rustix::fs::{FlockOperation, flock};
 use tracing::warn;
 
-use super::record::{Record, Unreadable};
+use super::progress::{Progress, Unreadable};
 
 /// A place in the folder, for as long as it is kept.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ const DRAFT: &str = ".draft";
 const ROUNDS: usize = 16;
 
 /// What all processes together have written down: of each installation the furthest. None: nothing yet.
-pub fn read(folder: &Path) -> Result<Vec<Record>, Unusable> {
+pub fn read(folder: &Path) -> Result<Vec<Progress>, Unusable> {
     for _ in 0..ROUNDS {
         if let Some(records) = read_once(folder)? {
             return Ok(furthest(records));
@@ -72,8 +72,8 @@ pub fn read(folder: &Path) -> Result<Vec<Record>, Unusable> {
 }
 
 /// Numbers of one installation say nothing of another's.
-fn furthest(records: Vec<Record>) -> Vec<Record> {
-    let mut furthest: Vec<Record> = Vec::new();
+fn furthest(records: Vec<Progress>) -> Vec<Progress> {
+    let mut furthest: Vec<Progress> = Vec::new();
     for record in records {
         match furthest.iter_mut().find(|known| known.installation == record.installation) {
             Some(known) => {
@@ -87,7 +87,7 @@ fn furthest(records: Vec<Record>) -> Vec<Record> {
 }
 
 /// `None`: a file went meanwhile. Then another one holds what it said.
-fn read_once(folder: &Path) -> Result<Option<Vec<Record>>, Unusable> {
+fn read_once(folder: &Path) -> Result<Option<Vec<Progress>>, Unusable> {
     let mut records = Vec::new();
     for name in names(folder, RECORD)? {
         let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
@@ -113,8 +113,8 @@ fn content(path: &Path) -> io::Result<Vec<u8>> {
 
 const LONGEST: u64 = 4096;
 
-fn parse(path: PathBuf, bytes: &[u8]) -> Result<Record, Unusable> {
-    Record::parse(bytes).map_err(|why| match why {
+fn parse(path: PathBuf, bytes: &[u8]) -> Result<Progress, Unusable> {
+    Progress::parse(bytes).map_err(|why| match why {
         Unreadable::Newer(_) => Unusable::Newer { path, why },
         Unreadable::Damaged(_) => Unusable::Damaged { path, why },
     })
@@ -139,7 +139,7 @@ impl Folder {
     ///
     /// # Errors
     /// Something there is not understood, or nothing can be written: what is not remembered cannot be compared with.
-    pub(super) fn claim(path: &Path, randomness: &dyn Randomness) -> Result<(Self, Vec<Record>), Unusable> {
+    pub(super) fn claim(path: &Path, randomness: &dyn Randomness) -> Result<(Self, Vec<Progress>), Unusable> {
         let folder = Self::enter(path, randomness)?;
         let records = read(path)?;
         let only = if let [only] = &records[..] { Some(only) } else { None };
@@ -170,7 +170,7 @@ impl Folder {
     }
 
     /// Durable when it returns. A crash leaves the old record or the new one, never a part.
-    pub(super) fn write(&self, record: &Record) -> io::Result<()> {
+    pub(super) fn write(&self, record: &Progress) -> io::Result<()> {
         let draft = self.file(DRAFT);
         let mut file = File::create(&draft)?;
         file.write_all(&record.to_bytes())?;
@@ -184,7 +184,7 @@ impl Folder {
     }
 
     /// Removes what ended processes have left, as far as `ours` says no less.
-    fn tidy(&self, ours: Option<&Record>) {
+    fn tidy(&self, ours: Option<&Progress>) {
         // Of some there is no record: they ended before they had seen anything.
         let all = [RECORD, LOCK].map(|kind| names(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {
@@ -197,7 +197,7 @@ impl Folder {
     }
 }
 
-fn remove(folder: &Path, name: Guid, ours: Option<&Record>) -> io::Result<()> {
+fn remove(folder: &Path, name: Guid, ours: Option<&Progress>) -> io::Result<()> {
     let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
     // Kept open until all is gone.
     let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
@@ -207,11 +207,11 @@ fn remove(folder: &Path, name: Guid, ours: Option<&Record>) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     // It may have written between our look and its end.
-    let says_no_more = |record: Record| {
+    let says_no_more = |record: Progress| {
         ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
     };
     match content(&file(RECORD)) {
-        Ok(bytes) if Record::parse(&bytes).is_ok_and(says_no_more) => fs::remove_file(file(RECORD))?,
+        Ok(bytes) if Progress::parse(&bytes).is_ok_and(says_no_more) => fs::remove_file(file(RECORD))?,
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => {}
         Ok(_) => return Ok(()),
         Err(error) => return Err(error),
@@ -223,11 +223,11 @@ fn remove(folder: &Path, name: Guid, ours: Option<&Record>) -> io::Result<()> {
 }
 
 /// Whether another record that stays says no less. Of equals the largest name stays: two who tidy up at once agree.
-fn is_left_behind(folder: &Path, name: Guid, record: &Record) -> bool {
+fn is_left_behind(folder: &Path, name: Guid, record: &Progress) -> bool {
     let others = names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
     others.into_iter().any(|other| {
         let bytes = content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
-        Record::parse(&bytes).is_ok_and(|theirs| {
+        Progress::parse(&bytes).is_ok_and(|theirs| {
             record.is_covered_by(&theirs) && (theirs != *record || other.to_string() > name.to_string())
         })
     })

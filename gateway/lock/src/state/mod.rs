@@ -4,7 +4,7 @@
 //! them a second time, and its tokens would lie below those that services have seen. Only who remembers can tell.
 
 mod folder;
-mod record;
+mod progress;
 mod went_back;
 mod writer;
 
@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use self::{folder::Folder, writer::Bell};
 pub use self::{
     folder::{Unusable, read},
-    record::Record,
+    progress::Progress,
     went_back::WentBack,
 };
 use crate::meta::Meta;
@@ -38,7 +38,7 @@ pub struct Memory {
     /// Once a session has seen it.
     installation: Mutex<Option<Arc<Installation>>>,
     /// What processes before us have written down, of each installation one.
-    before: Vec<Record>,
+    before: Vec<Progress>,
     /// Rung when something is to be written down.
     bell: Option<Arc<Bell>>,
     /// Counts how often somebody found that ZooKeeper went back.
@@ -85,7 +85,7 @@ impl Memory {
     }
 
     /// With what processes before us have written down.
-    pub fn recalling(before: Vec<Record>) -> Self {
+    pub fn recalling(before: Vec<Progress>) -> Self {
         Self { before, ..Self::default() }
     }
 
@@ -96,9 +96,9 @@ impl Memory {
         }
     }
 
-    fn record(&self) -> Option<Record> {
+    fn record(&self) -> Option<Progress> {
         let Installation { uuid, era } = (*self.installation()?).clone();
-        Some(Record { installation: uuid, era, highest: self.highest() })
+        Some(Progress { installation: uuid, era, highest: self.highest() })
     }
 
     fn ring(&self) {
@@ -149,7 +149,7 @@ impl Memory {
         match known {
             // Whoever it is: nothing that it gives out is below its base.
             Some(known) if meta.base >= known.highest => Ok(()),
-            Some(Record { installation, highest, .. }) if installation != meta.uuid => {
+            Some(Progress { installation, highest, .. }) if installation != meta.uuid => {
                 Err(WentBack::Another { known: installation, found: meta.uuid.clone(), highest })
             }
             Some(known) if known.era > meta.era => {
@@ -169,20 +169,20 @@ impl Memory {
         self.of(uuid).map_or(0, |record| record.era)
     }
 
-    fn of(&self, uuid: &str) -> Option<Record> {
+    fn of(&self, uuid: &str) -> Option<Progress> {
         self.compared_with(uuid).filter(|known| known.installation == uuid)
     }
 
     /// What tokens of an installation are compared with: its own ones where it is known, else those of the one that
     /// came furthest, which may have been wiped.
-    pub fn compared_with(&self, uuid: &str) -> Option<Record> {
+    pub fn compared_with(&self, uuid: &str) -> Option<Progress> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
         let served = self.record();
         if served.is_some() { served } else { same().or_else(|| self.known()) }
     }
 
     /// The installation that is served, or else the one that came furthest before us. Where there is one, none is made.
-    pub fn known(&self) -> Option<Record> {
+    pub fn known(&self) -> Option<Progress> {
         self.record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
@@ -192,7 +192,7 @@ impl Memory {
         if self.installation().as_deref() == Some(&installation) {
             return;
         }
-        if let Some(Record { installation: known, highest, .. }) = self.compared_with(&meta.uuid) {
+        if let Some(Progress { installation: known, highest, .. }) = self.compared_with(&meta.uuid) {
             if known != meta.uuid {
                 warn!(%known, serves = meta.uuid, "another installation than before: its tokens begin above");
             }
@@ -263,7 +263,7 @@ mod tests {
 
     fn recalling(records: &[(&str, u64, u64)]) -> Memory {
         let record =
-            |&(uuid, era, highest): &(&str, _, _)| Record { installation: uuid.into(), era, highest };
+            |&(uuid, era, highest): &(&str, _, _)| Progress { installation: uuid.into(), era, highest };
         Memory::recalling(records.iter().map(record).collect())
     }
 

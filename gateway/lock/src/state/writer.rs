@@ -8,7 +8,7 @@ use std::{
 
 use tracing::{error, info};
 
-use super::{folder::Folder, record::Record};
+use super::{folder::Folder, progress::Progress};
 
 /// Rung whenever something was seen; heard by the writer.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Bell {
 pub(super) fn start(
     folder: Folder,
     bell: Arc<Bell>,
-    seen: impl Fn() -> Option<Record> + Send + 'static,
+    seen: impl Fn() -> Option<Progress> + Send + 'static,
     failed: impl Fn() + Send + 'static,
 ) -> std::io::Result<()> {
     let write = move || {
@@ -131,7 +131,7 @@ mod tests {
         let (bell, seen) = (Arc::<Bell>::default(), Arc::new(AtomicU64::new(0)));
         let highest = seen.clone();
         let record = move || {
-            Some(Record { installation: "i".into(), era: 0, highest: highest.load(Ordering::Acquire) })
+            Some(Progress { installation: "i".into(), era: 0, highest: highest.load(Ordering::Acquire) })
         };
         start(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
         for epoch in 1..=1000 {
@@ -151,7 +151,7 @@ mod tests {
         std::fs::remove_dir_all(&path).expect("removed");
         let (bell, failures) = (Arc::<Bell>::default(), Arc::new(AtomicU64::new(0)));
         let (told, counted) = std::sync::mpsc::channel();
-        let record = || Some(Record { installation: "i".into(), era: 0, highest: 1 });
+        let record = || Some(Progress { installation: "i".into(), era: 0, highest: 1 });
         let (count, seen) = (failures.clone(), told);
         let failed = move || {
             count.fetch_add(1, Ordering::AcqRel);

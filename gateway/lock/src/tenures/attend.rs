@@ -17,15 +17,15 @@ use crate::{
     not_granted::NotGranted,
     recipe::{
         attempt::Attempt,
+        candidate::{AGAIN, PAUSE},
         grant::{Caller, Grant, Stop},
-        layout::{self, Place},
-        site::{AGAIN, PAUSE},
+        layout::{self, Rank},
     },
 };
 use crate::{
     reach::Way,
     session::{
-        link::{Fault, Link, State},
+        link::{ConnectionState, Fault, Link},
         live::{Current, Live},
     },
 };
@@ -91,7 +91,7 @@ async fn give_up<L: Link>(slot: &Arc<Slot>, nodes: &Nodes<L>) {
     slot.close(Cause::Failed);
     slot.refuse(&NotGranted::Service(FAILED.into()));
     if let Some(held) = nodes.held() {
-        keep(slot, &held.site.live, &held).await;
+        keep(slot, &held.candidate.live, &held).await;
     }
     nodes.clear().await;
 }
@@ -141,7 +141,8 @@ async fn others_turn(lost: u32) {
 /// The session of the moment; `None` when nobody wants the key any more.
 async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L>>> {
     loop {
-        let is_over = |live: &Rc<Live<L>>| live.over.is_cancelled() || live.link.state() == State::Over;
+        let is_over =
+            |live: &Rc<Live<L>>| live.over.is_cancelled() || live.link.state() == ConnectionState::Over;
         if let Some(live) = current.live().filter(|live| !is_over(live)) {
             return Some(live);
         }
@@ -163,7 +164,7 @@ async fn acquire<L: Link>(
     nodes: &Nodes<L>,
 ) -> Result<(Rc<Attempt<L>>, Grant), NotGranted> {
     let old = match nodes.held() {
-        Some(old) if !Rc::ptr_eq(&old.site.live, live) => {
+        Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
             // Of a session that is over.
             nodes.clear().await;
             None
@@ -187,7 +188,7 @@ async fn acquire<L: Link>(
     match granted {
         Ok(grant) => {
             live.metrics.lock_granted(live.clock.now().since(asked));
-            live.registry.cached(attempt.site.guid, slot);
+            live.registry.cached(attempt.candidate.guid, slot);
             nodes.holds();
             Ok((attempt, grant))
         }
@@ -275,11 +276,11 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
 
 /// Tells the slot when somebody waits elsewhere, or our node is gone; then there is nothing more to tell.
 async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
-    let site = &attempt.site;
+    let candidate = &attempt.candidate;
     loop {
-        let (children, changed) = match site.live.link.watch_children(&site.parent).await {
+        let (children, changed) = match candidate.live.link.watch_children(&candidate.parent).await {
             Ok(watched) => watched,
-            Err(Fault::Ambiguous(_)) => match site.again().await {
+            Err(Fault::Ambiguous(_)) => match candidate.again().await {
                 Ok(()) => continue,
                 Err(_over) => return,
             },
@@ -292,12 +293,12 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
                 continue;
             }
         };
-        site.saw(&children);
+        candidate.saw(&children);
         failpoint::pass("while_watching");
         let Some(own) = attempt.node().or_else(|| adopted(attempt, &children)) else {
             return taken_away(slot);
         };
-        if layout::place(&children, &own) == Place::Gone {
+        if layout::place(&children, &own) == Rank::Gone {
             return taken_away(slot);
         }
         if layout::is_contended(&children, &own) {
@@ -312,7 +313,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
 
 /// The name of a node that was found again after its create's answer was lost.
 fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String> {
-    layout::made_by(children, attempt.site.guid).first().map(|name| (*name).to_owned())
+    layout::made_by(children, attempt.candidate.guid).first().map(|name| (*name).to_owned())
 }
 
 fn taken_away(slot: &Arc<Slot>) {

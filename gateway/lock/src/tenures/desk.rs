@@ -9,7 +9,7 @@ use super::{
     attend::attend,
     chores,
     inquiry::answers::{self},
-    order,
+    strict,
     work::Work,
 };
 use crate::not_granted::NotGranted;
@@ -56,7 +56,7 @@ impl Desk {
                 tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
             {
                 match (asked, current.live()) {
-                    (Work::Order(order), Some(live)) => drop(tasks.spawn_local(order::serve(live, order))),
+                    (Work::Order(order), Some(live)) => drop(tasks.spawn_local(strict::serve(live, order))),
                     (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
                     (Work::Once(admission), _) => {
                         let (current, shelves, census) = (current.clone(), shelves.clone(), census.clone());

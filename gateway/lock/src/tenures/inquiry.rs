@@ -9,17 +9,17 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::keeper::Keeper;
 use crate::tenures::question::{
-    Broken, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold,
+    Broken, LineEntry, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
 };
 use crate::tenures::work::Work;
 use crate::{
-    once::open::Open,
+    once::unresolved::Unresolved,
     session::{live::View, proof::Proof},
 };
 
 /// One of the gateway's sessions, as it is seen without asking anybody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct SessionStatus {
     pub number: usize,
     pub connected: bool,
     /// 16 hex digits; none without a session.
@@ -35,7 +35,7 @@ impl Keeper {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing; this holds for all questions but the two that change something.
-    pub async fn line_of(&self, key: &ResourceKey) -> Result<Vec<Standing>, Untold> {
+    pub async fn line_of(&self, key: &ResourceKey) -> Result<Vec<LineEntry>, Untold> {
         self.ask(key, |answer| Question::Line { key: key.clone(), answer }).await
     }
 
@@ -50,12 +50,12 @@ impl Keeper {
             .map_err(Untold::of_a_change)
     }
 
-    pub async fn members(&self) -> Result<Vec<Registered>, Untold> {
+    pub async fn members(&self) -> Result<Vec<RegisteredGateway>, Untold> {
         self.ask_any(|answer| Question::Members { answer }).await
     }
 
     /// Operations of which nobody knows what came of them.
-    pub async fn operations(&self) -> Result<Vec<Open>, Untold> {
+    pub async fn operations(&self) -> Result<Vec<Unresolved>, Untold> {
         self.ask_any(|answer| Question::Operations { answer }).await
     }
 
@@ -65,14 +65,18 @@ impl Keeper {
         self.ask_any(|answer| Question::Resolve { resolution, answer }).await.map_err(Untold::of_a_change)
     }
 
-    pub fn sessions(&self) -> Vec<Session> {
+    pub fn sessions(&self) -> Vec<SessionStatus> {
         let now = self.clock.now();
         let proven = |proof: &Proof| proof.deadline().since(now).as_millis().try_into().unwrap_or(u64::MAX);
         let session = |(number, view): (usize, View)| match view {
-            View::Away(why) | View::Unmade(why) | View::RolledBack(why) => {
-                Session { number, connected: false, id: None, proven_for_ms: 0, away: Some(why.to_string()) }
-            }
-            View::Live { connected, proof } => Session {
+            View::Away(why) | View::Unmade(why) | View::RolledBack(why) => SessionStatus {
+                number,
+                connected: false,
+                id: None,
+                proven_for_ms: 0,
+                away: Some(why.to_string()),
+            },
+            View::Live { connected, proof } => SessionStatus {
                 number,
                 connected,
                 id: Some(format!("{:016x}", proof.session())),

@@ -21,10 +21,10 @@ use tokio::{
 use super::{
     deadline::Deadline,
     desk::Desk,
-    order::{Granted, Order},
     queue::Patience,
     roll::{Asking, Roll},
     slot::{Entered, Wants},
+    strict::{Granted, StrictRequest},
     tenure::Tenure,
     wish::Wish,
 };
@@ -33,7 +33,7 @@ use crate::tenures::occupancy::{Full, Occupancy, Occupant};
 use crate::tenures::work::Work;
 use crate::tenures::{slot::table::Table, wish::Waits};
 use crate::{
-    once::{Admission, Admitted, Unsent, Unwritten, census::Census, refused},
+    once::{Admission, Admitted, Unsent, Unwritten, census::Census, denied},
     reach::Way,
     session::live::View,
 };
@@ -42,7 +42,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Keeper {
     /// One per session; keys are spread over them.
-    pub(super) desks: Arc<[Line]>,
+    pub(super) desks: Arc<[SessionHandle]>,
     pub(super) table: Arc<Table>,
     occupancy: Arc<Occupancy>,
     /// Requests with a node of their own.
@@ -51,7 +51,7 @@ pub struct Keeper {
 }
 
 /// The way to one session.
-pub(super) struct Line {
+pub(super) struct SessionHandle {
     pub(super) work: mpsc::UnboundedSender<Work>,
     pub(super) view: watch::Receiver<View>,
 }
@@ -96,7 +96,7 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
         .map(|_| {
             let (work, asked) = mpsc::unbounded_channel();
             let (seen, view) = watch::channel(View::Away("connecting to ZooKeeper".into()));
-            (Line { work, view }, Desk::new(asked, seen, table.clone(), census.clone()))
+            (SessionHandle { work, view }, Desk::new(asked, seen, table.clone(), census.clone()))
         })
         .unzip();
     let keeper =
@@ -220,8 +220,8 @@ impl Keeper {
     ///
     /// # Cancellation
     /// Dropping the future gives the operation up: nothing was sent, and that is written down.
-    pub async fn admit(&self, wanted: Unwritten) -> Result<Admitted, refused::Refused> {
-        let stopping = || refused::Refused::Service("the gateway is stopping".into());
+    pub async fn admit(&self, wanted: Unwritten) -> Result<Admitted, denied::Denied> {
+        let stopping = || denied::Denied::Service("the gateway is stopping".into());
         let line = self.line(wanted.keys.first().expect("an operation has at least one key"));
         let (admission, answered, admitted) = Admission::new(wanted);
         line.work.send(Work::Once(Box::new(admission))).map_err(|_| stopping())?;
@@ -237,7 +237,7 @@ impl Keeper {
 
     /// A session that is not ready, if there is one; else any.
     pub fn view(&self) -> View {
-        let ready = |line: &&Line| !line.view.borrow().is_ready(&self.clock);
+        let ready = |line: &&SessionHandle| !line.view.borrow().is_ready(&self.clock);
         let line =
             self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
         line.view.borrow().clone()
@@ -248,7 +248,7 @@ impl Keeper {
         self.table.keys() + self.occupancy.keys()
     }
 
-    pub(super) fn line(&self, key: &ResourceKey) -> &Line {
+    pub(super) fn line(&self, key: &ResourceKey) -> &SessionHandle {
         &self.desks[usize::from(key.shard()) % self.desks.len()]
     }
 
@@ -291,14 +291,14 @@ impl Keeper {
 }
 
 async fn order(
-    line: &Line,
+    line: &SessionHandle,
     wish: Wish<'_>,
     behind: &Arc<AtomicBool>,
     places: &Arc<[Occupant]>,
 ) -> Result<Granted, NotGranted> {
     let (caller, answer) = oneshot::channel();
     let gone = || NotGranted::Service("the gateway is stopping".into());
-    let order = Order {
+    let order = StrictRequest {
         keys: wish.keys.to_vec(),
         mode: wish.mode,
         waits: !wish.wait.is_zero(),

@@ -1,7 +1,7 @@
 //! What one process holds, and who waits for it here.
 //!
 //! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which [`tenured`] lock, [`slot`]
-//! shares it between workers, [`attend`] works for one key. Locks for one request only: [`order`]. [`desk`] puts the work
+//! shares it between workers, [`attend`] works for one key. Locks for one request only: [`strict`]. [`desk`] puts the work
 //! on the session's thread as [`work`], also where it is [`caught`] in a panic; [`ended`] tells why a tenure is over. Kept by another
 //! gateway: [`ways`] remembers by which. For operators: [`survey`] shows what is held here, with [`roll`]; [`inquiry`]
 //! asks ZooKeeper.
@@ -15,11 +15,11 @@ pub mod ended;
 pub mod inquiry;
 pub mod keeper;
 pub mod occupancy;
-pub mod order;
 pub mod question;
 pub mod queue;
 pub mod roll;
 pub mod slot;
+pub mod strict;
 pub mod survey;
 pub mod tenure;
 pub mod tenured;

@@ -6,14 +6,14 @@ use fencegate_policies::{key::ResourceKey, plan::Mode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::{once::open::Open, session::link::Fault};
+use crate::{once::unresolved::Unresolved, session::link::Fault};
 
 /// Answered on the thread of the sessions.
 pub enum Question {
-    Line { key: ResourceKey, answer: Told<Vec<Standing>> },
+    Line { key: ResourceKey, answer: Told<Vec<LineEntry>> },
     Break { key: ResourceKey, holder: String, answer: Told<Broken> },
-    Members { answer: Told<Vec<Registered>> },
-    Operations { answer: Told<Vec<Open>> },
+    Members { answer: Told<Vec<RegisteredGateway>> },
+    Operations { answer: Told<Vec<Unresolved>> },
     Resolve { resolution: Resolution, answer: Told<Resolved> },
 }
 
@@ -38,7 +38,7 @@ pub enum Untold {
 
 /// One that stands in line for a key, in any gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct LineEntry {
     /// Name of its node, which names it and no other.
     pub node: String,
     pub mode: Mode,
@@ -66,7 +66,7 @@ pub enum Broken {
 
 /// A gateway as it is registered in ZooKeeper, by one of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registered {
+pub struct RegisteredGateway {
     pub gateway: String,
     /// 16 hex digits.
     pub session: String,

@@ -23,7 +23,7 @@ use crate::recipe::grant::Grant;
 pub struct Lock {
     pub key: ResourceKey,
     /// One, or several that share the key.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldTenure>,
     /// Those who wait, in their order; of very many only the first.
     pub line: Vec<Waiter>,
     pub waiting: usize,
@@ -32,7 +32,7 @@ pub struct Lock {
 
 /// A tenure of ours.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct HeldTenure {
     /// Of the request that was started last.
     pub route: Option<Arc<str>>,
     pub mode: Mode,
@@ -237,7 +237,7 @@ impl Lock {
         if let Some(Glimpse { credentials, mode, granted, in_flight, dispatched, contended, closed }) =
             looked.held
         {
-            self.held.push(Held {
+            self.held.push(HeldTenure {
                 route: looked.route.cloned(),
                 token: token(credentials, dispatched),
                 keeping: Keeping::Cached,
@@ -259,7 +259,7 @@ impl Lock {
             let since = now.since(request.asking.asked);
             return self.line.push(Waiter { route: request.route.clone(), mode: request.mode, since });
         };
-        self.held.push(Held {
+        self.held.push(HeldTenure {
             route: Some(request.route.clone()),
             mode: request.mode,
             token: token(grant, request.dispatched()),

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{order::Order, slot::Slot};
+use super::{slot::Slot, strict::StrictRequest};
 use crate::once::Admission;
 use crate::tenures::question::Question;
 
 /// What a worker asks of a session.
 pub enum Work {
     /// Locks for one request.
-    Order(Order),
+    Order(StrictRequest),
     /// A key that somebody waits for and nobody works for yet.
     Attend(Arc<Slot>),
     /// An operation that is to be written down before it is sent.

@@ -7,7 +7,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Redirect, Response},
 };
-use fencegate_lock::once::open::Open;
+use fencegate_lock::once::unresolved::Unresolved;
 use fencegate_process::shown::Names;
 use serde::Deserialize;
 
@@ -90,7 +90,7 @@ pub(super) fn not_open(reference: &str) -> Fault {
     Fault::new(Word::NotFound, format!("nothing is in doubt under the reference `{reference}` any more"))
 }
 
-pub(super) fn in_doubt(open: &Open, names: Names) -> InDoubt {
+pub(super) fn in_doubt(open: &Unresolved, names: Names) -> InDoubt {
     let record = &open.record;
     let target = if names.shows_targets() { record.target.as_str() } else { "(target not shown)" };
     InDoubt {

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
 use fencegate_lock::tenures::{
-    inquiry::Session,
-    question::Registered,
+    inquiry::SessionStatus,
+    question::RegisteredGateway,
     survey::{self, Order, Select, Survey, Why},
 };
 use fencegate_policies::plan::{Gateway, OnceStore};
@@ -165,7 +165,7 @@ fn state(seen: &GatewaySeen) -> Condition {
     }
 }
 
-fn tiles(counted: &Gathered, survey: &Survey, sessions: &[Session], safety: &[Fact]) -> Vec<Tile> {
+fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety: &[Fact]) -> Vec<Tile> {
     let longest = survey.locks.iter().filter_map(|lock| lock.line.first()).map(|waiter| waiter.since).max();
     let least = sessions.iter().map(|session| session.proven_for_ms).min().unwrap_or(0);
     let met: u64 = safety.iter().map(|fact| fact.count).sum();
@@ -297,7 +297,7 @@ fn safety(counted: &Gathered) -> Vec<Fact> {
     SAFETY.into_iter().map(fact).collect()
 }
 
-fn session(session: Session) -> SessionRow {
+fn session(session: SessionStatus) -> SessionRow {
     SessionRow {
         number: session.number,
         state: match (session.away, session.connected) {
@@ -310,7 +310,7 @@ fn session(session: Session) -> SessionRow {
     }
 }
 
-fn grouped(found: Vec<Registered>, fingerprint: u64) -> Vec<Member> {
+fn grouped(found: Vec<RegisteredGateway>, fingerprint: u64) -> Vec<Member> {
     let ours = format!("{fingerprint:016x}");
     let mut members: BTreeMap<String, Member> = BTreeMap::new();
     for one in found {

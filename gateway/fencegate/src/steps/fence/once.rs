@@ -1,7 +1,7 @@
 //! Has an operation written down in ZooKeeper before it is sent, and what came of it before its key is given on.
 
 use fencegate_http::network::Network;
-use fencegate_lock::once::{Admitted, Came, Unwritten, refused::Refused, room::Owner};
+use fencegate_lock::once::{Admitted, Came, Unwritten, denied::Denied, room::Owner};
 use fencegate_policies::plan::{Enforce, Fence, OnceStore};
 use fencegate_process::failpoint;
 use hyper::StatusCode;
@@ -52,8 +52,8 @@ impl<N: Network> Fencing<N> {
             () = hold.tenure.permission().lapsed(&self.clock) => {
                 // A lock that somebody has taken away is noticed here, or by the transaction that finds no node.
                 Err(match hold.tenure.evidence().is_taken_away() {
-                    true => Refused::Lost,
-                    false => Refused::Service("the session could not be proven any more".into()),
+                    true => Denied::Lost,
+                    false => Denied::Service("the session could not be proven any more".into()),
                 })
             }
             // Nobody reads this.

@@ -5,11 +5,11 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn record(highest: u64) -> Record {
-    Record { installation: "ours".into(), era: 0, highest }
+fn record(highest: u64) -> Progress {
+    Progress { installation: "ours".into(), era: 0, highest }
 }
 
-fn claim(home: &TempDir) -> (Folder, Vec<Record>) {
+fn claim(home: &TempDir) -> (Folder, Vec<Progress>) {
     Folder::claim(home.path(), &SystemRandomness).expect("a folder of our own")
 }
 
@@ -102,7 +102,7 @@ fn a_folder_that_is_not_there_or_no_folder_is_said() {
 #[test]
 fn two_installations_with_one_folder_take_nothing_from_each_other() {
     let home = TempDir::new().expect("a folder");
-    let theirs = Record { installation: "theirs".into(), ..record(900) };
+    let theirs = Progress { installation: "theirs".into(), ..record(900) };
     let ((one, _), (other, _)) = (claim(&home), claim(&home));
     one.write(&record(7)).expect("written");
     other.write(&theirs).expect("written");

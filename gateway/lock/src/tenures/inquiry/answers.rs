@@ -7,11 +7,11 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use crate::tenures::question::{
-    Broken, MOST, PATIENCE, Question, Registered, Resolution, Resolved, Standing, Told, Untold,
+    Broken, LineEntry, MOST, PATIENCE, Question, RegisteredGateway, Resolution, Resolved, Told, Untold,
 };
 use crate::{
-    once::open::{self, Open},
-    recipe::layout::{self, Contender, Place},
+    once::unresolved::{self, Unresolved},
+    recipe::layout::{self, Contender, Rank},
     session::{
         epoch::epoch,
         link::{Failed, Fault, Link},
@@ -86,7 +86,7 @@ async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Un
     }
 }
 
-async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<Standing>, Untold> {
+async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<LineEntry>, Untold> {
     let parent = live.paths.lock(key);
     let mut nodes = children(live, &parent).await?;
     nodes.retain(|name| Contender::parse(name).is_some());
@@ -100,15 +100,15 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<Standing
         let (Some(seen), Some(contender)) = (seen?, Contender::parse(name)) else { continue };
         let place = layout::place(&nodes, name);
         let session = format!("{:016x}", seen.owner);
-        line.push(Standing {
+        line.push(LineEntry {
             node: name.clone(),
             mode: contender.mode,
             gateway: members.iter().find_map(|member| gateway(member, &session)).map(str::to_owned),
             number: epoch(live.base, seen.czxid).ok(),
-            holds: place == Place::First,
+            holds: place == Rank::First,
             behind: match place {
-                Place::Behind(other) => Some(other.to_owned()),
-                Place::First | Place::Gone => None,
+                Rank::Behind(other) => Some(other.to_owned()),
+                Rank::First | Rank::Gone => None,
             },
             session,
         });
@@ -131,7 +131,7 @@ async fn remove_holder<L: Link>(
     let parent = live.paths.lock(key);
     live.link.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
-    if layout::place(&nodes, holder) != Place::First {
+    if layout::place(&nodes, holder) != Rank::First {
         return Ok(Broken::NotHolding);
     }
     // The operator has been told that no answer came: what happens from now on would surprise.
@@ -146,7 +146,7 @@ async fn remove_holder<L: Link>(
     }
 }
 
-async fn members<L: Link>(live: &Live<L>) -> Result<Vec<Registered>, Untold> {
+async fn members<L: Link>(live: &Live<L>) -> Result<Vec<RegisteredGateway>, Untold> {
     let parent = live.paths.members();
     let mut names = children(live, &parent).await?;
     names.sort_unstable();
@@ -163,19 +163,19 @@ async fn members<L: Link>(live: &Live<L>) -> Result<Vec<Registered>, Untold> {
         let (gateway, session) = name.rsplit_once('-')?;
         let (gateway, session) = (gateway.to_owned(), session.to_owned());
         let Some(Member { version, plan, peer, .. }) = serde_json::from_slice(&data).ok() else {
-            return Some(Registered { gateway, session, version: None, plan: None, peer: None });
+            return Some(RegisteredGateway { gateway, session, version: None, plan: None, peer: None });
         };
         // Not the pass that stands beside it.
         let peer = peer.map(|reach| reach.address);
-        Some(Registered { gateway, session, version: Some(version), plan: Some(plan), peer })
+        Some(RegisteredGateway { gateway, session, version: Some(version), plan: Some(plan), peer })
     });
     Ok(registered.filter(|one| one.session.len() == SESSION_DIGITS).collect())
 }
 
 const SESSION_DIGITS: usize = 16;
 
-async fn operations<L: Link>(live: &Live<L>) -> Result<Vec<Open>, Untold> {
-    let found = open::all(&live.link, &live.paths, live.base).await;
+async fn operations<L: Link>(live: &Live<L>) -> Result<Vec<Unresolved>, Untold> {
+    let found = unresolved::all(&live.link, &live.paths, live.base).await;
     let mut found = found.map_err(|trouble| Untold::Fault(trouble.to_string()))?;
     found.truncate(MOST);
     Ok(found)
@@ -187,22 +187,22 @@ async fn resolve<L: Link>(
     still_meant: impl Fn() -> bool,
 ) -> Result<Resolved, Untold> {
     let Resolution { reference, done, force } = resolution;
-    let found = match open::one(&live.link, &live.paths, live.base, reference).await {
+    let found = match unresolved::one(&live.link, &live.paths, live.base, reference).await {
         Ok(found) => found,
-        Err(trouble @ (open::Trouble::NotFound(_) | open::Trouble::Several(_))) => {
+        Err(trouble @ (unresolved::Trouble::NotFound(_) | unresolved::Trouble::Several(_))) => {
             return Ok(Resolved::NotFound(trouble.to_string()));
         }
         Err(trouble) => return Err(Untold::Fault(trouble.to_string())),
     };
     if found.may_run && !force {
-        return Ok(Resolved::MayRun(open::Trouble::MayRun(reference.clone()).to_string()));
+        return Ok(Resolved::MayRun(unresolved::Trouble::MayRun(reference.clone()).to_string()));
     }
     if !still_meant() {
         return Err(Untold::Late(PATIENCE));
     }
     match found.resolve(&live.link, *done).await {
         Ok(()) => Ok(Resolved::Written),
-        Err(open::Trouble::Write { source: Failed { fault, .. }, .. }) => Err(match fault {
+        Err(unresolved::Trouble::Write { source: Failed { fault, .. }, .. }) => Err(match fault {
             Fault::Ambiguous(_) | Fault::Over => Untold::Unknown,
             refused => Untold::Fault(refused.to_string()),
         }),

@@ -4,7 +4,7 @@ use fencegate_process::again;
 
 /// Why an operation is not to be sent. Nothing of this request was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum Denied {
     /// `status`: of the answer; `None` where an operator has said so.
     #[error("the operation was answered before")]
     Done { status: Option<u16> },

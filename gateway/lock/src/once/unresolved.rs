@@ -11,7 +11,7 @@ use crate::session::{
 
 /// An operation that was let through, without a word of what came of it.
 #[derive(Debug, Clone)]
-pub struct Open {
+pub struct Unresolved {
     pub reference: String,
     pub record: Record,
     /// The lock that it was sent under is still held: it may be running now.
@@ -39,7 +39,7 @@ pub enum Trouble {
 }
 
 /// All of them. `base`: of the era, to know locks by their tokens.
-pub async fn all(link: &impl Link, paths: &Paths, base: u64) -> Result<Vec<Open>, Trouble> {
+pub async fn all(link: &impl Link, paths: &Paths, base: u64) -> Result<Vec<Unresolved>, Trouble> {
     let mut open = Vec::new();
     for shard in children(link, &paths.operations()).await? {
         let shard = format!("{}/{shard}", paths.operations());
@@ -57,7 +57,7 @@ async fn read(
     paths: &Paths,
     base: u64,
     (shard, name): (&str, &str),
-) -> Result<Option<Open>, Trouble> {
+) -> Result<Option<Unresolved>, Trouble> {
     let path = format!("{shard}/{name}");
     let (data, seen) = match link.data(&path).await {
         Ok(read) => read,
@@ -71,7 +71,7 @@ async fn read(
         .await
         .map_err(|source| Trouble::Read { path: paths.locks(), source })?;
     let reference = name.get(..REFERENCE).unwrap_or(name).to_owned();
-    Ok(Some(Open { reference, record, may_run, path, version: seen.version }))
+    Ok(Some(Unresolved { reference, record, may_run, path, version: seen.version }))
 }
 
 /// Digits of an [`fencegate_policies::operation::OperationId::reference`].
@@ -80,7 +80,7 @@ const REFERENCE: usize = 16;
 const SHARD: usize = 2;
 
 /// The one that `reference` means. Only what has that name is read, however much is remembered.
-pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) -> Result<Open, Trouble> {
+pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) -> Result<Unresolved, Trouble> {
     let not_found = || Trouble::NotFound(reference.to_owned());
     let digits = reference.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if !digits || reference.len() != REFERENCE {
@@ -98,7 +98,7 @@ pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) ->
     }
 }
 
-impl Open {
+impl Unresolved {
     /// Somebody who knows says whether it was done.
     pub async fn resolve(&self, link: &impl Link, done: bool) -> Result<(), Trouble> {
         let at = wall_clock();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How far the tokens of an installation have come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct Progress {
     pub installation: String,
     pub era: u64,
     /// The highest epoch that was seen.
@@ -40,7 +40,7 @@ struct Form {
     format: u32,
 }
 
-impl Record {
+impl Progress {
     /// Whether `other` says of the same installation no less.
     pub(super) fn is_covered_by(&self, other: &Self) -> bool {
         self.installation == other.installation && self.era <= other.era && self.highest <= other.highest
@@ -88,14 +88,14 @@ mod tests {
 
     use super::*;
 
-    fn record() -> Record {
-        Record { installation: "0123456789abcdef".into(), era: 3, highest: (3 << 32) + 4711 }
+    fn record() -> Progress {
+        Progress { installation: "0123456789abcdef".into(), era: 3, highest: (3 << 32) + 4711 }
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let bytes = record().to_bytes();
-        assert_eq!(Record::parse(&bytes), Ok(record()));
+        assert_eq!(Progress::parse(&bytes), Ok(record()));
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1, "one line, for whoever looks");
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let bytes = record().to_bytes();
         // The last one ends the line.
         for end in 0..bytes.len() - 1 {
-            let told = Record::parse(&bytes[..end]);
+            let told = Progress::parse(&bytes[..end]);
             assert!(matches!(told, Err(Unreadable::Damaged(_))), "{end}: {told:?}");
         }
     }
@@ -115,29 +115,29 @@ mod tests {
         for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut turned = bytes.clone();
             turned[at] ^= 1 << bit;
-            assert!(Record::parse(&turned).is_err(), "bit {bit} of byte {at}");
+            assert!(Progress::parse(&turned).is_err(), "bit {bit} of byte {at}");
         }
     }
 
     #[test]
     fn a_later_format_is_told_from_damage_and_an_earlier_one_there_never_was() {
         let later = br#"{"format":2,"whatever":"it means"}"#;
-        assert_eq!(Record::parse(later), Err(Unreadable::Newer(2)));
+        assert_eq!(Progress::parse(later), Err(Unreadable::Newer(2)));
         let none =
             String::from_utf8(record().to_bytes()).expect("JSON").replace("\"format\":1", "\"format\":0");
-        assert!(matches!(Record::parse(none.as_bytes()), Err(Unreadable::Damaged(_))));
+        assert!(matches!(Progress::parse(none.as_bytes()), Err(Unreadable::Damaged(_))));
     }
 
     #[test]
     fn an_epoch_that_no_token_can_have_is_damage() {
-        let beyond = Record { highest: 1 << 63, ..record() };
-        assert!(Record::parse(&beyond.to_bytes()).is_err());
+        let beyond = Progress { highest: 1 << 63, ..record() };
+        assert!(Progress::parse(&beyond.to_bytes()).is_err());
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Record::parse(&bytes).is_err());
+            prop_assert!(Progress::parse(&bytes).is_err());
         }
     }
 }

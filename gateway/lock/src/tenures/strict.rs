@@ -26,14 +26,14 @@ use crate::{
     not_granted::NotGranted,
     recipe::{
         attempt::Attempt,
+        candidate::PAUSE,
         grant::{Caller, Grant, Stop},
         set::SetAttempt,
-        site::PAUSE,
     },
 };
 
 /// A request for the lock of one key or of several at once.
-pub struct Order {
+pub struct StrictRequest {
     /// Sorted, without doubles, at least one.
     pub keys: Vec<ResourceKey>,
     pub mode: Mode,
@@ -53,10 +53,10 @@ pub struct Granted {
     pub over: oneshot::Sender<bool>,
 }
 
-/// Runs one order to its end; returns when no node of it is left, or the session is over.
-pub async fn serve<L: Link>(live: Rc<Live<L>>, order: Order) {
-    let Order { keys, mode, waits, caller, behind, places } = order;
-    let mut caller = Request { answer: caller, waits, behind };
+/// Runs one request to its end; returns when no node of it is left, or the session is over.
+pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
+    let StrictRequest { keys, mode, waits, caller, behind, places } = request;
+    let mut caller = Asker { answer: caller, waits, behind };
     let begun = match keys.as_slice() {
         [key] => Attempt::begin(&live, key, mode).await.map(Nodes::One),
         keys => SetAttempt::begin(&live, keys, mode).await.map(Nodes::Set),
@@ -91,7 +91,7 @@ enum Nodes<L: Link> {
 }
 
 impl<L: Link> Nodes<L> {
-    async fn acquire(&self, caller: &mut Request) -> Result<Grant, Stop> {
+    async fn acquire(&self, caller: &mut Asker) -> Result<Grant, Stop> {
         match self {
             Self::One(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
@@ -137,12 +137,12 @@ impl<L: Link> Nodes<L> {
     /// Tells when a node of ours is gone without our doing. Most requests are over before the first watch is set.
     async fn watch_own(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
         sleep(LONG).await;
-        let sites = match self {
-            Self::One(attempt) => std::slice::from_ref(&attempt.site),
-            Self::Set(attempt) => attempt.sites(),
+        let candidates = match self {
+            Self::One(attempt) => std::slice::from_ref(&attempt.candidate),
+            Self::Set(attempt) => attempt.candidates(),
         };
         // The nodes of a set were made in one transaction by one session: all of them go, or a stranger took one.
-        join_all(sites.iter().map(|site| site.watch_own(gone))).await;
+        join_all(candidates.iter().map(|candidate| candidate.watch_own(gone))).await;
         std::future::pending().await
     }
 }
@@ -151,13 +151,13 @@ impl<L: Link> Nodes<L> {
 const LONG: Duration = Duration::from_millis(50);
 
 /// One request, waiting.
-struct Request {
+struct Asker {
     answer: oneshot::Sender<Result<Granted, NotGranted>>,
     waits: bool,
     behind: Arc<AtomicBool>,
 }
 
-impl Caller for Request {
+impl Caller for Asker {
     fn is_gone(&self) -> bool {
         self.answer.is_closed()
     }

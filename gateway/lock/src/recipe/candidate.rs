@@ -15,7 +15,7 @@ use crate::session::{
 };
 
 /// Where an attempt stands.
-pub struct Site<L> {
+pub struct Candidate<L> {
     pub live: Rc<Live<L>>,
     pub parent: String,
     shard: String,
@@ -32,7 +32,7 @@ pub struct Node {
     pub seen: Seen,
 }
 
-impl<L: Link> Site<L> {
+impl<L: Link> Candidate<L> {
     pub fn new(live: Rc<Live<L>>, key: &ResourceKey, guid: Guid, mode: Mode) -> Self {
         let (parent, shard) = (live.paths.lock(key), live.paths.shard(key));
         Self { parent, shard, live, guid, mode, alone: Cell::new(false) }

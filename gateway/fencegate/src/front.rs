@@ -15,8 +15,8 @@ use std::{
 use fencegate_http::{
     body::Reply,
     listen::{
-        answers::{Answered, Answers, Asked, Refused},
-        limit::Limit,
+        responder::{Answered, Answers, Asked, Refused},
+        time_limit::Limit,
     },
 };
 use fencegate_process::{said::Brief, shown};

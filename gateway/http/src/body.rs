@@ -1,8 +1,8 @@
 //! The one body type: where its bytes come from, and who is told of its end and lives until then.
 
 mod broken;
-pub mod ending;
 pub mod fields;
+pub mod observer;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 pub use self::{broken::BodyError, source::Piece, trailers::Trailers};
 use self::{
-    ending::{Ending, Held, Kept},
+    observer::{Held, Kept, Observer},
     source::{Framing, Live, Source, some},
 };
 use crate::course::Exchange;
@@ -47,7 +47,7 @@ pub struct Body {
     /// has not written, and a client that gets not one byte takes its request for one that never arrived.
     broken: Option<BodyError>,
     /// Who came last is told first.
-    endings: SmallVec<[Box<dyn Ending>; USUAL]>,
+    observers: SmallVec<[Box<dyn Observer>; USUAL]>,
 }
 
 /// Those of an answer to a client: its connection, what counts its request twice, and who takes it and tells of it.
@@ -122,8 +122,8 @@ impl Body {
     pub fn look(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let looked = self.source.look(cx);
         match looked {
-            Err(_) => self.tell(Ending::failed),
-            Ok(()) if self.source.is_end() => self.tell(Ending::complete),
+            Err(_) => self.tell(Observer::failed),
+            Ok(()) if self.source.is_end() => self.tell(Observer::complete),
             Ok(()) => {}
         }
         looked
@@ -199,20 +199,20 @@ impl Body {
     }
 
     /// Tells it how this goes and ends.
-    pub fn telling(mut self, mut ending: Box<dyn Ending>) -> Self {
+    pub fn telling(mut self, mut observer: Box<dyn Observer>) -> Self {
         if self.source.is_end() {
-            ending.complete();
+            observer.complete();
         }
-        self.endings.push(ending);
+        self.observers.push(observer);
         self
     }
 
     fn of(source: Source, trailers: Trailers) -> Self {
-        Self { source, trailers, passage: None, taker: None, broken: None, endings: SmallVec::new() }
+        Self { source, trailers, passage: None, taker: None, broken: None, observers: SmallVec::new() }
     }
 
-    fn tell(&mut self, what: impl Fn(&mut dyn Ending)) {
-        self.endings.iter_mut().rev().for_each(|ending| what(&mut **ending));
+    fn tell(&mut self, what: impl Fn(&mut dyn Observer)) {
+        self.observers.iter_mut().rev().for_each(|observer| what(&mut **observer));
     }
 
     /// Says so, once all that was given before has left.
@@ -221,7 +221,7 @@ impl Body {
         error: BodyError,
         cx: &Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.endings.iter().all(|ending| ending.has_left(cx.waker())) {
+        if self.observers.iter().all(|observer| observer.has_left(cx.waker())) {
             return Poll::Ready(Some(Err(error)));
         }
         self.broken = Some(error);
@@ -239,8 +239,8 @@ impl Body {
 
     /// After the last byte: waits until no byte of the *request* can leave any more either.
     pub async fn settled(mut self) {
-        for ending in &mut self.endings {
-            if let Some(rest) = ending.settles() {
+        for observer in &mut self.observers {
+            if let Some(rest) = observer.settles() {
                 rest.await;
             }
         }
@@ -261,24 +261,24 @@ impl HttpBody for Body {
         }
         let frame = loop {
             let polled = this.source.poll(cx);
-            this.tell(|ending| ending.asked(polled.is_ready()));
+            this.tell(|observer| observer.asked(polled.is_ready()));
             match ready!(polled) {
                 Some(Ok(frame)) => match this.trailers.filter(frame) {
                     Some(frame) => break Some(frame),
                     None => continue,
                 },
                 Some(Err(error)) => {
-                    this.tell(Ending::failed);
+                    this.tell(Observer::failed);
                     return this.breaks(error, cx);
                 }
                 None => break None,
             }
         };
         let bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
-        this.tell(|ending| ending.gives(bytes));
+        this.tell(|observer| observer.gives(bytes));
         // One that breaks is never complete, however much of it was given.
         if frame.is_none() || this.source.is_end() {
-            this.tell(Ending::complete);
+            this.tell(Observer::complete);
         }
         Poll::Ready(frame.map(Ok))
     }

@@ -20,7 +20,7 @@ use std::{
 use tokio::time::Instant;
 
 pub use self::now::Coming;
-pub(crate) use self::now::{Reading, Sight, Writing};
+pub(crate) use self::now::{Reading, UnderWay, Writing};
 use self::unsent::Unsent;
 use crate::course::interim::Interims;
 use crate::parting::Taker;
@@ -232,15 +232,16 @@ impl Course {
     }
 
     /// Looked at now and then, on HTTP/2.
-    pub(crate) fn look(&self) -> Sight {
+    pub(crate) fn look(&self) -> UnderWay {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
-        let mut sight = Sight { exchanges: exchanges.len(), unsent: self.unsent.is_some(), not_taken: 0 };
+        let mut under_way =
+            UnderWay { exchanges: exchanges.len(), unsent: self.unsent.is_some(), not_taken: 0 };
         for exchange in exchanges.iter().filter_map(Weak::upgrade).filter(|exchange| exchange.given.get()) {
             exchange.seen.set(exchange.seen.get().saturating_add(1));
-            sight.not_taken = sight.not_taken.max(exchange.seen.get());
+            under_way.not_taken = under_way.not_taken.max(exchange.seen.get());
         }
-        sight
+        under_way
     }
 }
 

@@ -11,12 +11,12 @@ pub struct Peer {
     /// The address of ours that it was made to.
     pub local: SocketAddr,
     /// `None` for plain text.
-    pub tls: Option<Secured>,
+    pub tls: Option<Handshake>,
 }
 
 /// What a handshake has told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Secured {
+pub struct Handshake {
     /// The name that the client asked for.
     pub server_name: Option<String>,
     /// Proven, where the listener asks for a certificate and the client has shown one.

@@ -5,7 +5,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use fencegate_http::{body::ending::Ending, peer::Peer};
+use fencegate_http::{body::observer::Observer, peer::Peer};
 use hyper::{Method, StatusCode, Uri};
 
 use super::{
@@ -55,7 +55,7 @@ impl Entry {
     }
 }
 
-impl Ending for Entry {
+impl Observer for Entry {
     fn gives(&mut self, bytes: usize) {
         self.exchange.sent += bytes as u64;
     }

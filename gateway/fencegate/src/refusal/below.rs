@@ -1,7 +1,7 @@
 //! What those that a step asks may refuse: crates below this one, and our own trust in guards.
 
 use fencegate_guard::refused as guard;
-use fencegate_http::{listen::answers, upstream::pool::NotConnected};
+use fencegate_http::{listen::responder, upstream::pool::NotConnected};
 use fencegate_lock::{once::denied as once, tenures::keeper};
 use fencegate_policies::key::BadKey;
 
@@ -15,7 +15,7 @@ pub enum Below<'a> {
     /// A request has no name for the operation that it is.
     Name(&'a BadKey),
     /// What has come to a listener never was a request.
-    Listener(answers::Refused),
+    Listener(responder::Refused),
     Lock(&'a keeper::Refused),
     /// By ZooKeeper's record of operations.
     Once(&'a once::Denied),

@@ -1,7 +1,7 @@
 //! The table of reasons: why the gateway answers a request itself, or cannot tell what came of it.
 
 use fencegate_guard::refused as guard;
-use fencegate_http::{listen::answers, upstream::pool::NotConnected};
+use fencegate_http::{listen::responder, upstream::pool::NotConnected};
 use fencegate_lock::{once::denied as once, tenures::keeper};
 use fencegate_policies::key::BadKey;
 use hyper::StatusCode;
@@ -120,12 +120,12 @@ reasons! {
         IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
             [Name(BadKey::Missing { .. })];
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
-            [Listener(answers::Refused::Malformed(_))];
+            [Listener(responder::Refused::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
         NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
         Method = "method", 405, NotDispatched, "the method is not served";
         SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time"
-            [Listener(answers::Refused::Slow)];
+            [Listener(responder::Refused::Slow)];
         /// An upload that is streamed stopped halfway, after its first part was sent.
         SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
         /// Its answer is not kept; `recorded_status` is the status of then.
@@ -144,7 +144,7 @@ reasons! {
             [Once(once::Denied::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
         TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
-            [Listener(answers::Refused::TargetTooLarge)];
+            [Listener(responder::Refused::TargetTooLarge)];
         Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
         Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
         IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
@@ -162,7 +162,7 @@ reasons! {
         ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered"
             [Once(once::Denied::ClientFull)];
         HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
-            [Listener(answers::Refused::HeaderTooLarge)];
+            [Listener(responder::Refused::HeaderTooLarge)];
         TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
         UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached"
             [Pool(NotConnected::Io { .. } | NotConnected::Everywhere)];
@@ -205,7 +205,7 @@ reasons! {
             [Once(once::Denied::Full)];
         Draining = "draining", 503, NotDispatched, "the gateway is stopping";
         Overloaded = "overloaded", 503, NotDispatched, "too many requests at once"
-            [Listener(answers::Refused::Displaced) | Pool(NotConnected::Full)];
+            [Listener(responder::Refused::Displaced) | Pool(NotConnected::Full)];
         Loop = "loop", 508, NotDispatched, "the request came back to where it was sent from";
     }
     Gateways {

@@ -1,7 +1,7 @@
 //! Refusals of those that a step asks, as refusals of ours: the table knows the reason, and what else they say goes along.
 
 use fencegate_guard::refused as guard;
-use fencegate_http::{listen::answers, upstream::pool::NotConnected};
+use fencegate_http::{listen::responder, upstream::pool::NotConnected};
 use fencegate_lock::{once::denied as once, tenures::keeper};
 use fencegate_policies::key::BadKey;
 
@@ -31,8 +31,8 @@ impl Refusal {
     }
 }
 
-impl From<answers::Refused> for Refusal {
-    fn from(refused: answers::Refused) -> Self {
+impl From<responder::Refused> for Refusal {
+    fn from(refused: responder::Refused) -> Self {
         Self::new(Reason::from(Below::Listener(refused)), refused.detail())
     }
 }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_words_of_a_listener_are_those_of_every_other_refusal() {
-        let words = words(&Refusal::from(answers::Refused::HeaderTooLarge).into_reply());
+        let words = words(&Refusal::from(responder::Refused::HeaderTooLarge).into_reply());
         let text = std::str::from_utf8(&words).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");

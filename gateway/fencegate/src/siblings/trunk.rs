@@ -3,13 +3,13 @@
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_http::{
-    body::{Body, Trailers, ending::Ending},
+    body::{Body, Trailers, observer::Observer},
     network::Network,
     upstream::{
         address::Address,
         connection::Connection,
         gate::{Gate, Gated, Why},
-        names::dial,
+        resolver::dial,
         speak::{self, HTTP1, Heads, NotAnswered},
         tls::Secured,
     },
@@ -245,7 +245,7 @@ impl Lend {
 /// The connection that an answer comes over, as its body keeps it.
 struct Lent(Option<Lend>);
 
-impl Ending for Lent {
+impl Observer for Lent {
     fn complete(&mut self) {
         if let Some(lend) = self.0.take() {
             lend.give_back();

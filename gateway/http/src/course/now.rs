@@ -45,7 +45,7 @@ pub enum Coming {
 
 /// What is under way on an HTTP/2 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct UnderWay {
     pub(crate) exchanges: usize,
     /// Something of answers that were given is not written.
     pub(crate) unsent: bool,

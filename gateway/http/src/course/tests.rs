@@ -58,11 +58,11 @@ fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_n
         if round > 1 {
             slow.asked(true);
         }
-        assert_eq!(course.look(), Sight { exchanges: 2, unsent: false, not_taken: 1 });
+        assert_eq!(course.look(), UnderWay { exchanges: 2, unsent: false, not_taken: 1 });
     }
     assert_eq!(course.look().not_taken, 2);
     drop((slow, _slow));
-    assert_eq!(course.look(), Sight { exchanges: 1, unsent: false, not_taken: 0 });
+    assert_eq!(course.look(), UnderWay { exchanges: 1, unsent: false, not_taken: 0 });
     assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
 }
 

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use crate::body::{Body, ending::Ending};
+use crate::body::{Body, observer::Observer};
 use crate::course::Answering;
 
 impl Answering {
@@ -21,7 +21,7 @@ impl Answering {
 /// client takes the rest. This much goes into one frame.
 const PIECE: usize = 16 << 10;
 
-impl Ending for Answering {
+impl Observer for Answering {
     fn asked(&mut self, is_here: bool) {
         Self::asked(self, is_here);
     }

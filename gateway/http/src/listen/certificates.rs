@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     network::Reset,
-    peer::Secured,
+    peer::Handshake,
     pem::{self, BadPem, Stamp, stamp_of},
 };
 
@@ -149,24 +149,24 @@ impl Certificates {
     async fn accept<I: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: I,
-    ) -> Result<(TlsStream<I>, Secured, Option<Spoken>), (io::Error, I)> {
+    ) -> Result<(TlsStream<I>, Handshake, Option<Spoken>), (io::Error, I)> {
         let stream = TlsAcceptor::from(self.current.load_full()).accept(stream).into_fallible().await?;
         let (_, session) = stream.get_ref();
         let client = session.peer_certificates().and_then(|chain| chain.first()).map(|first| identity(first));
-        let secured = Secured { server_name: session.server_name().map(str::to_owned), client };
+        let handshake = Handshake { server_name: session.server_name().map(str::to_owned), client };
         let spoken = match session.alpn_protocol() {
             Some(b"h2") => Some(Spoken::Http2),
             Some(b"http/1.1") => Some(Spoken::Http1),
             _ => None,
         };
-        Ok((stream, secured, spoken))
+        Ok((stream, handshake, spoken))
     }
 }
 
 /// What came of a client's first bytes where TLS is spoken.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
 pub enum Shaken<I> {
-    Secured(TlsStream<Rewound<I>>, Secured, Option<Spoken>),
+    Secured(TlsStream<Rewound<I>>, Handshake, Option<Spoken>),
     /// The alert that says why is written; the client may not have read it.
     Failed(io::Error, Rewound<I>),
     /// Something else than TLS.
@@ -182,7 +182,7 @@ pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
         None => Shaken::Gone,
         Some((false, stream)) => Shaken::Plain(stream),
         Some((true, stream)) => match certificates.accept(stream).await {
-            Ok((stream, secured, spoken)) => Shaken::Secured(stream, secured, spoken),
+            Ok((stream, handshake, spoken)) => Shaken::Secured(stream, handshake, spoken),
             Err((error, stream)) => Shaken::Failed(error, stream),
         },
     })

@@ -11,11 +11,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use super::{
-    answers::Answers,
+    accepted::Entry,
     certificates::Certificates,
-    entry::Entry,
     metrics::ClientMetrics,
     places::{Crowded, Place, Places},
+    responder::Answers,
 };
 use crate::{
     network::{Accept, BACKLOG, Network, Reset},

@@ -4,7 +4,7 @@ use std::{convert::Infallible, rc::Rc, time::Duration};
 
 use hyper::{Request, body::Incoming, service::Service};
 
-use super::answers::{Answered, Answers, Asked};
+use super::responder::{Answered, Answers, Asked};
 use crate::course::Course;
 use crate::{
     body::{Body, Reply},

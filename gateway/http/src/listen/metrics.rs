@@ -5,7 +5,7 @@ use std::path::Path;
 use fencegate_process::families::Families;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use super::{limit::Limit, places::Crowded};
+use super::{places::Crowded, time_limit::Limit};
 
 /// The families of the connections of clients; clones count into the same ones.
 #[derive(Debug, Clone)]

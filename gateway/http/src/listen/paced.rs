@@ -18,10 +18,10 @@ use tokio::{
 };
 
 use super::{
-    answers::{Answers, Refused},
     farewell::{close, farewell, words},
-    limit::Limit,
     metrics::ClientMetrics,
+    responder::{Answers, Refused},
+    time_limit::Limit,
 };
 use crate::course::{Course, Reading, Writing};
 use crate::network::Reset;

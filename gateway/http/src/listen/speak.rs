@@ -22,14 +22,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answers::{Answers, Refused},
     detect::Spoken,
     facing::Facing,
     farewell::{close, farewell, words},
-    limit::Limit,
     metrics::ClientMetrics,
     paced::Paced,
     places::Place,
+    responder::{Answers, Refused},
+    time_limit::Limit,
 };
 use crate::course::{Course, Reading};
 use crate::{
@@ -232,9 +232,9 @@ async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
     let mut without = 0.0;
     loop {
         sleep(look).await;
-        let sight = course.look();
-        without = if sight.exchanges == 0 && !sight.unsent { without + 1.0 } else { 0.0 };
-        if f64::from(sight.not_taken) > stuck {
+        let under_way = course.look();
+        without = if under_way.exchanges == 0 && !under_way.unsent { without + 1.0 } else { 0.0 };
+        if f64::from(under_way.not_taken) > stuck {
             return Limit::ResponseWrite;
         }
         if without > idle {

@@ -6,7 +6,7 @@ use hyper::{Request, Response, body::Incoming};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    frames::Seen,
+    frames::SeenFrames,
     gate::Gate,
     speak::{NotAnswered, Running, Sender},
     tls::Generation,
@@ -95,7 +95,7 @@ impl Connection {
 pub enum Progress {
     Bytes(Rc<Gate>),
     /// With HTTP/2 there are bytes that belong to no request.
-    Frames(Rc<Seen>),
+    Frames(Rc<SeenFrames>),
 }
 
 impl Progress {

@@ -88,7 +88,7 @@ impl Drop for Counted {
 }
 
 /// The right to one connection.
-pub type Place = OwnedSemaphorePermit;
+pub type ConnectionPermit = OwnedSemaphorePermit;
 
 impl Endpoint {
     pub fn new(name: Arc<str>, addresses: Arc<Addresses>, limits: PoolLimits, bell: Bell) -> Self {
@@ -160,12 +160,12 @@ impl Endpoint {
     }
 
     /// The right to a further connection; `None` when there are as many as there may be.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<ConnectionPermit> {
         self.places.clone().try_acquire_owned().ok()
     }
 
     /// The right to one that no request is sent over, and that is not counted.
-    pub fn place_beside() -> Place {
+    pub fn place_beside() -> ConnectionPermit {
         Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it")
     }
 
@@ -173,7 +173,7 @@ impl Endpoint {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue.
-    pub async fn next_place(self: Arc<Self>) -> Place {
+    pub async fn next_place(self: Arc<Self>) -> ConnectionPermit {
         let _waiting = self.counted(|endpoint| &endpoint.waiting);
         // After it is counted: whoever looks now sees that somebody waits.
         self.bell.send_replace(());

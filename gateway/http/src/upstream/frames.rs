@@ -21,12 +21,12 @@ pub struct Followed<S> {
     out: Out,
     /// Bytes of the first frame that have come in.
     greeting: Vec<u8>,
-    seen: Rc<Seen>,
+    seen: Rc<SeenFrames>,
 }
 
 /// What is known of a connection; shared with whoever sends on it.
 #[derive(Debug)]
-pub struct Seen {
+pub struct SeenFrames {
     /// The other side has begun with its settings, so it does speak HTTP/2.
     greeted: Cell<bool>,
     /// We have said that we got them.
@@ -81,7 +81,7 @@ const CONTINUATION: u8 = 9;
 const FIRST_FLAG: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-impl Seen {
+impl SeenFrames {
     fn new() -> Self {
         Self {
             greeted: Cell::new(false),
@@ -146,7 +146,7 @@ impl Seen {
 
 impl Out {
     /// `bytes` were taken.
-    fn follow(&mut self, mut bytes: &[u8], seen: &Seen) {
+    fn follow(&mut self, mut bytes: &[u8], seen: &SeenFrames) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let skipped = self.skip.min(bytes.len());
@@ -191,8 +191,8 @@ fn read(head: [u8; HEAD], before: Frame) -> (usize, Frame) {
 }
 
 impl<S> Followed<S> {
-    pub fn new(io: S) -> (Self, Rc<Seen>) {
-        let seen = Rc::new(Seen::new());
+    pub fn new(io: S) -> (Self, Rc<SeenFrames>) {
+        let seen = Rc::new(SeenFrames::new());
         let out = Out { skip: PREFACE, head: [0; HEAD], have: 0, frame: Frame::Other };
         (Self { io, out, greeting: Vec::new(), seen: seen.clone() }, seen)
     }

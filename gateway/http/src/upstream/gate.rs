@@ -23,8 +23,8 @@ use tokio::{
     time::Instant,
 };
 
-use super::frames::Seen;
-use crate::{body::ending::Ending, network::Reset};
+use super::frames::SeenFrames;
+use crate::{body::observer::Observer, network::Reset};
 
 /// A connection to an upstream, with its gate.
 pub struct Gated<S: Reset> {
@@ -43,7 +43,7 @@ pub struct Gate {
     unflushed: Cell<bool>,
     last_write: Cell<Instant>,
     /// What tells, over HTTP/2, that a request has left in full.
-    frames: OnceCell<Rc<Seen>>,
+    frames: OnceCell<Rc<SeenFrames>>,
     /// What was written in full is waited for, whatever becomes of the proof.
     awaited: Cell<bool>,
 }
@@ -95,7 +95,7 @@ impl Gate {
     }
 
     /// The connection speaks HTTP/2, in which bytes go out also when nothing of a request is left.
-    pub fn follows(&self, frames: &Rc<Seen>) {
+    pub fn follows(&self, frames: &Rc<SeenFrames>) {
         self.frames.get_or_init(|| frames.clone());
     }
 
@@ -229,7 +229,7 @@ impl Gate {
 /// then.
 pub struct Cuts(pub Rc<Gate>);
 
-impl Ending for Cuts {
+impl Observer for Cuts {
     fn failed(&mut self) {
         self.0.shut(Why::Cut);
     }

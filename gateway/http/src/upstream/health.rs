@@ -19,7 +19,7 @@ use tracing::debug;
 use super::{
     endpoint::{Endpoint, State},
     fleet::{Fleet, Fleets},
-    names::{self, dial},
+    resolver::{self, dial},
     speak::HTTP1,
 };
 use crate::network::Network;
@@ -53,7 +53,7 @@ async fn tend<N: Network>(network: &N, fleets: &Fleets) {
         Some(join_all(fleet.endpoints().iter().map(move |endpoint| watch(network, fleet, endpoint, health))))
     });
     let names = fleets.all().iter().flat_map(|fleet| {
-        fleet.endpoints().iter().map(move |endpoint| names::tend(network, fleet, endpoint))
+        fleet.endpoints().iter().map(move |endpoint| resolver::tend(network, fleet, endpoint))
     });
     tokio::select! {
         // There may be none of these, and then nothing to do before the end.

@@ -7,7 +7,7 @@ use hyper::{Version, body::Incoming};
 use super::lend::Lend;
 use crate::body::{
     Body, Trailers,
-    ending::{Ending, Settling},
+    observer::{Observer, Settling},
 };
 
 /// How long an upload may go on after its answer is complete.
@@ -35,7 +35,7 @@ pub fn body(
     Body::from_answer(incoming, trailers, idle).telling(Box::new(lent))
 }
 
-impl Ending for Lent {
+impl Observer for Lent {
     fn complete(&mut self) {
         if self.settles_itself
             && let Some(lend) = self.lend.take()

@@ -1,6 +1,6 @@
 //! Connections to upstreams: one pool per worker, so that a request waits for nobody while there are connections.
 
-mod ask;
+mod introductions;
 
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
@@ -17,14 +17,14 @@ use tracing::debug;
 use super::{
     address::Address,
     connection::Connection,
-    endpoint::{Endpoint, Place},
+    endpoint::{ConnectionPermit, Endpoint},
     fleet::{Fleet, Tour},
     gate::{Gate, Gated},
     idle::Idle,
     introduce::{Doubt, Introductions, Unmet},
     lend::Lend,
     metrics::Waited,
-    names::dial,
+    resolver::dial,
     speak::{self, HTTP1, HTTP2, Sender},
 };
 use crate::network::Network;
@@ -57,7 +57,7 @@ pub enum NotConnected {
 /// What a request has waited for.
 enum Freed {
     Pooled(Box<Pooled>),
-    Place(Arc<Endpoint>, Place),
+    Place(Arc<Endpoint>, ConnectionPermit),
 }
 
 impl<N: Network> Pool<N> {
@@ -160,7 +160,7 @@ impl<N: Network> Pool<N> {
         &self,
         fleet: &Arc<Fleet>,
         endpoint: &Arc<Endpoint>,
-        place: Place,
+        place: ConnectionPermit,
     ) -> Result<Box<Pooled>, NotConnected> {
         let mut made = self.connect(fleet, endpoint, None, place).await;
         if matches!(made, Err(Unmet::Contradicted(_))) {
@@ -190,7 +190,7 @@ impl<N: Network> Pool<N> {
         fleet: &Fleet,
         endpoint: &Arc<Endpoint>,
         only: Option<Arc<Address>>,
-        place: Place,
+        place: ConnectionPermit,
     ) -> Result<Box<Pooled>, Unmet> {
         let upstream = &fleet.upstream;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
@@ -226,7 +226,7 @@ impl<N: Network> Pool<N> {
         endpoint: &Arc<Endpoint>,
         address: Arc<Address>,
         stream: N::Stream,
-        place: Place,
+        place: ConnectionPermit,
     ) -> io::Result<Pooled> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // On the socket itself: what is encrypted here may be written much later.

@@ -8,7 +8,7 @@ use std::{
 use super::{
     address::Address,
     connection::Connection,
-    endpoint::{Endpoint, Place},
+    endpoint::{ConnectionPermit, Endpoint},
 };
 
 /// One of the connections that an endpoint may have.
@@ -23,7 +23,7 @@ pub struct Pooled {
     /// How often it went from one request straight to the next that waited for it.
     pub(super) handed_on: u32,
     /// The place at the endpoint: free for another connection when this one has ended.
-    pub(super) _place: Place,
+    pub(super) _place: ConnectionPermit,
 }
 
 impl Pooled {

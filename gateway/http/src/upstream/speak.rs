@@ -24,7 +24,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    frames::{Followed, Seen},
+    frames::{Followed, SeenFrames},
     heard::{Heard, Word},
 };
 use crate::{
@@ -39,7 +39,7 @@ pub const HTTP2: &str = "h2";
 /// What requests are given to.
 pub enum Sender {
     Http1(http1::SendRequest<Body>, Parting, Word),
-    Http2(http2::SendRequest<Body>, Rc<Seen>, Scheme),
+    Http2(http2::SendRequest<Body>, Rc<SeenFrames>, Scheme),
 }
 
 /// Everything that runs for one connection; dropping it ends all of it at once.
@@ -167,7 +167,7 @@ where
         drop(ended.send(error));
     });
     tokio::select! {
-        () = seen.until(Seen::is_open) => {}
+        () = seen.until(SeenFrames::is_open) => {}
         ended = ends => {
             let why = ended.ok().flatten().map_or_else(|| "the connection ended".to_owned(), |error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -204,7 +204,7 @@ impl Sender {
         match self {
             Self::Http1(sender, ..) => sender.ready().await,
             Self::Http2(sender, seen, _) => {
-                seen.until(Seen::request_has_left).await;
+                seen.until(SeenFrames::request_has_left).await;
                 sender.ready().await
             }
         }

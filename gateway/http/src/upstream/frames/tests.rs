@@ -16,7 +16,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    body::{Body, ending::Ending},
+    body::{Body, observer::Observer},
     upstream::{
         gate::{Gate, Gated},
         speak::{self, Sender},
@@ -31,8 +31,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
     bytes
 }
 
-fn followed(bytes: &[u8], pieces: usize) -> Seen {
-    let seen = Seen::new();
+fn followed(bytes: &[u8], pieces: usize) -> SeenFrames {
+    let seen = SeenFrames::new();
     let mut out = Out { skip: PREFACE, head: [0; HEAD], have: 0, frame: Frame::Other };
     for piece in [&[0; PREFACE], bytes].concat().chunks(pieces) {
         out.follow(piece, &seen);
@@ -92,7 +92,7 @@ proptest! {
 /// Whether the library has taken all of a body.
 struct Taken(Rc<Cell<bool>>);
 
-impl Ending for Taken {
+impl Observer for Taken {
     fn complete(&mut self) {
         self.0.set(true);
     }
@@ -146,7 +146,7 @@ async fn taken_and_flushed() {
     gate.arm(None);
     let request = Request::post("/pay/7").header(HOST, "a.example").body(body);
     let mut answer = pin!(sender.send(request.expect("a request")));
-    let looks_over = |_: &Seen| taken.get() && gate.is_flushed() && gate.written() > u64::from(ROOM);
+    let looks_over = |_: &SeenFrames| taken.get() && gate.is_flushed() && gate.written() > u64::from(ROOM);
     tokio::select! {
         _ = &mut answer => panic!("nobody answers"),
         () = seen.until(looks_over) => {}
@@ -156,6 +156,6 @@ async fn taken_and_flushed() {
     read.send(()).expect("the service waits");
     tokio::select! {
         _ = answer => panic!("nobody answers"),
-        () = seen.until(Seen::request_has_left) => assert!(gate.written() > LARGE as u64),
+        () = seen.until(SeenFrames::request_has_left) => assert!(gate.written() > LARGE as u64),
     }
 }

@@ -1,4 +1,4 @@
-//! How long a client is waited for, by name.
+//! The time limits of a client, by name: for how long it is waited for.
 
 use std::time::Duration;
 

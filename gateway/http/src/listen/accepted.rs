@@ -15,15 +15,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    answers::{Answers, Refused},
     certificates::{Certificates, Shaken, handshake},
     detect::{Rewound, Spoken, Told, detect},
     farewell,
-    limit::Limit,
     metrics::ClientMetrics,
     places::Place,
     proxied,
+    responder::{Answers, Refused},
     speak::{LAST_REQUEST, Speech},
+    time_limit::Limit,
 };
 use crate::{network::Reset, peer::Peer};
 
@@ -137,9 +137,9 @@ impl Entry {
             () = self.drained() => return,
         };
         match shaken {
-            Ok(Ok(Shaken::Secured(stream, secured, agreed))) => {
+            Ok(Ok(Shaken::Secured(stream, handshake, agreed))) => {
                 self.metrics.handshake(true);
-                let peer = Peer { tls: Some(secured), ..peer };
+                let peer = Peer { tls: Some(handshake), ..peer };
                 match agreed {
                     Some(spoken) => self.serve(spoken, Rewound::unread(stream), peer, place, front).await,
                     None => self.spoken_with(stream, peer, place, front).await,

@@ -3,7 +3,7 @@
 use std::{pin::Pin, task::Waker};
 
 /// One of them. Who has nothing to do at some point does nothing there.
-pub trait Ending: 'static {
+pub trait Observer: 'static {
     /// The source was asked for a piece: there was one, or the end of all, or it is waited for.
     fn asked(&mut self, _is_here: bool) {}
 
@@ -33,7 +33,7 @@ pub type Settling = Pin<Box<dyn Future<Output = ()>>>;
 /// Let go when the body is complete, or dropped.
 pub(super) struct Held<T>(pub(super) Option<T>);
 
-impl<T: 'static> Ending for Held<T> {
+impl<T: 'static> Observer for Held<T> {
     fn complete(&mut self) {
         self.0 = None;
     }
@@ -42,4 +42,4 @@ impl<T: 'static> Ending for Held<T> {
 /// Let go when the body is dropped.
 pub(super) struct Kept<T>(pub(super) T);
 
-impl<T: 'static> Ending for Kept<T> {}
+impl<T: 'static> Observer for Kept<T> {}

@@ -11,7 +11,6 @@ mod doors;
 mod environment;
 mod faults;
 mod fence;
-mod forward;
 mod gateway;
 mod guard;
 mod hold;
@@ -23,13 +22,14 @@ mod listener;
 mod log;
 mod misplaced;
 mod once;
+mod peer_forwarding;
 mod peer_listener;
-mod places;
+mod positions;
 mod probe;
-mod reach;
 mod route;
 mod scalar;
 mod served_tls;
+mod shadowed;
 mod shape;
 mod sharing;
 mod store;
@@ -44,7 +44,7 @@ mod zookeeper;
 mod tests;
 
 use self::{block::Block, faults::Faults, kind::refuse_the_other};
-pub use self::{environment::Environment, kind::Kind, places::Places};
+pub use self::{environment::Environment, kind::Kind, positions::Places};
 use crate::{
     diagnose::{Diagnostic, Place, Severity},
     plan::{Gateway, Guard},

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    path::segments::{Part, Tree},
+    path::segments::{Fragment, Tree},
     plan::{Plan, Route},
 };
 
@@ -29,7 +29,7 @@ fn below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p 
     others.iter().for_each(|(index, route)| tree.insert(*index, &route.path));
     let (found, looks) = (RefCell::new(BTreeSet::new()), Cell::new(0_usize));
     for (at, route) in above {
-        let parts: Vec<Part> = route.path.pieces().iter().map(Part::from).collect();
+        let parts: Vec<Fragment> = route.path.pieces().iter().map(Fragment::from).collect();
         // None is ever taken, so that all are looked at.
         tree.first_meeting(&parts, |index| {
             looks.set(looks.get() + 1);

@@ -13,13 +13,13 @@ use crate::{
 };
 
 /// An admin listener, and where its address is written.
-pub(super) struct Read {
+pub(super) struct ReadAdmin {
     pub(super) admin: Admin,
     place: Option<Place>,
 }
 
 /// `port`: that of the default address, which is on loopback.
-pub(super) fn admin(file: &mut Block, port: u16) -> Read {
+pub(super) fn admin(file: &mut Block, port: u16) -> ReadAdmin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let read = file.inner("admin", |block| {
         let address = block.value("address", scalar::address);
@@ -31,10 +31,10 @@ pub(super) fn admin(file: &mut Block, port: u16) -> Read {
             tls: served_tls::tls(block),
         };
         open(block, &admin);
-        Read { admin, place }
+        ReadAdmin { admin, place }
     });
     let nothing = || Admin { address: default, hosts: Vec::new(), bearer: None, tls: None };
-    read.unwrap_or_else(|| Read { admin: nothing(), place: None })
+    read.unwrap_or_else(|| ReadAdmin { admin: nothing(), place: None })
 }
 
 fn bearer(admin: &mut Block) -> Option<std::path::PathBuf> {
@@ -72,7 +72,7 @@ fn open(block: &mut Block, admin: &Admin) {
     }
 }
 
-impl Read {
+impl ReadAdmin {
     pub(super) fn door(&self) -> Door {
         let at = self.place.map_or(At::Default, At::Written);
         Door { what: "the admin listener".into(), field: "admin", address: self.admin.address, at }

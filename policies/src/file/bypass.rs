@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use super::{faults::Faults, reach::Pattern};
+use super::{faults::Faults, shadowed::Pattern};
 use crate::{
     diagnose::{Code, Diagnostic},
-    path::segments::{Part, Tree},
+    path::segments::{Fragment, Tree},
     plan::{ServiceId, UpstreamId},
 };
 
@@ -15,11 +15,11 @@ pub(super) struct Way<'r> {
     pub(super) upstream: UpstreamId,
     /// What the upstream leads to, maybe as others do.
     pub(super) service: ServiceId,
-    pub(super) access: Access,
+    pub(super) passage: Passage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum Passage {
     Fenced,
     /// `fence: none`.
     Open,
@@ -37,7 +37,7 @@ const MOST_LOOKS: usize = 1 << 20;
 /// `ways` in the order in which they are tried.
 pub(super) fn check(ways: &[Way], faults: &Faults) {
     let mut fenced = Tree::new();
-    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.access == Access::Fenced) {
+    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.access == Passage::Fenced) {
         fenced.insert(index, way.pattern.path);
     }
     let looks = Cell::new(0_usize);
@@ -45,7 +45,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
         if looks.get() > MOST_LOOKS {
             return;
         }
-        let parts: Vec<Part> = open.pattern.path.pieces().iter().map(Part::from).collect();
+        let parts: Vec<Fragment> = open.pattern.path.pieces().iter().map(Fragment::from).collect();
         let round = |other: usize| {
             looks.set(looks.get() + 1);
             ways[other].service == open.service
@@ -55,7 +55,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
         if let Some(other) = fenced.first_meeting(&parts, round) {
             let methods = passed(&ways[other], open, other < index).unwrap_or_default();
             faults.push(open_path(&ways[other], open, &methods));
-        } else if parts.iter().any(|part| matches!(part, Part::Rest)) {
+        } else if parts.iter().any(|part| matches!(part, Fragment::Rest)) {
             let alike = |other: usize| {
                 ways[other].service == open.service && !shared_writes(&ways[other], open).is_empty()
             };
@@ -67,7 +67,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
 }
 
 fn may_write(way: &Way) -> bool {
-    way.access == Access::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
+    way.access == Passage::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
 }
 
 /// What writes, goes by `open`, and is meant for the paths of `fenced`; `None` where nothing is.

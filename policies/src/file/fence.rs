@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use super::{
     block::Block,
-    forward,
     hold::{self, Of},
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
     once::{self, Fencing},
-    scalar,
+    peer_forwarding, scalar,
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
@@ -29,7 +28,7 @@ pub(super) struct Terms {
     wait: Option<Duration>,
     queue: Option<usize>,
     client_share: Option<usize>,
-    hold: hold::Written,
+    hold: hold::WrittenHold,
     mode: Option<ModeRule>,
     enforce: Option<Enforce>,
     forward: Option<Forward>,
@@ -55,10 +54,10 @@ impl Terms {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
             queue: block.value("queue", queue).or(inherited.queue),
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
-            hold: hold::Written::read(block, &inherited.hold, of),
+            hold: hold::WrittenHold::read(block, &inherited.hold, of),
             mode: block.word("mode", &MODES).or(inherited.mode),
             enforce: enforce(block).or(inherited.enforce),
-            forward: forward::written(block, inherited.reached).or(inherited.forward),
+            forward: peer_forwarding::written(block, inherited.reached).or(inherited.forward),
             reached: inherited.reached,
         }
     }
@@ -126,7 +125,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         enforce,
         once: once?,
     };
-    fence.forward = forward::settled(block, terms.forward, &fence);
+    fence.forward = peer_forwarding::settled(block, terms.forward, &fence);
     Some(Fenced { fence, place })
 }
 

@@ -6,7 +6,7 @@ use super::{
     doors::{self, Door},
     faults::Faults,
     fence, listener, log, peer_listener,
-    route::{self, Written},
+    route::{self, WrittenRoute},
     scalar, tickets,
     upstream::Upstreams,
     version, zookeeper,
@@ -38,16 +38,17 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let state_dir = block.value("state_dir", scalar::file);
     let log = log::log(block);
 
-    if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(Written::takes_bodies_in_full)) {
+    if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(WrittenRoute::takes_bodies_in_full))
+    {
         listener.has_room(block.faults());
     }
-    upstreams.mark_fenced(routes.iter().filter_map(Written::fenced_upstream));
+    upstreams.mark_fenced(routes.iter().filter_map(WrittenRoute::fenced_upstream));
     open_unmatched(block, unmatched, &upstreams);
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());
     }
     let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
-    let route = |(index, written): (usize, Written)| written.into_route(RouteId(index));
+    let route = |(index, written): (usize, WrittenRoute)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
     let renamed = upstreams.iter().flat_map(|upstream| [&upstream.fields.token, &upstream.fields.number]);
     Some(Gateway {

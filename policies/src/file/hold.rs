@@ -10,7 +10,7 @@ use crate::{
 
 /// What has been written so far, by a fence or by `defaults`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenHold {
     kept: Option<Kept>,
     linger: Option<Duration>,
     max_local: Option<u32>,
@@ -32,7 +32,7 @@ pub(super) enum Of {
     Set,
 }
 
-impl Written {
+impl WrittenHold {
     /// `written` with what `block` says about it.
     pub(super) fn read(block: &mut Block, inherited: &Self, of: Of) -> Self {
         block.inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
@@ -53,9 +53,9 @@ impl Written {
     }
 }
 
-fn hold(block: &mut Block, inherited: &Written, of: Of) -> Written {
+fn hold(block: &mut Block, inherited: &WrittenHold, of: Of) -> WrittenHold {
     let mode = block.word("mode", &[("cached", Kept::Cached), ("strict", Kept::Strict)]);
-    let written = Written {
+    let written = WrittenHold {
         kept: mode.or(inherited.kept),
         linger: block.value("linger", scalar::duration).or(inherited.linger),
         max_local: block.value("max_local", max_local).or(inherited.max_local),

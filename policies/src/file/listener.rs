@@ -9,18 +9,18 @@ use crate::{
     diagnose::{Code, Diagnostic, Place},
     host::{Hosts, Served},
     plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts, memory},
-    trust::{self, Trust},
+    trusted_proxies::{self, Trust},
 };
 
 /// A listener as it was read.
-pub(super) struct Written {
+pub(super) struct WrittenListener {
     pub(super) listener: Listener,
     /// Of the memory for bodies.
     memory: Place,
 }
 
 /// The one entry of `listeners`.
-pub(super) fn listener(policy: &mut Block) -> Option<Written> {
+pub(super) fn listener(policy: &mut Block) -> Option<WrittenListener> {
     policy.require("listeners", "listeners: {public: {address: 0.0.0.0:8080}}");
     let faults = policy.faults();
     let entries = policy.entries("listeners");
@@ -49,14 +49,14 @@ pub(super) fn listener(policy: &mut Block) -> Option<Written> {
 }
 
 /// The one listener of a process that has no others to tell it from. Its clients are gateways, which speak for theirs.
-pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<Written> {
+pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<WrittenListener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
         .then(|| file.inner("listener", |block| one(block, Some(name.into()), Trust::everybody())))
         .flatten()?
 }
 
-fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Written> {
+fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<WrittenListener> {
     block.require("address", "address: 0.0.0.0:8080");
     let address = block.value("address", scalar::address);
     let protocols = protocols(block);
@@ -78,11 +78,11 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Writt
         limits: limits?,
         timeouts: timeouts?,
     };
-    Some(Written { listener, memory: memory? })
+    Some(WrittenListener { listener, memory: memory? })
 }
 
 fn network(text: &str) -> Result<IpNet, Diagnostic> {
-    trust::network(text).map_err(|bad| {
+    trusted_proxies::network(text).map_err(|bad| {
         let remedy = "write `10.0.0.0/8`, `2001:db8::/32`, or one address";
         Diagnostic::new(Code::BadNetwork, format!("`{text}` is {bad}")).remedy(remedy)
     })
@@ -156,7 +156,7 @@ fn limits(block: &mut Block) -> Limits {
     }
 }
 
-impl Written {
+impl WrittenListener {
     /// For processes that take bodies in full. One that is within its limit and never finds room is refused for ever.
     pub(super) fn has_room(&self, faults: &Faults) {
         let Limits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };

@@ -15,26 +15,26 @@ use crate::{
 
 /// What could be read.
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct ReadPeerListener {
     /// `None` where there is nothing, or where a fault says what is missing.
     pub(super) peer: Option<PeerListener>,
     address: Option<(SocketAddr, Place)>,
 }
 
-impl Read {
+impl ReadPeerListener {
     pub(super) fn door(&self) -> Option<Door> {
         let (address, place) = self.address?;
         Some(Door { what: "the peer listener".into(), field: "peer", address, at: At::Written(place) })
     }
 }
 
-pub(super) fn peer(file: &mut Block) -> Read {
+pub(super) fn peer(file: &mut Block) -> ReadPeerListener {
     // Where the whole is missing, nothing is said about its parts.
     let written = file.is_present("peer");
     written.then(|| file.inner("peer", settings)).flatten().unwrap_or_default()
 }
 
-fn settings(block: &mut Block) -> Read {
+fn settings(block: &mut Block) -> ReadPeerListener {
     block.require("address", "address: 0.0.0.0:9910");
     let address = block.value("address", scalar::address);
     let told = block.value("advertise", advertised);
@@ -45,7 +45,7 @@ fn settings(block: &mut Block) -> Read {
     }
     let place = block.place_of("address");
     let peer = || Some(PeerListener { address: address?, advertise: advertise?, tls: tls? });
-    Read { peer: peer(), address: address.map(|address| (address, place)) }
+    ReadPeerListener { peer: peer(), address: address.map(|address| (address, place)) }
 }
 
 /// What others connect to: a name or an address, and a port.

@@ -5,12 +5,12 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 use super::{
     agree,
     block::Block,
-    bypass::{self, Access, Way},
+    bypass::{self, Passage, Way},
     conditions,
     fence::{self, Fenced, Terms},
     key::{Naming, What},
-    reach::{self, Pattern},
     scalar,
+    shadowed::{self, Pattern},
     upstream::Upstreams,
     yaml::{Node, Value},
 };
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A route as far as it could be read.
-pub(super) struct Written {
+pub(super) struct WrittenRoute {
     name: Option<Arc<str>>,
     upstream: Option<UpstreamId>,
     matching: Option<Matching>,
@@ -40,7 +40,7 @@ struct Matching {
     place: Place,
 }
 
-impl Written {
+impl WrittenRoute {
     pub(super) fn into_route(self, id: RouteId) -> Option<Route> {
         let Matching { methods, path, conditions, .. } = self.matching?;
         Some(Route {
@@ -70,9 +70,9 @@ impl Written {
     /// As a way to the upstream; `None` where that is not known.
     fn way(&self, upstreams: &Upstreams) -> Option<Way<'_>> {
         let access = match self.fence.as_ref()? {
-            None => Access::Open,
-            Some(fenced) if fenced.fence.mode == ModeRule::Shared => Access::Shared,
-            Some(_) => Access::Fenced,
+            None => Passage::Open,
+            Some(fenced) if fenced.fence.mode == ModeRule::Shared => Passage::Shared,
+            Some(_) => Passage::Fenced,
         };
         let upstream = self.upstream?;
         Some(Way { pattern: self.pattern()?, upstream, service: upstreams.service(upstream), access })
@@ -92,7 +92,7 @@ impl Written {
 }
 
 /// In the order of the file.
-pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms) -> Vec<Written> {
+pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms) -> Vec<WrittenRoute> {
     let faults = policy.faults();
     let reserved = upstreams.reserved_fields();
     let mut names = HashSet::new();
@@ -113,15 +113,16 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
                 upstream.and_then(|id| upstreams.keeps_to_http(id))
             };
             let upgrade = upgrade(block, why);
-            Written { name, upstream, matching, fence, upgrade }
+            WrittenRoute { name, upstream, matching, fence, upgrade }
         };
         Block::read(Some(node), title(node), node.place, faults, read)
     };
-    let routes: Vec<Written> = policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
-    reach::check(&routes.iter().filter_map(Written::pattern).collect::<Vec<_>>(), faults);
+    let routes: Vec<WrittenRoute> =
+        policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
+    shadowed::check(&routes.iter().filter_map(WrittenRoute::pattern).collect::<Vec<_>>(), faults);
     let ways = routes.iter().filter_map(|route| route.way(upstreams));
     bypass::check(&ways.collect::<Vec<_>>(), faults);
-    agree::check(&routes.iter().filter_map(Written::fenced).collect::<Vec<_>>(), faults);
+    agree::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
     let lead = routes.iter().filter_map(|route| Some((route.fenced()?, route.upstream?)));
     agree::scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
     routes

@@ -4,8 +4,8 @@
 mod tests;
 
 use super::{
-    bad::{BadKey, BadValue, NOT_UTF8, RESPELLED, TWICE},
     json::Leaf,
+    no_key::{BadKey, BadValue, NOT_UTF8, RESPELLED, TWICE},
     query,
     resource::ResourceKey,
     template::{Filter, KeyTemplate, Part, Source, Variable},

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::{
-    bad::{BadKey, BadValue},
     expand::{apply, push_escaped},
+    no_key::{BadKey, BadValue},
     template::{KeyTemplate, Part, Source, Variable},
     values::Values,
 };
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{Field, bad::RESPELLED};
+    use crate::key::{Field, no_key::RESPELLED};
 
     struct Request<'a>(&'a [u8]);
 

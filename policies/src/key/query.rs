@@ -4,7 +4,7 @@
 //! dot and a space, and several read `a[b]` and `a[]` as members of `a`. What one of them could take for a second value
 //! is refused.
 
-use super::bad::{BadValue, NOT_UTF8, RESPELLED, TWICE};
+use super::no_key::{BadValue, NOT_UTF8, RESPELLED, TWICE};
 use crate::path::escape;
 
 pub(super) const BAD_ESCAPE: &str =

@@ -25,7 +25,7 @@ struct Node {
 
 /// A part of what is looked up.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Part<'a> {
+pub(crate) enum Fragment<'a> {
     /// Of a path.
     Segment(&'a str),
     /// Of a template: any segment that is not empty.
@@ -34,7 +34,7 @@ pub(crate) enum Part<'a> {
     Rest,
 }
 
-impl<'a> From<&'a Piece> for Part<'a> {
+impl<'a> From<&'a Piece> for Fragment<'a> {
     fn from(piece: &'a Piece) -> Self {
         match piece {
             Piece::Literal(literal) => Self::Segment(literal),
@@ -56,7 +56,7 @@ enum Sought {
 /// One lookup on its way through the tree.
 struct Search<'a, T> {
     tree: &'a Tree,
-    parts: &'a [Part<'a>],
+    parts: &'a [Fragment<'a>],
     takes: T,
     sought: Sought,
     /// The earliest template found so far; `usize::MAX` before the first.
@@ -83,16 +83,16 @@ impl Tree {
 
     /// The first template that matches all of `parts`, of those that `takes` allows. For the parts of a path it is one
     /// that matches the path; for those of a template, one that covers it.
-    pub(crate) fn first(&self, parts: &[Part], takes: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(crate) fn first(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool) -> Option<usize> {
         self.search(parts, takes, Sought::Covering)
     }
 
     /// The first template that matches some path which `parts` match, too, of those that `takes` allows.
-    pub(crate) fn first_meeting(&self, parts: &[Part], takes: impl Fn(usize) -> bool) -> Option<usize> {
+    pub(crate) fn first_meeting(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool) -> Option<usize> {
         self.search(parts, takes, Sought::Meeting)
     }
 
-    fn search(&self, parts: &[Part], takes: impl Fn(usize) -> bool, sought: Sought) -> Option<usize> {
+    fn search(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool, sought: Sought) -> Option<usize> {
         let mut search = Search { tree: self, parts, takes, sought, best: usize::MAX };
         search.visit(0, 0);
         (search.best != usize::MAX).then_some(search.best)
@@ -136,7 +136,7 @@ impl<T: Fn(usize) -> bool> Search<'_, T> {
         };
         self.offer(&node.rests);
         match part {
-            Part::Segment(segment) => {
+            Fragment::Segment(segment) => {
                 if let Some(child) = node.literals.get(*segment) {
                     self.visit(*child, depth + 1);
                 }
@@ -144,7 +144,7 @@ impl<T: Fn(usize) -> bool> Search<'_, T> {
                     self.visit(child, depth + 1);
                 }
             }
-            Part::Any => {
+            Fragment::Any => {
                 if self.sought == Sought::Meeting {
                     let named = node.literals.iter().filter(|(literal, _)| !literal.is_empty());
                     named.for_each(|(_, child)| self.visit(*child, depth + 1));
@@ -153,8 +153,10 @@ impl<T: Fn(usize) -> bool> Search<'_, T> {
                     self.visit(child, depth + 1);
                 }
             }
-            Part::Rest if self.sought == Sought::Meeting => node.children().for_each(|child| self.all(child)),
-            Part::Rest => {}
+            Fragment::Rest if self.sought == Sought::Meeting => {
+                node.children().for_each(|child| self.all(child))
+            }
+            Fragment::Rest => {}
         }
     }
 

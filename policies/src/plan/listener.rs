@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use super::served_tls::ServedTls;
-use crate::{host::Hosts, trust::Trust};
+use crate::{host::Hosts, trusted_proxies::Trust};
 
 /// The public listener.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::path::segments::{Part, Tree};
+use crate::path::segments::{Fragment, Tree};
 use crate::{
     key::{BadKey, Values},
     path::{Bound, CanonicalPath},
@@ -53,7 +53,7 @@ impl RouteTable {
         path: &'a CanonicalPath,
         values: &dyn Values,
     ) -> Result<Option<Found<'a>>, BadKey> {
-        let segments: Vec<Part> = path.segments().map(Part::Segment).collect();
+        let segments: Vec<Fragment> = path.segments().map(Fragment::Segment).collect();
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
             return Ok(None);
@@ -195,7 +195,7 @@ mod tests {
             for (index, template) in templates.iter().enumerate() {
                 tree.insert(index, template);
             }
-            let parts: Vec<Part> = sought.pieces().iter().map(Part::from).collect();
+            let parts: Vec<Fragment> = sought.pieces().iter().map(Fragment::from).collect();
             let takes = |index: usize| index % 5 != skipped;
             let scan = |found: &dyn Fn(&PathTemplate) -> bool| {
                 (0..templates.len()).find(|index| takes(*index) && found(&templates[*index]))

@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Arc};
 use fencegate_http::{body::Reply, entries::entries, peer::Peer};
 use fencegate_policies::{
     plan::{Plan, begins_plain, is_plain},
-    trust::Trust,
+    trusted_proxies::Trust,
 };
 use fencegate_process::randomness::Guid;
 use hyper::{

@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencegate_policies::{
     plan::{Listener, Protocols, ProxyProtocol},
-    trust::Trust,
+    trusted_proxies::Trust,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},

@@ -8,9 +8,9 @@ use serde_saphyr::{
 };
 
 use super::{
-    raw::{Raw, place},
+    document::{Key, Node, Scalar, Value},
+    events::{Raw, place},
     slips::refused,
-    tree::{Key, Node, Scalar, Value},
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},

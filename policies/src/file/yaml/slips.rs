@@ -2,7 +2,7 @@
 
 use serde_saphyr::{Error, Location};
 
-use super::raw::place;
+use super::events::place;
 use crate::diagnose::{Code, Diagnostic, Place};
 
 pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {

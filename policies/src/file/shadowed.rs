@@ -7,7 +7,7 @@ use crate::{
     diagnose::{Code, Diagnostic, Place},
     path::{
         PathTemplate,
-        segments::{Part, Tree},
+        segments::{Fragment, Tree},
     },
     plan::Conditions,
 };
@@ -41,7 +41,7 @@ pub(super) fn check(routes: &[Pattern], faults: &Faults) {
 
 /// The earlier routes that leave nothing for `late`; `None` where something is left.
 fn takers<'a, 'r>(earlier: &Tree, routes: &'a [Pattern<'r>], late: &Pattern) -> Option<Vec<&'a Pattern<'r>>> {
-    let path: Vec<Part> = late.path.pieces().iter().map(Part::from).collect();
+    let path: Vec<Fragment> = late.path.pieces().iter().map(Fragment::from).collect();
     let covering = |takes: &dyn Fn(&[String]) -> bool| {
         let covers = |index: usize| {
             let route: &Pattern = &routes[index];

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, net::SocketAddr, time::Duration};
 
-use fencegate::{demo::child::Child, serve::files};
+use fencegate::{demo::child::Child, serve::rlimit};
 use fencegate_tests::{
     client::{
         Ask, Raw,
@@ -197,7 +197,7 @@ const TAKEN: u64 = 1 << 20;
 
 #[tokio::test]
 async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
-    files::allow_many();
+    rlimit::allow_many();
     let site = Site::alone().await;
     let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
     let service = Gibibyte::start().await;

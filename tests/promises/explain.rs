@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate::explain::{self, Ask, Explained};
+use fencegate::explain::{self, Explained, SampleRequest};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client,
@@ -28,7 +28,7 @@ const PAYMENTS: &str = include_str!("../../policies/examples/payments.yaml");
 const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
 
 /// On a thread of its own, because it brings its own runtime.
-pub(super) fn explained(plan: &plan::Gateway, ask: &Ask) -> Explained {
+pub(super) fn explained(plan: &plan::Gateway, ask: &SampleRequest) -> Explained {
     let said = thread::scope(|scope| scope.spawn(|| explain::explain(plan, ask)).join());
     said.expect("no panic").expect("a runtime")
 }
@@ -48,8 +48,10 @@ async fn what_is_said_of_waiting_is_what_happens() {
         // Whoever has waited in vain gives its place in the queue back when its node has gone.
         tree.so_many_wait(0).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
-        let said =
-            explained(&plan, &Ask::new("POST /pay/7", HOST, &fields, Bytes::new()).expect("a request"));
+        let said = explained(
+            &plan,
+            &SampleRequest::new("POST /pay/7", HOST, &fields, Bytes::new()).expect("a request"),
+        );
         let lock = said.lock.expect("a lock");
         assert_eq!((lock.wait.as_str(), lock.locked_status, lock.queue), (wait, 409, 1));
         let begun = Instant::now();
@@ -86,7 +88,8 @@ async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
     let told = |policy: &Policy, line: &str, fields: &[&str], body: &'static str| {
         let plan = file::load(&policy.to_string()).plan.expect("sound");
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
-        let ask = Ask::new(line, HOST, &fields, Bytes::from_static(body.as_bytes())).expect("a request");
+        let ask =
+            SampleRequest::new(line, HOST, &fields, Bytes::from_static(body.as_bytes())).expect("a request");
         let said = explained(&plan, &ask);
         let text = said.to_string().contains("sent on to that one");
         let lock = serde_json::to_value(said.lock.expect("a lock")).expect("JSON");

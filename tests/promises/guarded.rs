@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencegate::demo::{
     child::Signal,
-    relay::{Hold, Relay},
+    relay::{HeldBack, Relay},
 };
 use fencegate_tests::{
     client::{Answer, Ask, Outcome},
@@ -33,7 +33,7 @@ struct OnTheWay {
     victim: Gateway,
     next: Gateway,
     asked: Option<Pending>,
-    hold: Hold,
+    hold: HeldBack,
     _relay: Relay,
 }
 

@@ -74,7 +74,10 @@ async fn explain_says_what_becomes_of_a_large_body() {
     let said = |how: &str| {
         let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", how);
         let plan = file::load(&policy.to_string()).plan.expect("sound");
-        explained(&plan, &explain::Ask::new("POST /pay/7", "a", &[], body(MIB).into()).expect("a request"))
+        explained(
+            &plan,
+            &explain::SampleRequest::new("POST /pay/7", "a", &[], body(MIB).into()).expect("a request"),
+        )
     };
     let streamed = said("stream");
     assert_eq!(streamed.refused, None);

@@ -15,7 +15,7 @@ pub use self::{
     term::{Opening, Running, Term},
 };
 use self::{
-    kin::{Keys, Known, groups},
+    kin::{KeyChange, Known, groups},
     term::distinct,
 };
 
@@ -60,7 +60,7 @@ impl Edition {
         let mut moved = old.still_moved();
         for group in groups((&old.plan, old.still_known()), &plan, rekeyed) {
             let mut before = group.terms();
-            if group.keys == Keys::Wander {
+            if group.keys == KeyChange::Wander {
                 moved = distinct(moved.into_iter().chain(before));
                 before = moved.clone();
             }
@@ -70,7 +70,7 @@ impl Edition {
             }
             let term = match before.as_slice() {
                 [] => Term::open(),
-                [same] if group.keys == Keys::Stay => same.clone(),
+                [same] if group.keys == KeyChange::Stay => same.clone(),
                 _ => {
                     let (term, opening) = Term::behind(before);
                     openings.push(opening);

@@ -14,14 +14,14 @@ use crate::{
     step::{Rest, Serve, step},
     steps::{
         self,
+        arbitrate::{Admission, Checking},
         buffer::Buffering,
-        check::{Admission, Checking},
         claim::Claiming,
-        fence::{Fencing, Hold},
-        held::Held,
+        fence::{Fencing, HeldTenure},
         hop::{Hop, HopName},
         key::Keyed,
         limit::PerClient,
+        permitted::Permitted,
         route::Routing,
     },
     trace::Recording,
@@ -45,7 +45,7 @@ pub fn gateway<N: Network>(
     parts: Parts,
     routing: Routing,
     fencing: Fencing<N>,
-    forward: impl Serve<Held<Hold>>,
+    forward: impl Serve<Permitted<HeldTenure>>,
 ) -> impl Serve<Arrived> {
     let running = parts.running.clone();
     decide(parts, routing, act(running, fencing, forward))
@@ -59,7 +59,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
         .layer(step(parts.pass.clone(), steps::sibling::prove)) // another gateway asks whether we are who it means
-        .layer(step(parts.plan.clone(), steps::admit::admit)) // what cannot be forwarded safely ends here
+        .layer(step(parts.plan.clone(), steps::screen::screen)) // what cannot be forwarded safely ends here
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // below: no hop-by-hop field, no foreign token
         .layer(step(parts.pass, steps::sibling::believe)) // another gateway shows that it is one
         .layer(step(hop, steps::hop::hop)) // our own word on the client; a request that goes round ends here
@@ -77,7 +77,7 @@ pub fn decide(parts: Parts, routing: Routing, act: impl Serve<Keyed>) -> impl Se
 fn act<N: Network>(
     running: TaskTracker,
     fencing: Fencing<N>,
-    forward: impl Serve<Held<Hold>>,
+    forward: impl Serve<Permitted<HeldTenure>>,
 ) -> impl Serve<Keyed> {
     ServiceBuilder::new()
         .layer(step(running, steps::detach::detach)) // below: a client that hangs up cancels nothing
@@ -92,13 +92,13 @@ pub fn guard<N: Network>(
     parts: Parts,
     claiming: Claiming,
     checking: Checking<N>,
-    forward: impl Serve<Held<Admission>>,
+    forward: impl Serve<Permitted<Admission>>,
 ) -> impl Serve<Arrived> {
     let hop = Hop { plan: parts.plan.clone(), name: parts.hop };
     let recording = Recording::of(&parts.plan.log);
     ServiceBuilder::new()
         .layer(step(parts.in_flight, steps::limit::limit))
-        .layer(step(parts.plan.clone(), steps::admit::admit))
+        .layer(step(parts.plan.clone(), steps::screen::screen))
         .layer(step(parts.plan.clone(), steps::hygiene::hygiene)) // the claim is taken off, and kept beside
         .layer(step(hop, steps::hop::hop))
         .layer(step(recording, steps::trace::trace))
@@ -109,7 +109,7 @@ pub fn guard<N: Network>(
         .layer(step(Buffering { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a gateway that stops in the middle never holds a key
         .layer(step(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
-        .layer(step(checking, steps::check::check)) // below: announced durably, settled, in flight
+        .layer(step(checking, steps::arbitrate::arbitrate)) // below: announced durably, settled, in flight
         .layer_fn(Rest::of)
         .service(forward)
 }
@@ -128,7 +128,7 @@ mod tests {
         metrics::{Metrics, WorkerMetrics},
         notes::Notes,
         refusal::Refusal,
-        steps::{admit::Admitted, forward::Forward, hygiene::Clean},
+        steps::{forward::Forward, hygiene::Clean, screen::Admitted},
         trust::Guards,
     };
     use fencegate_http::{
@@ -210,8 +210,9 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         };
         let http = || Box::new(Request::new(Body::empty()));
         let (notes, planned, upstream) = (Rc::<Notes>::default(), Rc::new(plan), UpstreamId(0));
-        let held = Held { http: http(), notes: notes.clone(), plan: planned.clone(), upstream, hold: None };
-        let sent = size::<Held<Hold>>(&forward, held);
+        let held =
+            Permitted { http: http(), notes: notes.clone(), plan: planned.clone(), upstream, hold: None };
+        let sent = size::<Permitted<HeldTenure>>(&forward, held);
         let keyed = Keyed { http: http(), notes: notes.clone(), plan: planned, upstream, fenced: None };
         let acted = size(&act(running, fencing, forward), keyed);
         let routing = Routing::of(edition, metrics);

@@ -7,10 +7,10 @@ use fencegate_guard::{
     metrics::GuardMetrics,
     open::Opened,
     operation::Kept,
-    patience::{Patience, Staying},
     refused::Refused,
     register::Claim,
     store::{Identity, Redb},
+    waiter::{Patience, Staying},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::{

@@ -9,11 +9,11 @@ use crate::{
     arbitration::{Looked, Turn, Way},
     doubt::Execution,
     guard::Guard,
-    patience::{Patience, Waiting},
     postgres::Changed,
     refused::Refused,
     register::Claim,
     reserve::Reserved,
+    waiter::{Patience, Waiting},
 };
 
 impl Guard {

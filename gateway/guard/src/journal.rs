@@ -13,9 +13,9 @@ use fencegate_policies::operation::Operation;
 use crate::{
     guard::Guard,
     operation::{Entry, Kept, State},
-    patience::{Patience, Waiting},
     refused::Refused,
     reserve::{Reservation, Reserved, Wanted},
+    waiter::{Patience, Waiting},
 };
 
 /// What is known of a wanted operation.

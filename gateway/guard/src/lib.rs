@@ -7,7 +7,7 @@
 //! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
 //! - [`Guard`]: what a process has. Its arbiter is `alone`, a register [opened][open] on a store; or `shared`, a database
 //!   that it has [joined][join]
-//! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`patience`]: who waits for that
+//! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`waiter`]: who waits for that
 //! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
 //! - [`ticket`], [`vouch`]: how a gateway proves that it may say what it says
@@ -26,7 +26,6 @@ pub mod journal;
 pub mod metrics;
 pub mod open;
 pub mod operation;
-pub mod patience;
 pub mod postgres;
 pub mod refused;
 pub mod register;
@@ -39,6 +38,7 @@ mod tests;
 pub mod ticket;
 mod time;
 pub mod vouch;
+pub mod waiter;
 mod wall_clock;
 
 pub use self::{

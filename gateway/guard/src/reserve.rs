@@ -14,9 +14,9 @@ use crate::{
     arbitration::{Admitting, Reserving, Right},
     guard::Guard,
     operation::{Entry, Kept, Resolution, State, Writing},
-    patience::{Patience, Waiting},
     refused::Refused,
     store::FORMAT,
+    waiter::{Patience, Waiting},
     wall_clock::wall_clock,
 };
 

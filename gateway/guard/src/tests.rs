@@ -27,11 +27,11 @@ use super::{
     journal::Found,
     metrics::GuardMetrics,
     operation::{self, Entry, Kept},
-    patience::{Patience, Staying},
     refused,
     register::Claim,
     reserve::Wanted,
     store::{self, Change, Identity, JournalSize, Redb, Remembered, Store, StoreError},
+    waiter::{Patience, Staying},
     wall_clock,
 };
 

@@ -37,7 +37,7 @@ const MOST_LOOKS: usize = 1 << 20;
 /// `ways` in the order in which they are tried.
 pub(super) fn check(ways: &[Way], faults: &Faults) {
     let mut fenced = Tree::new();
-    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.access == Passage::Fenced) {
+    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.passage == Passage::Fenced) {
         fenced.insert(index, way.pattern.path);
     }
     let looks = Cell::new(0_usize);
@@ -67,7 +67,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
 }
 
 fn may_write(way: &Way) -> bool {
-    way.access == Passage::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
+    way.passage == Passage::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
 }
 
 /// What writes, goes by `open`, and is meant for the paths of `fenced`; `None` where nothing is.

@@ -69,13 +69,13 @@ impl WrittenRoute {
 
     /// As a way to the upstream; `None` where that is not known.
     fn way(&self, upstreams: &Upstreams) -> Option<Way<'_>> {
-        let access = match self.fence.as_ref()? {
+        let passage = match self.fence.as_ref()? {
             None => Passage::Open,
             Some(fenced) if fenced.fence.mode == ModeRule::Shared => Passage::Shared,
             Some(_) => Passage::Fenced,
         };
         let upstream = self.upstream?;
-        Some(Way { pattern: self.pattern()?, upstream, service: upstreams.service(upstream), access })
+        Some(Way { pattern: self.pattern()?, upstream, service: upstreams.service(upstream), passage })
     }
 
     fn fenced(&self) -> Option<(&str, &Fenced)> {

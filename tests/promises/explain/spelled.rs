@@ -1,7 +1,7 @@
 //! Requests at random, the same in every run: most of them plain, and some of everything that is odd.
 
 use bytes::Bytes;
-use fencegate::explain::Ask;
+use fencegate::explain::SampleRequest;
 
 /// SplitMix64: the same requests in every run.
 pub(super) struct Dice(pub(super) u64);
@@ -115,8 +115,9 @@ impl Spelled {
         Self { line, fields, body: dice.one(&BODIES) }
     }
 
-    pub(super) fn ask(&self, host: &str) -> Ask {
-        Ask::new(&self.line, host, &self.fields, Bytes::from_static(self.body.as_bytes())).expect("a request")
+    pub(super) fn ask(&self, host: &str) -> SampleRequest {
+        SampleRequest::new(&self.line, host, &self.fields, Bytes::from_static(self.body.as_bytes()))
+            .expect("a request")
     }
 
     pub(super) fn bytes(&self, host: &str) -> Vec<u8> {

@@ -6,7 +6,7 @@ use fencegate_policies::plan::{Access, KeysShown, Log};
 
 #[cfg(feature = "otlp")]
 use super::otlp;
-use super::{exchange::Exchange, line::AccessLog};
+use super::{exchange::Exchange, stdout::AccessLog};
 use crate::metrics::Metrics;
 
 /// Can this build send spans? Whoever asks for them is told so at once.

@@ -4,11 +4,11 @@
 mod audience;
 mod entry;
 mod exchange;
-mod line;
 #[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(feature = "otlp")]
 mod spans;
+mod stdout;
 
 pub use self::{
     audience::{Audience, SENDS_SPANS, Tellers},

@@ -27,7 +27,7 @@ use crate::admin::{
     deed::Deed,
     documents::{self, Contention, HotKey, Locks, One, millis},
     gateway_seen::GatewaySeen,
-    input::{Outcome, parsed},
+    input::{ResolvedAs, parsed},
 };
 use crate::metrics::Reloaded;
 
@@ -172,7 +172,7 @@ async fn operations(State(seen): State<GatewaySeen>) -> Looked<Value> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resolve {
-    outcome: Outcome,
+    outcome: ResolvedAs,
     #[serde(default)]
     force: bool,
 }
@@ -187,10 +187,10 @@ impl GatewaySeen {
     pub(super) async fn resolve(
         &self,
         reference: &str,
-        outcome: Outcome,
+        outcome: ResolvedAs,
         force: bool,
     ) -> Result<Deed, Fault> {
-        let done = outcome == Outcome::Done;
+        let done = outcome == ResolvedAs::Done;
         let resolution = Resolution { reference: reference.to_owned(), done, force };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
         let resolved = self.keeper.resolve(resolution).await.map_err(|untold| match Fault::from(untold) {

@@ -8,7 +8,7 @@ use crate::metrics::Reloaded;
 
 /// What came of reading the file again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ReloadReport {
     pub result: Reloaded,
     /// What the file changes, or would.
     pub difference: Difference,
@@ -23,7 +23,7 @@ pub enum Command {
     Reload {
         /// Only to be told what would change.
         dry: bool,
-        told: oneshot::Sender<Report>,
+        told: oneshot::Sender<ReloadReport>,
     },
     /// The process is to end in order.
     Drain,
@@ -40,7 +40,7 @@ pub fn channel() -> (Commands, mpsc::UnboundedReceiver<Command>) {
 
 impl Commands {
     /// `None`: the process stops and reads no files any more.
-    pub async fn reload(&self, dry: bool) -> Option<Report> {
+    pub async fn reload(&self, dry: bool) -> Option<ReloadReport> {
         let (told, report) = oneshot::channel();
         self.0.send(Command::Reload { dry, told }).ok()?;
         report.await.ok()

@@ -80,7 +80,7 @@ pub struct Effective {
     pub zookeeper: Ensemble,
     pub unmatched: String,
     pub routes: Vec<Shown>,
-    pub upstreams: Vec<Fenced>,
+    pub upstreams: Vec<EffectiveFence>,
     pub tickets: bool,
 }
 
@@ -100,11 +100,11 @@ pub struct Shown {
     pub methods: Vec<String>,
     pub path: String,
     /// None on unfenced routes.
-    pub fence: Option<Keys>,
+    pub fence: Option<EffectiveKeys>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Keys {
+pub struct EffectiveKeys {
     pub keys: Vec<String>,
     pub mode: &'static str,
     pub wait: String,
@@ -114,7 +114,7 @@ pub struct Keys {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Fenced {
+pub struct EffectiveFence {
     pub name: String,
     pub endpoints: Vec<String>,
     pub fencing: &'static str,
@@ -156,8 +156,8 @@ fn shown(route: &Route, upstream: String) -> Shown {
     }
 }
 
-fn keys(fence: &Fence) -> Keys {
-    Keys {
+fn keys(fence: &Fence) -> EffectiveKeys {
+    EffectiveKeys {
         keys: fence.keys.iter().map(ToString::to_string).collect(),
         mode: fence.mode.word(),
         wait: text(fence.wait),
@@ -173,9 +173,9 @@ fn keys(fence: &Fence) -> Keys {
     }
 }
 
-fn fenced(upstream: &Upstream) -> Fenced {
+fn fenced(upstream: &Upstream) -> EffectiveFence {
     let scheme = upstream.scheme();
-    Fenced {
+    EffectiveFence {
         name: upstream.name.to_string(),
         endpoints: upstream.endpoints.iter().map(|endpoint| format!("{scheme}://{endpoint}")).collect(),
         fencing: upstream.fencing.word(),

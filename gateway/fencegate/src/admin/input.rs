@@ -9,7 +9,7 @@ use super::fault::{Fault, Word};
 /// What came of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ResolvedAs {
     /// The operation took effect.
     Done,
     /// The operation did not take effect, and never will.

@@ -27,8 +27,8 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::{
+    authorize::{self, Caller, Door},
     bearer::Bearer,
-    door::{self, Caller, Door},
     places::{Place, Places},
 };
 
@@ -53,7 +53,7 @@ pub fn start(
     let bearer = door.bearer.clone();
     let routes = routes
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn_with_state(door, door::pass));
+        .layer(middleware::from_fn_with_state(door, authorize::pass));
     thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async {
             drop(tokio::spawn(meanwhile));

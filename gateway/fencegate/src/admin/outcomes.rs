@@ -19,14 +19,14 @@ pub use self::guard_seen::{Kind, Open};
 use super::replies::{Done, Looked, draining, resolved};
 use crate::admin::{
     deed::Deed,
-    input::{Outcome, parsed},
+    input::{ResolvedAs, parsed},
 };
 
 /// What an operator says of an operation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resolve {
-    outcome: Outcome,
+    outcome: ResolvedAs,
 }
 
 /// A guard that cannot renew its place in a shared store sends nothing.

@@ -34,14 +34,14 @@ use super::{files, findings::Findings};
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// A guard that has announced itself, and where.
-pub(super) struct Met {
+pub(super) struct MetGuard {
     endpoint: usize,
     address: SocketAddr,
     announcement: Announcement,
 }
 
 /// The upstream of a gateway. Guards that were met.
-pub(super) async fn of_gateway(findings: &Findings, upstream: &Upstream) -> Vec<Met> {
+pub(super) async fn of_gateway(findings: &Findings, upstream: &Upstream) -> Vec<MetGuard> {
     look(findings, upstream, &["upstreams", &upstream.name], "endpoints").await
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn of_guard(findings: &Findings, upstream: &Upstream) {
     look(findings, upstream, &["upstream"], "endpoints").await;
 }
 
-async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str) -> Vec<Met> {
+async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str) -> Vec<MetGuard> {
     let secured = match upstream.tls.as_ref().map(Secured::open).transpose() {
         Ok(secured) => secured,
         Err(bad) => {
@@ -73,7 +73,7 @@ async fn look(findings: &Findings, upstream: &Upstream, way: &[&str], list: &str
                     let said = format!("{}://{endpoint} answers at {address}", upstream.scheme());
                     findings.saw(format!("upstream {}", upstream.name), said);
                     files::certificate(findings, &way, &format!("of {endpoint}"), until);
-                    met.extend(announcement.map(|announcement| Met {
+                    met.extend(announcement.map(|announcement| MetGuard {
                         endpoint: number,
                         address,
                         announcement,
@@ -222,8 +222,8 @@ where
 }
 
 /// Whether the guards of one upstream can be trusted with the tokens of this installation.
-pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[Met], installation: Option<&Meta>) {
-    for Met { endpoint, address, announcement } in met {
+pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[MetGuard], installation: Option<&Meta>) {
+    for MetGuard { endpoint, address, announcement } in met {
         let number = endpoint.to_string();
         let way = ["upstreams", &*upstream.name, "endpoints", &*number];
         let longest = announcement.longest();
@@ -264,7 +264,7 @@ pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[Met], insta
 }
 
 /// Whether they know of each other what they let in.
-fn apart(findings: &Findings, upstream: &Upstream, met: &[Met]) {
+fn apart(findings: &Findings, upstream: &Upstream, met: &[MetGuard]) {
     let different = |differ: fn(&Announcement, &Announcement) -> bool| {
         met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))
     };
@@ -295,7 +295,7 @@ fn apart(findings: &Findings, upstream: &Upstream, met: &[Met]) {
     findings.wrong(&["upstreams", &**name, "endpoints"], Code::NoGuard, message, remedy);
 }
 
-fn guards(met: &[Met]) -> usize {
+fn guards(met: &[MetGuard]) -> usize {
     let processes: HashSet<&str> = met.iter().map(|met| &*met.announcement.instance).collect();
     processes.len()
 }

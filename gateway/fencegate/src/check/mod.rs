@@ -20,7 +20,7 @@ use fencegate_policies::file::{self, Kind, Loaded};
 pub use self::{
     checked::Checked,
     findings::Fact,
-    report::{Report, Said},
+    report::{CheckReport, Said},
 };
 use crate::written::Written;
 

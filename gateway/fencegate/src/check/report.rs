@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{checked::Checked, findings::Fact};
 
 #[derive(Debug, Serialize)]
-pub struct Report<'c> {
+pub struct CheckReport<'c> {
     pub file: &'c str,
     pub kind: &'static str,
     /// No error.
@@ -51,7 +51,7 @@ impl<'c> Said<'c> {
     }
 }
 
-impl<'c> Report<'c> {
+impl<'c> CheckReport<'c> {
     pub fn of(file: &'c str, checked: &'c Checked) -> Self {
         let kind = match checked.kind {
             Kind::Gateway => "gateway",

@@ -23,11 +23,11 @@ use super::{
     config::{self, Meant},
     policy,
 };
-use crate::client::{Answer, Client, Unanswered};
+use crate::json_client::{JsonAnswer, JsonClient, NotAnswered};
 
 /// Which process is meant, and what is shown to it.
 #[derive(Debug, Args)]
-pub(super) struct Place {
+pub(super) struct AdminAddress {
     /// The file that the process was started with: it says where its admin listener is, and what that asks for.
     ///
     /// The process is found by --admin or -c; else by $FENCEGATE_ADMIN; else by $FENCEGATE_CONFIG; else by
@@ -53,7 +53,7 @@ pub(super) struct Place {
 
 /// Where to ask, and how.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct Target {
     /// Host and port.
     pub(super) admin: String,
     /// Nobody has named it, so it may not be the one that is meant.
@@ -76,7 +76,7 @@ pub(super) enum Trouble {
     } else {
         "is the process running, and is that its admin address?"
     })]
-    Unanswered { admin: String, guessed: bool, why: Unanswered },
+    Unanswered { admin: String, guessed: bool, why: NotAnswered },
     #[error("read the token for {admin}")]
     Token { admin: String, source: BadFile },
     #[error(
@@ -94,8 +94,8 @@ pub(super) enum Trouble {
     Another { admin: String, what: &'static str },
 }
 
-impl Place {
-    pub(super) fn found(&self, of: Of) -> Result<Found, ExitCode> {
+impl AdminAddress {
+    pub(super) fn found(&self, of: Of) -> Result<Target, ExitCode> {
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
         let tls = plan::Tls { ca_file: self.ca_file.clone(), server_name: None, client };
@@ -108,15 +108,15 @@ impl Place {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
         let secured = scheme.eq_ignore_ascii_case("https");
         let admin = rest.trim_end_matches('/').to_owned();
-        Ok(Found { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
+        Ok(Target { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
     }
 
-    fn of_file(&self, file: &Path, of: Of, tls: plan::Tls) -> Result<Found, ExitCode> {
+    fn of_file(&self, file: &Path, of: Of, tls: plan::Tls) -> Result<Target, ExitCode> {
         let admin = match of {
             Of::Gateway => policy::read_quietly(file)?.serving.admin,
             Of::Guard => policy::read_guard_quietly(file)?.serving.admin,
         };
-        Ok(Found {
+        Ok(Target {
             admin: reachable(admin.address).to_string(),
             guessed: false,
             token: self.token_file.clone().or(admin.bearer),
@@ -126,7 +126,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl AdminAddress {
     /// What was said on the command line, to be said again in commands that are printed.
     fn said(&self) -> Vec<OsString> {
         let files = [
@@ -156,7 +156,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 pub(super) struct Asker {
     admin: String,
     guessed: bool,
-    client: Client,
+    client: JsonClient,
     what: &'static str,
 }
 
@@ -164,12 +164,12 @@ pub(super) struct Asker {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Asker {
-    pub(super) async fn at(found: &Found, of: Of) -> Result<Self, Trouble> {
+    pub(super) async fn at(found: &Target, of: Of) -> Result<Self, Trouble> {
         let admin = found.admin.clone();
         let no_host = |source| Trouble::NoHost { admin: admin.clone(), source };
         let mut addresses = tokio::net::lookup_host(&admin).await.map_err(no_host)?;
         let address = addresses.next().ok_or_else(|| no_host(io::ErrorKind::NotFound.into()))?;
-        let mut client = Client::of(address).called(&admin);
+        let mut client = JsonClient::of(address).called(&admin);
         if let Some(file) = &found.token {
             let token = secret(file).map_err(|source| Trouble::Token { admin: admin.clone(), source })?;
             client = client.bearing(token.trim_ascii());
@@ -197,7 +197,7 @@ impl Asker {
     }
 
     /// The answer as it is, where more than one status is good.
-    pub(super) async fn post_for(&mut self, path: &str, body: &Value) -> Result<Answer, Trouble> {
+    pub(super) async fn post_for(&mut self, path: &str, body: &Value) -> Result<JsonAnswer, Trouble> {
         let answer = self.client.post(path, body, PATIENCE).await;
         let answer = answer.map_err(|source| self.unanswered(source))?;
         match answer.status {
@@ -208,16 +208,16 @@ impl Asker {
         }
     }
 
-    fn body(&self, answer: Result<Answer, Unanswered>) -> Result<Value, Trouble> {
+    fn body(&self, answer: Result<JsonAnswer, NotAnswered>) -> Result<Value, Trouble> {
         let answer = answer.map_err(|source| self.unanswered(source))?;
         if answer.status.is_success() { Ok(answer.body) } else { Err(self.refused(&answer)) }
     }
 
-    fn unanswered(&self, source: Unanswered) -> Trouble {
+    fn unanswered(&self, source: NotAnswered) -> Trouble {
         Trouble::Unanswered { admin: self.admin.clone(), guessed: self.guessed, why: source }
     }
 
-    fn refused(&self, answer: &Answer) -> Trouble {
+    fn refused(&self, answer: &JsonAnswer) -> Trouble {
         let admin = self.admin.clone();
         let Some(said) = answer.body["error"].as_str().map(str::to_owned) else { return self.another() };
         match answer.status {
@@ -243,7 +243,7 @@ impl Asker {
 
 /// Runs one question on a runtime of its own.
 pub(super) fn ask<R>(
-    found: &Found,
+    found: &Target,
     of: Of,
     question: impl AsyncFnOnce(&mut Asker) -> Result<R, Trouble>,
 ) -> Result<R, Trouble> {

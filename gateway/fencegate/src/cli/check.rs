@@ -20,7 +20,7 @@ use super::{
     policy,
 };
 use crate::{
-    check::{self, Checked, Depth, Report},
+    check::{self, CheckReport, Checked, Depth},
     written::{Unreadable, Written},
 };
 
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
     let reach = if arguments.online { Depth::Online } else { Depth::File };
     let checked = check::check(&file, reach).map_err(|error| failed(&error))?;
     match arguments.format {
-        Format::Json => json(&Report::of(&name, &checked))?,
+        Format::Json => json(&CheckReport::of(&name, &checked))?,
         Format::Text => text(&name, &file, &checked, arguments.strict)?,
     }
     verdict(&checked.diagnostics, arguments.strict)
@@ -71,13 +71,13 @@ fn unread(arguments: &Arguments, name: &str, unreadable: &Unreadable) -> ExitCod
     match unreadable {
         Unreadable::NotText(diagnostic, _) if arguments.format == Format::Json => {
             let said = [(**diagnostic).clone()];
-            json(&Report::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(CONFIGURATION))
+            json(&CheckReport::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(CONFIGURATION))
         }
         _ => policy::unread(unreadable),
     }
 }
 
-fn json(report: &Report) -> Result<(), ExitCode> {
+fn json(report: &CheckReport) -> Result<(), ExitCode> {
     let text = serde_json::to_string_pretty(report).expect("plain fields serialise");
     say(text)
 }

@@ -14,7 +14,7 @@ use super::{
     out::failed,
     policy,
 };
-use crate::explain::{self, Ask, BadAsk, Explained};
+use crate::explain::{self, BadSample, Explained, SampleRequest};
 
 #[derive(Debug, Args)]
 pub(super) struct Explain {
@@ -42,7 +42,7 @@ pub(super) struct Explain {
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error(transparent)]
-    Ask(#[from] BadAsk),
+    Ask(#[from] BadSample),
     #[error("read the body")]
     Body(#[source] io::Error),
     #[error("start a runtime")]
@@ -63,7 +63,7 @@ pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
     let default = explain::default_host(gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
     let body = body(explain.body.as_deref()).map_err(|trouble| failed(&trouble))?;
-    let ask = Ask::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
+    let ask = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
     let explained = explain::explain(&gateway, &ask).map_err(|error| failed(&Trouble::Runtime(error)))?;
     Ok(written(&explained, explain.format))
 }

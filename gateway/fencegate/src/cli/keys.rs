@@ -11,7 +11,7 @@ use fencegate_guard::ticket::{
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Keys {
+pub(super) enum KeysVerb {
     /// Make a private key in a new file that only you can read, and print its name (`kid`).
     New {
         /// Where it is written. A file that is there is left as it is.
@@ -39,19 +39,19 @@ pub(super) enum Trouble {
 }
 
 /// What is to be printed.
-pub(super) fn run(verb: &Keys) -> Result<String, Trouble> {
+pub(super) fn run(verb: &KeysVerb) -> Result<String, Trouble> {
     match verb {
-        Keys::New { file, hs256: false } => {
+        KeysVerb::New { file, hs256: false } => {
             let pair = Pair::generate(&SystemRandomness);
             pair.write(file)?;
             Ok(pair.public().kid().to_owned())
         }
-        Keys::New { file, hs256: true } => {
+        KeysVerb::New { file, hs256: true } => {
             let secret = Secret::generate(&SystemRandomness);
             secret.write(file)?;
             Ok(secret.kid().to_owned())
         }
-        Keys::Public { files } => {
+        KeysVerb::Public { files } => {
             let pairs = files.iter().map(|file| Pair::read(file)).collect::<Result<Vec<_>, _>>()?;
             let keys: Vec<_> = pairs.iter().map(Pair::public).collect();
             Ok(jwks::render(&keys)?)

@@ -7,11 +7,11 @@ use fencegate_process::again::{self, quoted};
 use serde_json::{Value, json};
 
 use super::{
-    admin::{Of, Place, Trouble, ask},
+    admin::{AdminAddress, Of, Trouble, ask},
+    columns::Table,
     exit::{RUNTIME, USAGE},
     log::Format,
     out::{complain, failed, said, say},
-    table::Table,
 };
 use crate::admin::documents::{Lock, Locks, One, encoded, plural};
 
@@ -27,21 +27,21 @@ pub(super) struct Listing {
     #[arg(long, value_name = "KEY")]
     after: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: AdminAddress,
     /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Verb {
+pub(super) enum LockVerb {
     /// One key: who holds it, who stands in line for it in ZooKeeper, and why it is waited for.
     Show {
         /// The key, as `fencegate locks` prints it.
         #[arg(value_name = "KEY")]
         key: String,
         #[command(flatten)]
-        place: Place,
+        place: AdminAddress,
         /// How it is printed; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -65,7 +65,7 @@ pub(super) enum Verb {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        place: Place,
+        place: AdminAddress,
         /// How it is printed; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -78,7 +78,7 @@ pub(super) struct Draining {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    place: Place,
+    place: AdminAddress,
 }
 
 pub(super) fn list(listing: &Listing) -> Result<(), ExitCode> {
@@ -154,10 +154,10 @@ pub(super) fn brief(millis: u64) -> String {
     }
 }
 
-pub(super) fn run(verb: &Verb) -> Result<(), ExitCode> {
+pub(super) fn run(verb: &LockVerb) -> Result<(), ExitCode> {
     match verb {
-        Verb::Show { key, place, format } => show(key, place, *format),
-        Verb::Break { key, yes: false, place, .. } => {
+        LockVerb::Show { key, place, format } => show(key, place, *format),
+        LockVerb::Break { key, yes: false, place, .. } => {
             // So that the commands below name it as this one did.
             place.found(Of::Gateway)?;
             let [show, break_it] = ["show", "break --yes"]
@@ -168,7 +168,7 @@ pub(super) fn run(verb: &Verb) -> Result<(), ExitCode> {
             ));
             Err(ExitCode::from(USAGE))
         }
-        Verb::Break { key, holder, force, place, format, .. } => {
+        LockVerb::Break { key, holder, force, place, format, .. } => {
             let body = json!({ "confirm": key, "holder": holder, "force": force });
             let path = format!("/api/v1/locks/{}/break", encoded(key));
             let found = place.found(Of::Gateway)?;
@@ -192,7 +192,7 @@ fn forced(trouble: Trouble) -> Trouble {
     }
 }
 
-fn show(key: &str, place: &Place, format: Format) -> Result<(), ExitCode> {
+fn show(key: &str, place: &AdminAddress, format: Format) -> Result<(), ExitCode> {
     let path = format!("/api/v1/locks/{}", encoded(key));
     let found = place.found(Of::Gateway)?;
     let asked = ask(&found, Of::Gateway, async |gateway| {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod check;
+mod columns;
 mod config;
 mod ensemble;
 mod era;
@@ -18,7 +19,6 @@ mod print;
 mod reload;
 mod run;
 mod run_guard;
-mod table;
 mod top;
 mod verify;
 mod when;
@@ -67,7 +67,7 @@ enum Command {
     Locks(locks::Listing),
     /// Look at one lock of a running gateway, or break it.
     #[command(subcommand)]
-    Lock(locks::Verb),
+    Lock(locks::LockVerb),
     /// The same as `locks`, as a table that renews itself, with the keys that are waited for longest.
     Top(top::Top),
     /// Have a running gateway end in order, as SIGTERM does.
@@ -102,12 +102,12 @@ enum Command {
     Once(once::Once),
     /// The keys that tickets are signed and checked with.
     #[command(subcommand)]
-    Keys(keys::Keys),
+    Keys(keys::KeysVerb),
     /// Test a service that claims to compare tokens, from outside: is a late request refused, also in a race?
     #[command(after_help = verify::CODES)]
     Verify(Box<verify::Arguments>),
     /// Everything on one machine: a private ZooKeeper, two gateways, a payment service, and an accident.
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
 }
 
 /// Does what the command line asks for; see [`exit::CODES`].

@@ -15,14 +15,14 @@ use super::{
     log::Format,
     when::since,
 };
-use crate::admin::input::Outcome;
+use crate::admin::input::ResolvedAs;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Once {
     /// The operations of which nobody knows what came of them.
     List {
         #[command(flatten)]
-        place: Place,
+        place: OnceTarget,
     },
     /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
     Resolve {
@@ -31,17 +31,17 @@ pub(super) enum Once {
         reference: String,
         /// What came of it. Only the upstream's own records tell.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-        outcome: Outcome,
+        outcome: ResolvedAs,
         /// Also while the lock that it was sent under is still held, and it may be running.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        place: Place,
+        place: OnceTarget,
     },
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Place {
+pub(super) struct OnceTarget {
     #[command(flatten)]
     config: Config,
     /// How it is printed; `json` for programs.
@@ -61,7 +61,7 @@ pub(super) enum Trouble {
 }
 
 impl Once {
-    fn place(&self) -> &Place {
+    fn place(&self) -> &OnceTarget {
         let (Self::List { place } | Self::Resolve { place, .. }) = self;
         place
     }
@@ -91,7 +91,7 @@ pub(super) fn run(verb: &Once, policy: &plan::ZooKeeper) -> Result<String, Troub
                 if open.may_run && !force {
                     return Err(unresolved::Trouble::MayRun(reference.clone()).into());
                 }
-                open.resolve(link, *outcome == Outcome::Done).await?;
+                open.resolve(link, *outcome == ResolvedAs::Done).await?;
                 Ok(match format {
                     Format::Text => resolved(&open, *outcome),
                     Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
@@ -149,11 +149,11 @@ fn one(open: &Unresolved) -> String {
     lines.join("\n")
 }
 
-fn resolved(open: &Unresolved, outcome: Outcome) -> String {
+fn resolved(open: &Unresolved, outcome: ResolvedAs) -> String {
     let Unresolved { reference, record, .. } = open;
     let what = match outcome {
-        Outcome::Done => "taken as done: repeats are told that it was, and do not run",
-        Outcome::NotDone => "taken as not done: a repeat runs it",
+        ResolvedAs::Done => "taken as done: repeats are told that it was, and do not run",
+        ResolvedAs::NotDone => "taken as not done: a repeat runs it",
     };
     format!("{reference}: {what}.\n  {} {} on {}", record.method, record.target, listed(&record.keys))
 }

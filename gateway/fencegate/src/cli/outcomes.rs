@@ -1,7 +1,7 @@
 //! What an operator asks a running guard, or says to it: requests whose outcome nobody saw.
 
-mod ask;
+mod guard_client;
 mod text;
 mod verb;
 
-pub(super) use self::{ask::run as ask, verb::Verb};
+pub(super) use self::{guard_client::run as ask, verb::Verb};

@@ -7,17 +7,17 @@ use fencegate_policies::difference::Difference;
 use serde_json::json;
 
 use super::{
-    admin::{Of, Place, ask},
+    admin::{AdminAddress, Of, ask},
     exit::CONFIGURATION,
     log::Format,
     out::{failed, say},
 };
-use crate::{admin::command::Report, metrics::Reloaded};
+use crate::{admin::command::ReloadReport, metrics::Reloaded};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: AdminAddress,
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
     let asked = ask(&found, Of::Gateway, async |gateway| {
         // A file that is not sound is refused with a report, too.
         let answer = gateway.post_for(&path, &json!({})).await?;
-        gateway.read::<Report>(answer.body)
+        gateway.read::<ReloadReport>(answer.body)
     });
     let report = asked.map_err(|trouble| failed(&trouble))?;
     say(match arguments.format {
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
     if report.result == Reloaded::Refused { Err(ExitCode::from(CONFIGURATION)) } else { Ok(()) }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &ReloadReport) -> String {
     let mut text: String = report.said.iter().map(|said| format!("{said}\n")).collect();
     let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } =
         &report.difference;

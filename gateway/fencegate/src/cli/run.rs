@@ -35,6 +35,6 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
     let file = config::served(config.config.as_deref(), Of::Gateway)?;
     let plan = policy::read(&file)?;
     let workers = workers.unwrap_or_else(cores);
-    let options = gatekeeping::Options { file, watch, init, beside, workers };
+    let options = gatekeeping::GatewayOptions { file, watch, init, beside, workers };
     gatekeeping::run(plan, options).map_err(|trouble| ended(&trouble))
 }

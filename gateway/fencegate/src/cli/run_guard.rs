@@ -41,7 +41,8 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
         let plan = policy::read_guard(&config::served(policy.as_deref(), Of::Guard)?)?;
         let workers = workers.unwrap_or_else(cores);
         let init = floor.zip(ensemble).map(|(floor, ensemble)| guarding::Init { floor, ensemble });
-        return guarding::run(&plan, &guarding::Options { init, workers }).map_err(|trouble| ended(&trouble));
+        return guarding::run(&plan, &guarding::GuardOptions { init, workers })
+            .map_err(|trouble| ended(&trouble));
     };
     let found = verb.running().place.found(Of::Guard)?;
     said(outcomes::ask(&verb, &found))

@@ -18,10 +18,10 @@ use ratatui::{
 use serde_json::Value;
 
 use super::{
-    admin::{Asker, Of, Place, Trouble, ask},
+    admin::{AdminAddress, Asker, Of, Trouble, ask},
+    columns::Table,
     locks::{self, brief},
     out::{failed, say},
-    table::Table,
 };
 use crate::admin::documents::{Contention, Locks};
 
@@ -34,7 +34,7 @@ pub(super) struct Top {
     #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     every: u64,
     #[command(flatten)]
-    place: Place,
+    place: AdminAddress,
 }
 
 /// What is shown at one moment.

@@ -14,9 +14,9 @@ use super::{
 use crate::verify::{
     self, Names, Trouble, cases,
     effects::{Pick, Sight},
-    line::Instance,
-    report::{Counts, Entry, json, junit, text},
+    report::{Counts, Played, json, junit, text},
     service::{FieldNames, Reach, Service, Sharing},
+    socket::Instance,
     stamp::{Fields, Form},
     template::Template,
 };
@@ -166,7 +166,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
         }
     };
     tell(text::head(&service));
-    let report = verify::verify(&service, names, |entry: &Entry| tell(text::entry(entry)));
+    let report = verify::verify(&service, names, |entry: &Played| tell(text::entry(entry)));
     let report = report.map_err(|trouble| {
         let code = match trouble {
             Trouble::Unreachable { .. } => ExitCode::from(UNREACHABLE),

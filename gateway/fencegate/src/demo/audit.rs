@@ -24,7 +24,7 @@ pub(super) struct Execution {
 pub(super) type Balances = BTreeMap<String, i64>;
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Findings {
+pub(super) struct Audit {
     /// Payments that a client was told to be done.
     pub(super) payments: usize,
     /// Payments of which a client cannot know; a machine that is too busy for its ZooKeeper session has some.
@@ -42,7 +42,7 @@ pub(super) struct Findings {
 /// What an account of the ledger begins with.
 const INITIAL: i64 = 1_000_000;
 
-impl Findings {
+impl Audit {
     pub(super) fn of(executions: &[Execution], receipts: &[Receipt], balances: &Balances) -> Self {
         let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
         let count =
@@ -162,8 +162,8 @@ mod tests {
     fn a_clean_history_has_nothing_to_find() {
         let executions = [execution(1, "a", "v1-1", (0, 5)), execution(2, "b", "v1-2", (5, 9))];
         let receipts = [receipt("a", DONE), receipt("b", DONE), receipt("c", Told::Refused(String::new()))];
-        let expected = Findings { payments: 2, balance_ok: true, ..Findings::default() };
-        assert_eq!(Findings::of(&executions, &receipts, &balance(999_980)), expected);
+        let expected = Audit { payments: 2, balance_ok: true, ..Audit::default() };
+        assert_eq!(Audit::of(&executions, &receipts, &balance(999_980)), expected);
         assert_eq!(sample_of_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
     }
 
@@ -175,15 +175,15 @@ mod tests {
             execution(3, "retried", "v1-1", (15, 35)),
         ];
         let receipts = [receipt("new", DONE), receipt("retried", DONE)];
-        let expected = Findings {
+        let expected = Audit {
             payments: 2,
             executed_twice: 1,
             overlaps: 2,
             stale_executed: 1,
             balance_ok: false,
-            ..Findings::default()
+            ..Audit::default()
         };
-        assert_eq!(Findings::of(&executions, &receipts, &balance(999_970)), expected);
+        assert_eq!(Audit::of(&executions, &receipts, &balance(999_970)), expected);
     }
 
     #[test]
@@ -191,16 +191,16 @@ mod tests {
         let mut without = execution(2, "a", "v1-1", (0, 5));
         without.effective = false;
         let executions = [execution(1, "a", "v1-2", (0, 5)), without];
-        let found = Findings::of(&executions, &[receipt("a", DONE)], &balance(999_990));
-        assert_eq!(found, Findings { payments: 1, balance_ok: true, ..Findings::default() });
+        let found = Audit::of(&executions, &[receipt("a", DONE)], &balance(999_990));
+        assert_eq!(found, Audit { payments: 1, balance_ok: true, ..Audit::default() });
     }
 
     #[test]
     fn an_unknown_payment_counts_as_the_ledger_says() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
         let receipts = ["a", "b"].map(|operation| receipt(operation, Told::Unknown(String::new())));
-        let found = Findings::of(&executions, &receipts, &balance(999_990));
-        assert_eq!(found, Findings { unknown: 2, balance_ok: true, ..Findings::default() });
+        let found = Audit::of(&executions, &receipts, &balance(999_990));
+        assert_eq!(found, Audit { unknown: 2, balance_ok: true, ..Audit::default() });
     }
 
     #[test]

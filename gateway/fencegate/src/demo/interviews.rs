@@ -6,14 +6,14 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{audit::Execution, trouble::Trouble};
-use crate::client::Client;
+use super::{audit::Execution, not_played::NotPlayed};
+use crate::json_client::JsonClient;
 
 /// For what takes milliseconds, on a machine that may have other things to do.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
 /// All executions. The ledger tells them in pages.
-pub(super) async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Trouble> {
+pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>, NotPlayed> {
     let mut executions: Vec<Execution> = Vec::new();
     loop {
         let after = executions.last().map_or(0, |execution| execution.sequence);
@@ -27,9 +27,9 @@ pub(super) async fn executions(ledger: &mut Client) -> Result<Vec<Execution>, Tr
 }
 
 /// The gateway counts a client that went away before its answer under 499.
-pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), Trouble> {
+pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), NotPlayed> {
     let deadline = Instant::now() + SOON;
-    let mut admin = Client::of(admin);
+    let mut admin = JsonClient::of(admin);
     while Instant::now() < deadline {
         let metrics = get(&mut admin, "/metrics").await?;
         if metrics.as_str().is_some_and(|text| text.contains("code=\"499\"")) {
@@ -37,13 +37,13 @@ pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), Trouble> {
         }
         sleep(Duration::from_millis(10)).await;
     }
-    Err(Trouble::Late("the client's hanging up"))
+    Err(NotPlayed::Late("the client's hanging up"))
 }
 
 /// A woken gateway first has to find out that its session is over, and to get a new one.
-pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), Trouble> {
+pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), NotPlayed> {
     let deadline = Instant::now() + 2 * SOON;
-    let mut admin = Client::of(admin);
+    let mut admin = JsonClient::of(admin);
     loop {
         match get(&mut admin, "/ready").await {
             Ok(_) => return Ok(()),
@@ -54,11 +54,11 @@ pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), Trouble> {
 }
 
 /// Gets what must be there.
-pub(super) async fn get(client: &mut Client, path: &str) -> Result<Value, Trouble> {
+pub(super) async fn get(client: &mut JsonClient, path: &str) -> Result<Value, NotPlayed> {
     let (address, path) = (client.address(), path.to_owned());
     match client.get(&path, Duration::from_secs(10)).await {
         Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
-        Ok(answer) => Err(Trouble::Unexpected { address, path, said: answer.status.to_string() }),
-        Err(source) => Err(Trouble::Unanswered { address, path, source }),
+        Ok(answer) => Err(NotPlayed::Unexpected { address, path, said: answer.status.to_string() }),
+        Err(source) => Err(NotPlayed::Unanswered { address, path, source }),
     }
 }

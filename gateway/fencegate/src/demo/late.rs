@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::trouble::Trouble;
-use crate::client::Client;
+use super::not_played::NotPlayed;
 use crate::demo::interviews::{SOON, executions, get};
+use crate::json_client::JsonClient;
 
 /// What became of the late bytes.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) enum Late {
 /// The process that compares tokens, and tells of its latest refusal.
 pub(super) enum Judge<'a> {
     /// The guard turns the late bytes away before the ledger sees them, and knows the account that they were for.
-    Guard { guard: &'a mut Client, account: &'a str },
+    Guard { guard: &'a mut JsonClient, account: &'a str },
     /// The ledger compares tokens by itself, and knows the operation that the late bytes were.
     Ledger,
 }
@@ -28,9 +28,9 @@ pub(super) enum Judge<'a> {
 /// Asks for a refusal of the late bytes and for a second execution, until there is one of the two.
 pub(super) async fn late(
     mut judge: Judge<'_>,
-    ledger: &mut Client,
+    ledger: &mut JsonClient,
     operation: &str,
-) -> Result<Late, Trouble> {
+) -> Result<Late, NotPlayed> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
         if let Some(late) = judge.refused(ledger, operation).await? {
@@ -46,7 +46,7 @@ pub(super) async fn late(
 
 impl Judge<'_> {
     /// The latest refusal, if it is that of the late bytes.
-    async fn refused(&mut self, ledger: &mut Client, operation: &str) -> Result<Option<Late>, Trouble> {
+    async fn refused(&mut self, ledger: &mut JsonClient, operation: &str) -> Result<Option<Late>, NotPlayed> {
         let (latest, is_of_the_late) = match self {
             Self::Guard { guard, account } => {
                 let latest = get(guard, "/api/v1/refusals").await?["latest"].take();
@@ -65,7 +65,7 @@ impl Judge<'_> {
     }
 }
 
-async fn executed_again(ledger: &mut Client, operation: &str) -> Result<Option<Late>, Trouble> {
+async fn executed_again(ledger: &mut JsonClient, operation: &str) -> Result<Option<Late>, NotPlayed> {
     let executions = executions(ledger).await?;
     let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
     Ok(of_operation.next().map(|second| Late::Executed { token: second.token.clone().unwrap_or_default() }))

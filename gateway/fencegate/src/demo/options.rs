@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// How to play.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Options {
+pub struct DemoOptions {
     /// Play the story once and exit; else everything keeps running until Ctrl-C.
     #[arg(long)]
     pub once: bool,
@@ -16,8 +16,8 @@ pub struct Options {
     #[arg(long, conflicts_with = "level")]
     pub without_fence: bool,
     /// How the summary is written; with `json` it is the last line of stdout, and the story goes to stderr.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -32,12 +32,12 @@ pub enum Level {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     Text,
     Json,
 }
 
-impl Options {
+impl DemoOptions {
     pub(super) fn level(self) -> Level {
         if self.without_fence { Level::None } else { self.level }
     }

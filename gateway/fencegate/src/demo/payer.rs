@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Answer, Client, Unanswered};
+use crate::json_client::{JsonAnswer, JsonClient, NotAnswered};
 
 /// A change of one account that a client wants, under a name of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Crowd<'_> {
     pub(super) async fn pay(self) -> Vec<Receipt> {
         let mut clients = JoinSet::new();
         for client in 0..self.clients {
-            let mut client_of = Client::of(self.doors[client % self.doors.len()]);
+            let mut client_of = JsonClient::of(self.doors[client % self.doors.len()]);
             let payments: Vec<_> = (0..self.payments).map(|_| Payment::random(self.accounts)).collect();
             clients.spawn(async move {
                 let mut receipts = Vec::new();
@@ -73,13 +73,13 @@ impl Crowd<'_> {
 }
 
 /// Pays once. It is repeated only while the answer says that nothing was dispatched.
-pub(super) async fn pay(client: &mut Client, payment: Payment) -> Receipt {
+pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> Receipt {
     let deadline = Instant::now() + PERSISTENCE;
     loop {
         let answer = attempt(client, &payment).await;
         let again = match &answer {
             Ok(answer) => answer.outcome.as_deref() == Some("not-dispatched") && is_temporary(answer.status),
-            Err(unanswered) => matches!(unanswered, Unanswered::Connect(_)),
+            Err(unanswered) => matches!(unanswered, NotAnswered::Connect(_)),
         };
         if !again || Instant::now() > deadline {
             return Receipt { payment, told: Told::of(answer) };
@@ -89,7 +89,7 @@ pub(super) async fn pay(client: &mut Client, payment: Payment) -> Receipt {
 }
 
 /// Sends it once.
-pub(super) async fn attempt(client: &mut Client, payment: &Payment) -> Result<Answer, Unanswered> {
+pub(super) async fn attempt(client: &mut JsonClient, payment: &Payment) -> Result<JsonAnswer, NotAnswered> {
     let direction = if payment.change < 0 { "debit" } else { "credit" };
     let path = format!("/v1/accounts/{}/{direction}", payment.account);
     let body = json!({ "operation": payment.operation, "amount": payment.change.abs() });
@@ -115,10 +115,10 @@ impl Payment {
 }
 
 impl Told {
-    pub(super) fn of(answer: Result<Answer, Unanswered>) -> Self {
+    pub(super) fn of(answer: Result<JsonAnswer, NotAnswered>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(unanswered @ Unanswered::Connect(_)) => return Self::Refused(unanswered.to_string()),
+            Err(unanswered @ NotAnswered::Connect(_)) => return Self::Refused(unanswered.to_string()),
             Err(unanswered) => return Self::Unknown(unanswered.to_string()),
         };
         let said = || {

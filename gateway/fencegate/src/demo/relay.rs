@@ -22,9 +22,9 @@ pub struct Relay {
     _stop: DropGuard,
 }
 
-/// Bytes that are, or will be, held back. Dropping it delivers nothing; see [`Hold::release`].
+/// Bytes that are, or will be, held back. Dropping it delivers nothing; see [`HeldBack::release`].
 #[derive(Debug)]
-pub struct Hold(Arc<Held>);
+pub struct HeldBack(Arc<Held>);
 
 impl Relay {
     /// # Errors
@@ -50,18 +50,18 @@ impl Relay {
 
     /// Captures the next bytes towards the upstream that contain `needle`, once, and whatever follows them on their
     /// connection. Other connections pass. A hold that was asked for earlier and captured nothing is forgotten.
-    pub fn hold_containing(&self, needle: impl Into<Vec<u8>>) -> Hold {
+    pub fn hold_containing(&self, needle: impl Into<Vec<u8>>) -> HeldBack {
         let held = Arc::new(Held {
             needle: needle.into(),
             captured: watch::Sender::new(false),
             released: watch::Sender::new(false),
         });
         *self.next.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&held));
-        Hold(held)
+        HeldBack(held)
     }
 }
 
-impl Hold {
+impl HeldBack {
     /// Waits until the bytes are here and have not gone further.
     pub async fn captured(&self) {
         became_true(&self.0.captured).await;

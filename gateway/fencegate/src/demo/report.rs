@@ -7,16 +7,16 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::{
-    audit::Findings,
-    fleet::Fleet,
+    audit::Audit,
+    cluster::Cluster,
     late::Late,
-    options::{Format, Level},
+    options::{Level, ReportFormat},
     payer::{Receipt, Told},
 };
 
 /// Tells what happens while it happens.
 pub(super) struct Narrator {
-    format: Format,
+    format: ReportFormat,
     began: Instant,
     /// Turns on stderr while something is waited for, where that is a terminal; elsewhere it is not there.
     waiting: ProgressBar,
@@ -27,7 +27,7 @@ pub(super) struct Narrator {
 pub(super) struct Summary {
     pub(super) level: Level,
     #[serde(flatten)]
-    pub(super) findings: Findings,
+    pub(super) findings: Audit,
     /// Late requests that the ledger turned away.
     pub(super) stale_refused: u64,
     /// Some tokens of the account of the accident, in the order of execution.
@@ -86,7 +86,7 @@ impl Summary {
 }
 
 impl Narrator {
-    pub(super) fn of(format: Format) -> Self {
+    pub(super) fn of(format: ReportFormat) -> Self {
         let waiting = ProgressBar::new_spinner();
         waiting.enable_steady_tick(TURN);
         Self { format, began: Instant::now(), waiting }
@@ -107,18 +107,18 @@ impl Narrator {
         });
     }
 
-    pub(super) fn introduce(&self, fleet: &Fleet) {
+    pub(super) fn introduce(&self, cluster: &Cluster) {
         self.raw("");
-        self.line(&format!("ZooKeeper {} at {}", fleet.version, fleet.zookeeper.address()));
-        let ledger = &fleet.ledger;
+        self.line(&format!("ZooKeeper {} at {}", cluster.version, cluster.zookeeper.address()));
+        let ledger = &cluster.ledger;
         self.line(&format!("ledger at http://{} (process {})", ledger.address, ledger.process.pid()));
-        if let Some(guard) = &fleet.guard {
+        if let Some(guard) = &cluster.guard {
             let (public, admin, pid) = (guard.public, guard.admin, guard.process.pid());
             self.line(&format!(
                 "guard at http://{public}, page at http://{admin}/, metrics at http://{admin}/metrics (process {pid})"
             ));
         }
-        for gateway in &fleet.gateways {
+        for gateway in &cluster.gateways {
             let (name, public, admin) = (gateway.name, gateway.public, gateway.admin);
             let pid = gateway.process.pid();
             self.line(&format!(
@@ -192,16 +192,16 @@ impl Narrator {
         for token in &summary.tokens {
             self.raw(&format!("      {token}"));
         }
-        if self.format == Format::Json {
+        if self.format == ReportFormat::Json {
             let line = serde_json::to_string(summary).expect("numbers and text");
             write(&mut io::stdout(), &line);
         }
     }
 
     /// What the processes said last, when a claim did not hold.
-    pub(super) fn show_logs(&self, fleet: &Fleet) {
-        let gateways = fleet.gateways.iter().map(|gateway| (gateway.name, &gateway.process));
-        for (name, process) in gateways.chain([("ledger", &fleet.ledger.process)]) {
+    pub(super) fn show_logs(&self, cluster: &Cluster) {
+        let gateways = cluster.gateways.iter().map(|gateway| (gateway.name, &gateway.process));
+        for (name, process) in gateways.chain([("ledger", &cluster.ledger.process)]) {
             let log = process.log();
             let lines: Vec<&str> = log.lines().collect();
             write(
@@ -211,15 +211,15 @@ impl Narrator {
         }
     }
 
-    pub(super) fn invite(&self, fleet: &Fleet) {
+    pub(super) fn invite(&self, cluster: &Cluster) {
         self.raw("\nEverything keeps running until Ctrl-C. Try:");
-        let [first, second] = &fleet.gateways;
+        let [first, second] = &cluster.gateways;
         self.raw(&format!(
             "  curl -i http://{}/v1/accounts/alice/debit -d '{{\"operation\":\"mine-1\",\"amount\":500}}'",
             first.public
         ));
         self.raw(&format!("  curl http://{}/v1/accounts/alice", second.public));
-        self.raw(&format!("  curl http://{}/v1/executions", fleet.ledger.address));
+        self.raw(&format!("  curl http://{}/v1/executions", cluster.ledger.address));
         for gateway in [first, second] {
             self.raw(&format!("  open http://{}/ in a browser      {}", gateway.admin, gateway.name));
         }
@@ -228,8 +228,8 @@ impl Narrator {
 
     fn raw(&self, line: &str) {
         self.waiting.suspend(|| match self.format {
-            Format::Text => write(&mut io::stdout(), line),
-            Format::Json => write(&mut io::stderr(), line),
+            ReportFormat::Text => write(&mut io::stdout(), line),
+            ReportFormat::Json => write(&mut io::stderr(), line),
         });
     }
 }

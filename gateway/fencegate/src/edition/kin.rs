@@ -11,7 +11,7 @@ use super::term::{Term, distinct};
 
 /// Where an upstream leads, as far as its name and its endpoints tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Whereabouts {
     name: Arc<str>,
     endpoints: Vec<Spot>,
 }
@@ -19,22 +19,22 @@ pub(super) struct Place {
 /// A place, and the term that its service is in.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
-    place: Place,
+    place: Whereabouts,
     pub(super) term: Arc<Term>,
 }
 
 /// What may be one service.
 #[derive(Default)]
-pub(super) struct Group<'e> {
+pub(super) struct Kindred<'e> {
     pub(super) before: Vec<&'e Known>,
     /// With their numbers in the new plan.
-    pub(super) after: Vec<(usize, Place)>,
-    pub(super) keys: Keys,
+    pub(super) after: Vec<(usize, Whereabouts)>,
+    pub(super) keys: KeyChange,
 }
 
 /// What another plan does to the locks that requests to a service take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Keys {
+pub(super) enum KeyChange {
     #[default]
     Stay,
     /// Each route fences the requests that it fenced, by another lock.
@@ -43,17 +43,17 @@ pub(super) enum Keys {
     Wander,
 }
 
-impl Place {
+impl Whereabouts {
     pub(super) fn within(self, term: Arc<Term>) -> Known {
         Known { place: self, term }
     }
 }
 
-impl Group<'_> {
+impl Kindred<'_> {
     /// The places of before by which anything of this group could be met, and is not now.
-    pub(super) fn gone(&self) -> Vec<Place> {
+    pub(super) fn gone(&self) -> Vec<Whereabouts> {
         let (mut names, mut endpoints) = (HashSet::new(), HashSet::new());
-        let mut adds = |place: &Place| {
+        let mut adds = |place: &Whereabouts| {
             let name = names.insert(place.name.clone());
             place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
         };
@@ -70,10 +70,10 @@ impl Group<'_> {
 }
 
 /// Those of a plan, by their numbers.
-pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Place> {
+pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Whereabouts> {
     // However an endpoint is written: `localhost:80` and `127.0.0.1:80` lead to one service.
     let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| Spot::of(endpoint)).collect();
-    plan.upstreams.iter().map(move |of| Place { name: of.name.clone(), endpoints: spots(of) })
+    plan.upstreams.iter().map(move |of| Whereabouts { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// All that is still known from before and all of `plan`, in groups. Two are in one if they share a name, an endpoint or a term, or may
@@ -82,8 +82,8 @@ pub(super) fn groups<'e>(
     (old, before): (&Plan, Vec<&'e Known>),
     plan: &Plan,
     rekeyed: &[String],
-) -> Vec<Group<'e>> {
-    let after: Vec<Place> = upstreams(plan).collect();
+) -> Vec<Kindred<'e>> {
+    let after: Vec<Whereabouts> = upstreams(plan).collect();
     let begin = before.len();
     let mut kin = Kin::of(begin + after.len());
     let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
@@ -102,7 +102,7 @@ pub(super) fn groups<'e>(
         touched(old, rekeyed).chain(touched(plan, rekeyed).map(|at| begin + at)).collect();
     touched.windows(2).for_each(|two| kin.join(two[0], two[1]));
 
-    let mut groups: HashMap<usize, Group> = HashMap::new();
+    let mut groups: HashMap<usize, Kindred> = HashMap::new();
     for (at, known) in before.into_iter().enumerate() {
         groups.entry(kin.first(at)).or_default().before.push(known);
     }
@@ -116,7 +116,7 @@ pub(super) fn groups<'e>(
 }
 
 /// What becomes of these routes.
-fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> Keys {
+fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
         // One that does not fence has no terms: what it takes over from another, or leaves to it, shows nowhere else.
@@ -126,7 +126,7 @@ fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> Keys {
         let leads = |route: &Route| plan.upstream(route.upstream).name.clone();
         routes.map(|route| (route.name.clone(), (takes(route), leads(route)))).collect()
     };
-    if takes(before) == takes(after) { Keys::Change } else { Keys::Wander }
+    if takes(before) == takes(after) { KeyChange::Change } else { KeyChange::Wander }
 }
 
 /// The upstreams that these routes lead to.

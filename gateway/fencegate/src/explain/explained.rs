@@ -14,7 +14,7 @@ pub struct Explained {
     /// `None` for what no route takes.
     pub route: Option<String>,
     pub upstream: Option<Destination>,
-    pub lock: Option<Lock>,
+    pub lock: Option<TakenLock>,
     pub once: Option<Operation>,
     /// The reason why it would be refused, on a route that only observes.
     pub observed: Option<&'static str>,
@@ -34,8 +34,8 @@ pub struct Destination {
 
 /// What is held while the request runs.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Lock {
-    pub keys: Vec<Held>,
+pub struct TakenLock {
+    pub keys: Vec<HeldKey>,
     /// Other routes whose requests may lock the same keys.
     pub also: Vec<String>,
     pub mode: &'static str,
@@ -58,7 +58,7 @@ pub struct Lock {
 
 /// A key, and the node in ZooKeeper that stands for it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct HeldKey {
     pub key: String,
     pub path: String,
 }

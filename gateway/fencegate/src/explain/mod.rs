@@ -1,8 +1,8 @@
 //! Says what would become of a request, without sending it: walks it through the deciding steps of the gateway, with
 //! nothing behind them.
 
-mod ask;
 mod explained;
+mod sample;
 mod sent;
 mod text;
 
@@ -30,8 +30,8 @@ use hyper::Request;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
-    ask::{Ask, BadAsk, default_host},
-    explained::{Destination, Explained, Held, Kept, Lock, Operation, Refused},
+    explained::{Destination, Explained, HeldKey, Kept, Operation, Refused, TakenLock},
+    sample::{BadSample, SampleRequest, default_host},
     sent::Sent,
 };
 use crate::{
@@ -50,7 +50,7 @@ use crate::{
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
-pub fn explain(gateway: &Gateway, ask: &Ask) -> io::Result<Explained> {
+pub fn explain(gateway: &Gateway, ask: &SampleRequest) -> io::Result<Explained> {
     let asked = Explained { method: ask.method.clone(), target: ask.target.clone(), ..Explained::default() };
     let request = match ask.request() {
         Ok(request) => request,
@@ -131,15 +131,15 @@ fn destination(upstream: &Upstream) -> Destination {
     }
 }
 
-fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<Lock> {
+fn lock(gateway: &Gateway, keyed: &Keyed) -> Option<TakenLock> {
     let fenced = keyed.fenced.as_ref()?;
     let fence = fenced.fence(&gateway.serving);
     let paths = Paths::below(&gateway.zookeeper.root);
     let others = gateway.serving.routes.routes().iter().filter(|route| route.id != fenced.route);
     let also = others.filter(|route| route.fence.as_ref().is_some_and(|other| fence.may_share_key(other)));
-    Some(Lock {
+    Some(TakenLock {
         also: also.map(|route| route.name.to_string()).collect(),
-        keys: fenced.keys.iter().map(|key| Held { key: key.to_string(), path: paths.lock(key) }).collect(),
+        keys: fenced.keys.iter().map(|key| HeldKey { key: key.to_string(), path: paths.lock(key) }).collect(),
         mode: fenced.mode.word(),
         wait: text::duration(fence::wait(keyed, fence)),
         locked_status: fence.locked_status,

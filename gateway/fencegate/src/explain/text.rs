@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::explained::{Explained, Kept, Lock};
+use super::explained::{Explained, Kept, TakenLock};
 
 /// As one would write it into a policy.
 pub(super) fn duration(duration: Duration) -> String {
@@ -67,7 +67,7 @@ impl Display for Explained {
     }
 }
 
-impl Display for Lock {
+impl Display for TakenLock {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for held in &self.keys {
             line(f, "key", &held.key)?;

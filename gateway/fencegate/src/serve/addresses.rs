@@ -10,7 +10,7 @@ use fencegate_policies::plan;
 use socket2::Socket;
 use tracing::info;
 
-use super::trouble::Trouble;
+use super::not_serving::NotServing;
 use crate::siblings;
 
 /// What this machine calls itself: the name of a gateway whose policy does not say one.
@@ -19,21 +19,21 @@ pub(crate) fn host_name() -> String {
 }
 
 /// Listens for operators. `beside`: another gateway may listen there, which is about to stop.
-pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, Trouble> {
+pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, NotServing> {
     let bound = unless_beside(beside, address);
     let listener = bound
         .and_then(|()| shared_socket(address))
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|source| Trouble::Listen { listener: "admin".into(), address, source })?;
+        .map_err(|source| NotServing::Listen { listener: "admin".into(), address, source })?;
     info!(listener = "admin", address = %listener.local_addr()?, "listening");
     Ok(listener)
 }
 
 /// Keeps the address at which other gateways reach us, before they are told of it: the workers listen there later.
-pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), Trouble> {
+pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), NotServing> {
     let address = peer.address;
     let kept = unless_beside(beside, address).and_then(|()| reserved(address));
-    kept.map_err(|source| Trouble::Listen { listener: siblings::NAME.into(), address, source })
+    kept.map_err(|source| NotServing::Listen { listener: siblings::NAME.into(), address, source })
 }
 
 /// Fails where another process has the address.

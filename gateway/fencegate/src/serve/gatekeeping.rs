@@ -12,21 +12,21 @@ use fencegate_policies::plan::Gateway;
 use fencegate_process::shown;
 use tracing::info;
 
-pub use self::options::Options;
+pub use self::options::GatewayOptions;
 use self::{belongings::Belongings, reloads::Reloads, role::Gatekeeping, sessions::Sessions};
 use super::{
     base::Base,
     main_thread::MainThread,
+    not_serving::NotServing,
     notify::Manager,
     reception::Reception,
     staff::{self, Equipment, Staff},
-    trouble::Trouble,
 };
 use crate::{admin::effective::InForce, metrics::Metrics};
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
 /// back, the session closed. A second signal ends the process at once.
-pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
+pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> {
     shown::keys_are(gateway.serving.log.keys);
     let base = Base::of(Metrics::of_gateway(&gateway));
     let (keeper, desks) = sessions::keeper(&gateway, &base);
@@ -53,7 +53,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
         tokio::select! {
             () = reloads.until_the_end(&mut main.signals, commands) => Ok(()),
             () = manager.told_when(|| keeper.is_ready()) => Ok(()),
-            _ = &mut sessions.end => Err(Trouble::SessionEnded),
+            _ = &mut sessions.end => Err(NotServing::SessionEnded),
         }
     })?;
 
@@ -61,7 +61,7 @@ pub fn run(gateway: Gateway, options: Options) -> Result<(), Trouble> {
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may
         // still be at work.
-        return Err(Trouble::NotDrained(left));
+        return Err(NotServing::NotDrained(left));
     }
     shared.tellers.finish();
     sessions.close(&memory);

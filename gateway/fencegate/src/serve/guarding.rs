@@ -1,11 +1,11 @@
 //! Starts a guard, waits for the signal, and leaves so that the next one knows what this one knew.
 
 mod key_source;
+mod not_guarding;
 mod opening;
 mod operators;
 mod options;
 mod role;
-mod trouble;
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use tracing::{info, warn};
 
 use self::{key_source::KeySource, role::Guarding};
 pub use self::{
-    options::{Init, Options},
-    trouble::GuardTrouble,
+    not_guarding::GuardTrouble,
+    options::{GuardOptions, Init},
 };
 use super::{
     base::Base,
@@ -32,7 +32,7 @@ use crate::serve::guarding::opening::OpenGuard;
 
 /// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
 /// fails: what could not be remembered must not be acted on.
-pub fn run(plan: &plan::Guard, options: &Options) -> Result<(), GuardTrouble> {
+pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), GuardTrouble> {
     shown::keys_are(plan.serving.log.keys);
     let base = Base::of(Metrics::of_guard());
     let mut main = MainThread::begin()?;

@@ -5,14 +5,14 @@
 
 pub(crate) mod addresses;
 mod base;
-pub mod files;
 pub mod gatekeeping;
 pub mod guarding;
 mod main_thread;
+pub mod not_serving;
 mod notify;
 mod reception;
 pub mod reload;
+pub mod rlimit;
 mod signals;
 pub mod staff;
-pub mod trouble;
 pub mod worker;

@@ -7,9 +7,9 @@ use axum::Router;
 use fencegate_http::listen::certificates::Certificates;
 use fencegate_policies::plan::{self, Protocols};
 
-use super::{addresses::bind_admin, trouble::Trouble};
+use super::{addresses::bind_admin, not_serving::NotServing};
 use crate::{
-    admin::{self, door::Door},
+    admin::{self, authorize::Door},
     metrics::Metrics,
 };
 
@@ -24,9 +24,9 @@ pub(super) struct Reception {
 impl Reception {
     /// # Errors
     /// A file for TLS or that of the token cannot be used, or the address belongs to another process.
-    pub(super) fn of(admin: &plan::Admin, beside: bool, metrics: &Metrics) -> Result<Self, Trouble> {
+    pub(super) fn of(admin: &plan::Admin, beside: bool, metrics: &Metrics) -> Result<Self, NotServing> {
         let shown = |tls| Certificates::shown(tls, Protocols::Http1, metrics.clients());
-        let certificates = admin.tls.clone().map(shown).transpose().map_err(Trouble::AdminTls)?;
+        let certificates = admin.tls.clone().map(shown).transpose().map_err(NotServing::AdminTls)?;
         let door = Door::of(admin)?;
         Ok(Self { listener: bind_admin(admin.address, beside)?, door, certificates })
     }

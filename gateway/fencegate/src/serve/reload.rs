@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use crate::{
-    admin::{command::Report, effective::InForce},
+    admin::{command::ReloadReport, effective::InForce},
     edition::Edition,
     metrics::{Metrics, Reloaded},
     trust::Guards,
@@ -52,7 +52,7 @@ impl Reloader {
     ///
     /// # Cancellation
     /// Not to be dropped: some workers would have the new plan and others the old one.
-    pub async fn reload(&mut self, dry: bool) -> Report {
+    pub async fn reload(&mut self, dry: bool) -> ReloadReport {
         let mut report = self.read_again(dry).await;
         if !dry {
             let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
@@ -63,8 +63,9 @@ impl Reloader {
         report
     }
 
-    async fn read_again(&mut self, dry: bool) -> Report {
-        let refused = |said| Report { result: Reloaded::Refused, difference: Difference::default(), said };
+    async fn read_again(&mut self, dry: bool) -> ReloadReport {
+        let refused =
+            |said| ReloadReport { result: Reloaded::Refused, difference: Difference::default(), said };
         let told = match Written::open(&self.file) {
             Ok(file) => file.plan(file::load_in),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
@@ -84,7 +85,7 @@ impl Reloader {
                 }
             },
         };
-        Report { result, difference, said }
+        ReloadReport { result, difference, said }
     }
 
     async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> io::Result<()> {
@@ -121,8 +122,8 @@ impl Reloader {
         Ok(())
     }
 
-    fn tell(&self, report: &Report, dry: bool) {
-        let Report { result, difference, said } = report;
+    fn tell(&self, report: &ReloadReport, dry: bool) {
+        let ReloadReport { result, difference, said } = report;
         let file = self.file.display();
         match result {
             Reloaded::Refused => {

@@ -17,9 +17,9 @@ use tracing::{error, info, warn};
 use super::{
     addresses::unless_beside,
     base::Base,
-    files,
+    not_serving::NotServing,
     reload::Turn,
-    trouble::Trouble,
+    rlimit,
     worker::{self, Drained, Shared, Staffed, Started},
 };
 use crate::{
@@ -59,13 +59,14 @@ pub fn cores() -> usize {
 ///
 /// # Errors
 /// A file of TLS cannot be used, or the machine has no thread.
-pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Result<Shared<R>, Trouble> {
+pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Result<Shared<R>, NotServing> {
     let Base { clock, metrics, budget, drain } = base;
     let Equipment { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
-    let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(Trouble::UpstreamTls)?;
+    let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(NotServing::UpstreamTls)?;
     health::start(Tcp, &fleets)?;
-    let certificates = Certificates::open(&plan.listener, metrics.clients()).map_err(Trouble::ListenerTls)?;
+    let certificates =
+        Certificates::open(&plan.listener, metrics.clients()).map_err(NotServing::ListenerTls)?;
     let tellers = Tellers::start(metrics)?;
     Ok(Shared {
         edition: Edition::first(plan, fleets),
@@ -90,13 +91,13 @@ impl Staff {
     ///
     /// # Errors
     /// An address belongs to another process.
-    pub(super) fn start<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Self, Trouble> {
+    pub(super) fn start<R: Staffed<Tcp>>(shared: Shared<R>) -> Result<Self, NotServing> {
         let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
         let mut address = plan.listener.address;
         let listeners = 1 + usize::from(shared.ours.is_some());
-        files::suffice(plan.listener.limits.connections.saturating_mul(listeners));
+        rlimit::suffice(plan.listener.limits.connections.saturating_mul(listeners));
         let listener = || plan.listener.name.clone();
-        unless_beside(shared.beside, address).map_err(|source| Trouble::Listen {
+        unless_beside(shared.beside, address).map_err(|source| NotServing::Listen {
             listener: listener(),
             address,
             source,

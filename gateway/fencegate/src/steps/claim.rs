@@ -34,7 +34,7 @@ use crate::{
     notes::{Notes, Planned},
     refusal::{Reason, Refusal},
     step::Serve,
-    steps::{admit::Admitted, hygiene::Clean, incoming::Incoming},
+    steps::{hygiene::Clean, incoming::Incoming, screen::Admitted},
 };
 
 /// At a guard: what it asks to be let in with is known, and may be refused.

@@ -6,7 +6,7 @@ mod custody;
 mod elsewhere;
 mod fencing;
 mod given_up;
-mod hold;
+mod held_tenure;
 mod once;
 
 use std::{rc::Rc, time::Duration};
@@ -27,20 +27,20 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use self::{custody::Custody, elsewhere::Waited, given_up::Terms};
-pub use self::{fencing::Fencing, hold::Hold};
+pub use self::{fencing::Fencing, held_tenure::HeldTenure};
 use crate::{
     refusal::{Reason, Refusal},
     step::Serve,
     steps::{
         answer::{self, Bounds},
         detach::Detached,
-        held::Held,
         key::{Fenced, Keyed},
-        presence::Client,
+        permitted::Permitted,
+        presence::DetachedClient,
     },
 };
 
-pub async fn fence<N: Network, S: Serve<Held<Hold>>>(
+pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
     fencing: &Fencing<N>,
     request: Detached<Keyed>,
     next: &S,
@@ -62,7 +62,7 @@ pub async fn fence<N: Network, S: Serve<Held<Hold>>>(
     }
     loop {
         let held = match fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await {
-            Ok(Waited::Held(held)) => Hold { share: share.clone(), ..held },
+            Ok(Waited::Held(held)) => HeldTenure { share: share.clone(), ..held },
             // Counted until the answer is through, as one of ours is.
             Ok(Waited::Answered(reply)) => {
                 return Ok((*reply).map(|body| body.keeping((share, fenced.running))));
@@ -102,11 +102,11 @@ pub async fn fence<N: Network, S: Serve<Held<Hold>>>(
 
 /// Where one only looks on, a request without a lock goes out without a token, and says why it would not have; but not
 /// for a client that has gone away while it waited.
-async fn observed<S: Serve<Held<Hold>>>(
+async fn observed<S: Serve<Permitted<HeldTenure>>>(
     enforce: Enforce,
     refusal: Refusal,
     request: Keyed,
-    client: &mut Client,
+    client: &mut DetachedClient,
     next: &S,
 ) -> Result<Reply, Refusal> {
     if enforce == Enforce::Refuse || refusal.reason == Reason::Draining || client.is_gone() {
@@ -123,9 +123,9 @@ pub fn wait(request: &Keyed, fence: &Fence) -> Duration {
     asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }
 
-fn held(request: Keyed, hold: Option<Hold>) -> Held<Hold> {
+fn held(request: Keyed, hold: Option<HeldTenure>) -> Permitted<HeldTenure> {
     let Keyed { http, notes, plan, upstream, .. } = request;
-    Held { http, notes, plan, upstream, hold }
+    Permitted { http, notes, plan, upstream, hold }
 }
 
 impl<N: Network> Fencing<N> {
@@ -154,7 +154,7 @@ impl<N: Network> Fencing<N> {
         request: &Keyed,
         fence: &Fence,
         deadline: Instant,
-        client: &mut Client,
+        client: &mut DetachedClient,
     ) -> Result<(), Refusal> {
         if self.edition.is_open(request.upstream) {
             return Ok(());
@@ -171,11 +171,11 @@ impl<N: Network> Fencing<N> {
     }
 
     /// Sends the request under the tenure, and takes the answer.
-    async fn exchange<S: Serve<Held<Hold>>>(
+    async fn exchange<S: Serve<Permitted<HeldTenure>>>(
         &self,
         request: Keyed,
         fence: &Fence,
-        hold: Hold,
+        hold: HeldTenure,
         once: Option<Admitted>,
         next: &S,
     ) -> Result<Reply, Refusal> {

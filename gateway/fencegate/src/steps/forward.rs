@@ -1,8 +1,8 @@
 //! The end of the path: takes a connection, stamps the request, sends it, and says what is known of its fate.
 
+mod deadlines;
 mod fate;
 mod once_more;
-mod patience;
 mod reply;
 mod stamp;
 mod switch;
@@ -37,23 +37,23 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
+pub use self::{deadlines::evidence_needed, stamp::claim};
 use self::{
+    deadlines::{Overdue, Patience},
     fate::{Attempt, Failed, failed, given_up, not_connected_kind},
     once_more::once_more,
-    patience::{Late, Patience},
-    reply::{Answer, is_coded, judge_endpoint, refused_stale},
+    reply::{AnswerHead, is_coded, judge_endpoint, refused_stale},
     stamp::stamp,
     switch::{Around, Switch},
     verdict::Account,
 };
-pub use self::{patience::evidence_needed, stamp::claim};
-use super::upgrade::{self, Asked};
+use super::upgrade::{self, AskedUpgrade};
 use crate::{
     metrics::WorkerMetrics,
     notes::{Notes, Planned},
     refusal::{Reason, Refusal},
     step::Serve,
-    steps::held::{Held, Right},
+    steps::permitted::{Permitted, Right},
     trust::Guards,
 };
 
@@ -71,9 +71,9 @@ pub struct Forward<N> {
     pub drain: CancellationToken,
 }
 
-impl<N: Network, H: Right> Serve<Held<H>> for Forward<N> {
-    async fn serve(&self, request: Held<H>) -> Result<Reply, Refusal> {
-        let Held { mut http, notes, plan, upstream, hold } = request;
+impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
+    async fn serve(&self, request: Permitted<H>) -> Result<Reply, Refusal> {
+        let Permitted { mut http, notes, plan, upstream, hold } = request;
         let mut tour = self.fleets.fleet(upstream).tour(|| affinity(&http, hold.as_ref()));
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
@@ -137,7 +137,7 @@ fn large_bodies(route: &Route) -> Option<LargeBodies> {
 /// What one attempt is made with, beside its connection.
 struct Way<'a> {
     /// The client wants to go on in another protocol.
-    asked: Option<Asked>,
+    asked: Option<AskedUpgrade>,
     /// What may be sent once more, if the connection dies without a word.
     spare: Option<Box<Request<Body>>>,
     plan: &'a Planned,
@@ -199,7 +199,7 @@ impl<N: Network> Forward<N> {
         notes.upstream.set(Some(took));
         self.metrics.upstream_answered(&lend.upstream().name, response.status(), took);
         judge_endpoint(&lend, &response);
-        let answer = Answer { response, lend, plan };
+        let answer = AnswerHead { response, lend, plan };
         match dispatch {
             Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
             None => self.unfenced(answer).await,
@@ -207,7 +207,7 @@ impl<N: Network> Forward<N> {
     }
 
     /// What is broken right behind its head is told as such: the client has seen nothing of it yet.
-    async fn unfenced(&self, answer: Answer<'_>) -> Result<Reply, Failed> {
+    async fn unfenced(&self, answer: AnswerHead<'_>) -> Result<Reply, Failed> {
         let endpoint = answer.lend.endpoint().clone();
         let upstream = answer.lend.upstream().name.clone();
         let mut reply = answer.reply(false);
@@ -222,7 +222,7 @@ impl<N: Network> Forward<N> {
     }
 
     /// The answer to a dispatch: what a guard says of it is read here, and so is the word of an upstream that compares.
-    async fn fenced(&self, answer: Answer<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
+    async fn fenced(&self, answer: AnswerHead<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
         let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
         match upstream.fencing {
             Level::None => return Ok(answer.reply(true)),
@@ -258,14 +258,14 @@ impl<N: Network> Forward<N> {
     }
 
     /// A client that let its time pass says nothing about the endpoint.
-    fn too_late(&self, lend: &Lend, late: Late, limit: Duration) -> Failed {
+    fn too_late(&self, lend: &Lend, late: Overdue, limit: Duration) -> Failed {
         let detail = match late {
-            Late::Answer => {
+            Overdue::Answer => {
                 lend.gate().shut(Why::Late);
                 format!("no answer within {limit:?}")
             }
-            Late::Taking => "the request was not taken within its `upload_timeout`".to_owned(),
-            Late::Sending => {
+            Overdue::Taking => "the request was not taken within its `upload_timeout`".to_owned(),
+            Overdue::Sending => {
                 let detail = "the request did not come within its `upload_timeout`".to_owned();
                 return Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
             }

@@ -15,7 +15,7 @@ use hyper::{
 use crate::{
     refusal::Refusal,
     step::Serve,
-    steps::{admit::Admitted, upgrade::Invitation},
+    steps::{screen::Admitted, upgrade::Invitation},
 };
 
 /// No hop-by-hop field, no field that only we may write.

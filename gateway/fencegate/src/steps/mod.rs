@@ -1,26 +1,26 @@
 //! The steps of the request path, one file each; their order is in [`crate::stack`].
 //!
 //! Beside each step stands the stage that it makes: what is known of a request from there on. Only its step makes a stage,
-//! so two steps in the wrong order do not compile. What a step is made of stands in its folder; [`incoming`], [`held`],
+//! so two steps in the wrong order do not compile. What a step is made of stands in its folder; [`incoming`], [`permitted`],
 //! [`presence`], [`parameters`], [`answer`] and [`upgrade`] are what several of them share.
 
-pub mod admit;
 pub mod answer;
+pub mod arbitrate;
 pub mod buffer;
-pub mod check;
 pub mod claim;
 pub mod detach;
 pub mod fence;
 pub mod forward;
-pub mod held;
 pub mod hop;
 pub mod hygiene;
 pub mod incoming;
 pub mod key;
 pub mod limit;
 pub mod parameters;
+pub mod permitted;
 pub mod presence;
 pub mod route;
+pub mod screen;
 pub mod sibling;
 pub mod trace;
 pub mod upgrade;

@@ -1,10 +1,10 @@
 //! Whether the client of a detached request still waits for its answer.
 
-use fencegate_guard::patience::Waiting;
+use fencegate_guard::waiter::Waiting;
 use tokio::sync::oneshot;
 
 /// The client of a detached request.
-pub struct Client {
+pub struct DetachedClient {
     /// `None` for one who is not detached: its request goes with it.
     gone: Option<oneshot::Receiver<()>>,
 }
@@ -14,12 +14,12 @@ pub struct Presence {
     _here: oneshot::Sender<()>,
 }
 
-pub fn presence() -> (Presence, Client) {
+pub fn presence() -> (Presence, DetachedClient) {
     let (here, gone) = oneshot::channel();
-    (Presence { _here: here }, Client { gone: Some(gone) })
+    (Presence { _here: here }, DetachedClient { gone: Some(gone) })
 }
 
-impl Client {
+impl DetachedClient {
     /// Of a request that ends with its client.
     pub fn attached() -> Self {
         Self { gone: None }
@@ -45,7 +45,7 @@ impl Client {
     }
 }
 
-impl Waiting for Client {
+impl Waiting for DetachedClient {
     async fn gone(&mut self) {
         Self::gone(self).await;
     }

@@ -20,7 +20,7 @@ use crate::{
     notes::{Notes, Planned},
     refusal::{Reason, Refusal},
     step::Serve,
-    steps::{admit::Admitted, hygiene::Clean, incoming::Incoming, parameters::Parameters},
+    steps::{hygiene::Clean, incoming::Incoming, parameters::Parameters, screen::Admitted},
 };
 
 /// Route and upstream are fixed; host and path are what will be forwarded.

@@ -16,7 +16,7 @@ pub struct Invitation(HeaderValue);
 
 /// What an upstream is asked for.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct AskedUpgrade {
     protocol: HeaderValue,
 }
 
@@ -36,7 +36,7 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// Asks the upstream for it, where the route lets it pass and nothing else is in the way.
-pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<Asked> {
+pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<AskedUpgrade> {
     let Invitation(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can let go of this client's stream.
     http.extensions_mut().remove::<OnUpgrade>()?;
@@ -50,7 +50,7 @@ pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<Asked> {
         return None;
     }
     mark(http.headers_mut(), &protocol);
-    Some(Asked { protocol })
+    Some(AskedUpgrade { protocol })
 }
 
 fn mark(headers: &mut HeaderMap, protocol: &HeaderValue) {
@@ -58,7 +58,7 @@ fn mark(headers: &mut HeaderMap, protocol: &HeaderValue) {
     headers.insert(UPGRADE, protocol.clone());
 }
 
-impl Asked {
+impl AskedUpgrade {
     /// The upstream has switched to what it was asked for, and not to something else.
     pub fn is_granted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);

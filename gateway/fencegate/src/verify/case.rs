@@ -1,9 +1,9 @@
 //! What a case is: what is played, what it takes, and what it means if it fails.
 
 use super::{
+    action::Action,
     service::{FieldNames, Reach, Service, Sharing},
     stamp::Form,
-    step::Step,
 };
 
 /// One question to the service.
@@ -55,7 +55,7 @@ pub enum Need {
 /// How a case is played.
 #[derive(Debug, Clone, Copy)]
 pub enum Play {
-    Steps(&'static [Step]),
+    Steps(&'static [Action]),
     /// Texts in the place of a token, and of a number.
     Hostile {
         token: &'static [&'static str],

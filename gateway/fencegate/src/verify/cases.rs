@@ -5,14 +5,14 @@ mod forged;
 mod mend;
 mod order;
 mod race;
+mod readers;
 mod several;
-mod shared;
 mod width;
 
 use super::case::Case;
 
 const GROUPS: [&[Case]; 7] =
-    [order::CASES, forged::CASES, width::CASES, several::CASES, shared::CASES, race::CASES, crash::CASES];
+    [order::CASES, forged::CASES, width::CASES, several::CASES, readers::CASES, race::CASES, crash::CASES];
 
 pub fn all() -> impl Iterator<Item = &'static Case> {
     GROUPS.into_iter().flatten()

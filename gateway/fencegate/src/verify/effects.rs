@@ -6,8 +6,8 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{
-    line::Answer,
-    template::{Places, Template},
+    socket::Answer,
+    template::{Fillings, Template},
 };
 
 /// Where effects are seen.
@@ -71,13 +71,13 @@ impl Pick {
     /// # Errors
     /// Where the expression is none.
     pub fn count(expression: &str) -> Result<Self, regex::Error> {
-        Regex::new(&Places { key: "k", other: "o", operation: "" }.fill(expression))?;
+        Regex::new(&Fillings { key: "k", other: "o", operation: "" }.fill(expression))?;
         Ok(Self::Count(expression.to_owned()))
     }
 
     /// # Errors
     /// Where the answer cannot be read as it should.
-    pub fn read(&self, answer: &Answer, places: &Places<'_>) -> Result<Reading, String> {
+    pub fn read(&self, answer: &Answer, places: &Fillings<'_>) -> Result<Reading, String> {
         match answer.status.as_u16() {
             200..=299 => {}
             404 => return Ok(Reading::Nothing),
@@ -207,7 +207,7 @@ mod tests {
     fn read(pick: &Pick, status: u16, body: &'static str) -> Result<Reading, String> {
         let status = StatusCode::from_u16(status).expect("a status");
         let answer = Answer { status, fields: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
-        pick.read(&answer, &Places { key: "k-1", other: "", operation: "" })
+        pick.read(&answer, &Fillings { key: "k-1", other: "", operation: "" })
     }
 
     #[test]

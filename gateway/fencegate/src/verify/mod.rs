@@ -1,41 +1,41 @@
 //! Plays tokens against a service that claims to compare them, from outside, and judges what it does with them.
 //!
-//! Begin with [`cases`], the list of what is asked. [`step`] is the language of cases, [`play`] sends them, [`judge`] says
+//! Begin with [`cases`], the list of what is asked. [`action`] is the language of cases, [`play`] sends them, [`linearizable`] says
 //! whether requests that overlapped can have been compared, [`effects`] what they have done, [`report`] tells it.
 
+pub mod action;
 pub mod case;
+pub mod case_result;
 pub mod cases;
 pub mod effects;
-pub mod judge;
-pub mod line;
+pub mod linearizable;
 pub mod play;
 pub mod report;
 pub mod scene;
 pub mod service;
 pub mod shot;
+pub mod socket;
 pub mod stamp;
-pub mod step;
 pub mod template;
-pub mod verdict;
 
 use std::{io, time::Duration};
 
 use tokio::time::Instant;
 
 use self::{
+    case_result::{CaseResult, Proof},
     effects::{Scale, Sight},
-    report::{Entry, Report},
+    report::{Played, VerifyReport},
     scene::{Aim, Ask, Scene},
     service::Service,
     stamp::{Stamp, epoch},
-    verdict::{Proof, Verdict},
 };
 
 /// Why nothing could be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     #[error("{url} {why}")]
-    Unreachable { url: String, why: line::Unanswered },
+    Unreachable { url: String, why: socket::Unanswered },
     #[error(
         "{url} is a gateway, which replaces every token by its own: name the address of the service behind it"
     )]
@@ -74,7 +74,11 @@ impl Names {
 ///
 /// # Errors
 /// [`Trouble`] where there was nothing to play against.
-pub fn verify(service: &Service, names: Names, mut told: impl FnMut(&Entry)) -> Result<Report, Trouble> {
+pub fn verify(
+    service: &Service,
+    names: Names,
+    mut told: impl FnMut(&Played),
+) -> Result<VerifyReport, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
@@ -83,17 +87,17 @@ pub fn verify(service: &Service, names: Names, mut told: impl FnMut(&Entry)) -> 
         let mut entries = Vec::new();
         for case in cases::all() {
             let entry = match case.skipped(service) {
-                Some(why) => Entry::skipped(case, why),
+                Some(why) => Played::skipped(case, why),
                 None => {
                     let began = Instant::now();
                     let (outcome, events) = play::play(&scene, case).await;
-                    Entry { case, verdict: Verdict::of(outcome, proof), events, took: began.elapsed() }
+                    Played { case, verdict: CaseResult::of(outcome, proof), events, took: began.elapsed() }
                 }
             };
             told(&entry);
             entries.push(entry);
         }
-        Ok(Report { entries, took: began.elapsed() })
+        Ok(VerifyReport { entries, took: began.elapsed() })
     })
 }
 

@@ -3,13 +3,13 @@
 mod crash;
 mod hostile;
 mod race;
+mod sequence;
 mod slow;
-mod steps;
 
 use super::{
     case::{Case, Play},
+    case_result::{Event, Wrong},
     scene::Scene,
-    verdict::{Event, Wrong},
 };
 
 /// Plays it, and tells what was done.
@@ -17,7 +17,7 @@ pub async fn play(scene: &Scene<'_>, case: &Case) -> (Result<(), Wrong>, Vec<Eve
     let mut events = Vec::new();
     let log = &mut events;
     let outcome = match case.play {
-        Play::Steps(steps) => steps::play(scene, steps, log).await,
+        Play::Steps(steps) => sequence::play(scene, steps, log).await,
         Play::Hostile { token, number } => hostile::play(scene, token, number, log).await,
         Play::AtOnce(spread) => race::at_once(scene, spread, log).await,
         Play::Overtaken(spread) => race::overtaken(scene, spread, log).await,

@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use super::{
     case::Case,
-    verdict::{Event, Verdict},
+    case_result::{CaseResult, Event},
 };
 
 /// What came of one case.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Played {
     pub case: &'static Case,
-    pub verdict: Verdict,
+    pub verdict: CaseResult,
     pub events: Vec<Event>,
     pub took: Duration,
 }
 
 /// What came of all of them.
 #[derive(Debug)]
-pub struct Report {
-    pub entries: Vec<Entry>,
+pub struct VerifyReport {
+    pub entries: Vec<Played>,
     pub took: Duration,
 }
 
@@ -36,21 +36,21 @@ pub struct Counts {
     pub skipped: usize,
 }
 
-impl Entry {
+impl Played {
     pub fn skipped(case: &'static Case, why: String) -> Self {
-        Self { case, verdict: Verdict::Skipped(why), events: Vec::new(), took: Duration::ZERO }
+        Self { case, verdict: CaseResult::Skipped(why), events: Vec::new(), took: Duration::ZERO }
     }
 }
 
-impl Report {
+impl VerifyReport {
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for entry in &self.entries {
             *match entry.verdict {
-                Verdict::Passed(_) => &mut counts.passed,
-                Verdict::Failed(_) => &mut counts.failed,
-                Verdict::Undecided(_) => &mut counts.undecided,
-                Verdict::Skipped(_) => &mut counts.skipped,
+                CaseResult::Passed(_) => &mut counts.passed,
+                CaseResult::Failed(_) => &mut counts.failed,
+                CaseResult::Undecided(_) => &mut counts.undecided,
+                CaseResult::Skipped(_) => &mut counts.skipped,
             } += 1;
         }
         counts

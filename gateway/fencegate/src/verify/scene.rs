@@ -9,13 +9,13 @@ use tokio::{
 };
 
 use super::{
+    case_result::{Event, Wrong},
     effects::{self, Change, Reading, Scale, Sight},
-    line::{Line, Unanswered},
     service::Service,
     shot::{Came, Shot},
+    socket::{Socket, Unanswered},
     stamp::{Mint, Stamp},
-    template::{Filled, Places, Template},
-    verdict::{Event, Wrong},
+    template::{Filled, Fillings, Template},
 };
 use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_OUTCOME};
 
@@ -64,7 +64,7 @@ pub enum Ask {
 
 /// A request with its connection, not sent yet.
 pub struct Ready {
-    line: Result<Line, Unanswered>,
+    socket: Result<Socket, Unanswered>,
     filled: Filled,
     sent: String,
     mint: Option<Mint>,
@@ -123,7 +123,7 @@ impl<'a> Scene<'a> {
     pub async fn ready(&self, aim: Aim<'_>) -> Ready {
         let template = self.template(aim.ask);
         let operation = aim.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
-        let places = Places { key: &aim.keys.key, other: &aim.keys.other, operation: &operation };
+        let places = Fillings { key: &aim.keys.key, other: &aim.keys.other, operation: &operation };
         let mut filled = template.filled(&places);
         let stamp = aim.stamp.fields(&self.service.fields);
         let shown = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
@@ -132,10 +132,10 @@ impl<'a> Scene<'a> {
         filled.fields.push((FENCING_MODE, HeaderValue::from_static(mode)));
         let listed = HeaderValue::from_str(&aim.keys.listed).expect("looked at when it was read");
         filled.fields.push((FENCING_KEY, listed));
-        let line = self.service.instances[aim.at % self.service.instances.len()].open().await;
+        let socket = self.service.instances[aim.at % self.service.instances.len()].open().await;
         let token = if shown.is_empty() { "without a token" } else { &shown };
         let sent = format!("{} {}, {token}", filled.method, filled.target);
-        Ready { line, filled, sent, mint: aim.stamp.mint(), patience: self.service.patience }
+        Ready { socket, filled, sent, mint: aim.stamp.mint(), patience: self.service.patience }
     }
 
     fn template(&self, ask: Ask) -> &Template {
@@ -157,10 +157,10 @@ impl<'a> Scene<'a> {
             Sight::Answers => Ok(None),
             Sight::File(file) => effects::lines(file, &keys.key).map(Some).map_err(blind),
             Sight::Observe { ask, pick } => {
-                let places = Places { key: &keys.key, other: &keys.other, operation: "look" };
-                let line = self.service.instances[0].open().await;
-                let line = line.map_err(|error| blind(error.to_string()))?;
-                let answer = line.send(&ask.filled(&places), None, self.service.patience).await;
+                let places = Fillings { key: &keys.key, other: &keys.other, operation: "look" };
+                let socket = self.service.instances[0].open().await;
+                let socket = socket.map_err(|error| blind(error.to_string()))?;
+                let answer = socket.send(&ask.filled(&places), None, self.service.patience).await;
                 let answer = answer.map_err(|error| blind(error.to_string()))?;
                 pick.read(&answer, &places).map(Some).map_err(blind)
             }
@@ -176,8 +176,8 @@ impl<'a> Scene<'a> {
 impl Ready {
     pub async fn fire(self) -> Shot {
         let began = Instant::now();
-        let answer = match self.line {
-            Ok(line) => line.send(&self.filled, None, self.patience).await,
+        let answer = match self.socket {
+            Ok(socket) => socket.send(&self.filled, None, self.patience).await,
             Err(unanswered) => Err(unanswered),
         };
         let passed_a_gateway =
@@ -197,8 +197,8 @@ impl Ready {
             std::future::pending::<()>().await;
         };
         let sending = async {
-            let answer = match self.line {
-                Ok(line) => line.send(&self.filled, Some(gate), self.patience).await,
+            let answer = match self.socket {
+                Ok(socket) => socket.send(&self.filled, Some(gate), self.patience).await,
                 Err(unanswered) => Err(unanswered),
             };
             Came::of(answer)

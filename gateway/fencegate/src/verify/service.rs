@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{effects::Sight, line::Instance, stamp::Fields, template::Template};
+use super::{effects::Sight, socket::Instance, stamp::Fields, template::Template};
 
 /// A service, as its user describes it.
 pub struct Service {

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::{
-    line::{Answer, Unanswered},
+    socket::{Answer, Unanswered},
     stamp::Mint,
 };
 use crate::headers::FENCING_REFUSAL;

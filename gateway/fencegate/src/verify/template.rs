@@ -17,7 +17,7 @@ pub struct Template {
 
 /// What stands in the places.
 #[derive(Debug, Clone, Default)]
-pub struct Places<'a> {
+pub struct Fillings<'a> {
     pub key: &'a str,
     pub other: &'a str,
     pub operation: &'a str,
@@ -51,7 +51,7 @@ const KEY: &str = "{key}";
 const OTHER: &str = "{other}";
 const OPERATION: &str = "{operation}";
 
-impl Places<'_> {
+impl Fillings<'_> {
     pub fn fill(&self, text: &str) -> String {
         text.replace(KEY, self.key).replace(OTHER, self.other).replace(OPERATION, self.operation)
     }
@@ -68,7 +68,7 @@ impl Template {
             return Err(no_line());
         };
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| no_line())?;
-        let example = Places { key: "k", other: "o", operation: "n" }.fill(target);
+        let example = Fillings { key: "k", other: "o", operation: "n" }.fill(target);
         if !target.starts_with('/') || example.contains(['{', '}']) || example.parse::<hyper::Uri>().is_err()
         {
             return Err(no_line());
@@ -100,7 +100,7 @@ impl Template {
         [self.target.as_str(), &self.body].into_iter().chain(fields).any(|text| text.contains(place))
     }
 
-    pub fn filled(&self, places: &Places<'_>) -> Filled {
+    pub fn filled(&self, places: &Fillings<'_>) -> Filled {
         let value = |text: &str| {
             HeaderValue::from_bytes(places.fill(text).as_bytes()).expect("looked at when it was read")
         };
@@ -135,7 +135,7 @@ mod tests {
         let fields = ["x-account: {key}".to_owned()];
         let body = r#"{"operation":"{operation}","to":"{other}"}"#;
         let template = Template::new("POST /v1/{key}/debit?a={operation}", &fields, body).expect("good");
-        let filled = template.filled(&Places { key: "k1", other: "k2", operation: "op" });
+        let filled = template.filled(&Fillings { key: "k1", other: "k2", operation: "op" });
         assert_eq!(filled.target, "/v1/k1/debit?a=op");
         assert_eq!(filled.body, r#"{"operation":"op","to":"k2"}"#);
         assert_eq!(filled.fields[0].1, "k1");

@@ -22,7 +22,7 @@ use crate::{
         csrf::Csrf,
         deed::Deed,
         fault::{Fault, Word},
-        input::Outcome,
+        input::ResolvedAs,
     },
     metrics::Metrics,
 };
@@ -113,9 +113,13 @@ impl GuardSeen {
     }
 
     /// An operator knows what came of it.
-    pub(in crate::admin) async fn resolve(&self, reference: &str, outcome: Outcome) -> Result<Deed, Fault> {
+    pub(in crate::admin) async fn resolve(
+        &self,
+        reference: &str,
+        outcome: ResolvedAs,
+    ) -> Result<Deed, Fault> {
         let guard = &self.guard;
-        let done = outcome == Outcome::Done;
+        let done = outcome == ResolvedAs::Done;
         let did = |what: &str| Deed(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
         if let Ok(token) = Token::parse(reference) {
             let doubts = guard.doubts().await.map_err(|refused| away(&refused))?;

@@ -10,9 +10,9 @@ use axum::{
 use fencegate_process::gathered::Gathered;
 
 use super::{
-    forms::{Operation, Resolve, confirmed, not_open},
+    forms::{OperationPage, Resolve, confirmed, not_open},
     frame::{After, FaultPage, Page, VERSION, assets},
-    parts::{Condition, Fact, InDoubt, Tile},
+    parts::{Condition, Counter, InDoubt, Tile},
     times::{brief, now, since},
 };
 use crate::admin::{
@@ -33,7 +33,7 @@ struct Doubts {
     note: Option<&'static str>,
     tiles: Vec<Tile>,
     operations: Result<Vec<InDoubt>, String>,
-    decisions: Vec<Fact>,
+    decisions: Vec<Counter>,
     stale: Option<String>,
 }
 
@@ -91,9 +91,9 @@ fn state(seen: &GuardSeen) -> Condition {
     }
 }
 
-fn decisions(counted: &Gathered) -> Vec<Fact> {
+fn decisions(counted: &Gathered) -> Vec<Counter> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-    let fact = |(what, count): (String, f64)| Fact { what, means: "", count: count as u64 };
+    let fact = |(what, count): (String, f64)| Counter { what, means: "", count: count as u64 };
     counted.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(fact).collect()
 }
 
@@ -126,7 +126,7 @@ async fn operation(
 ) -> Result<Response, FaultPage> {
     let open = seen.open().await.map_err(|refused| away(&refused))?;
     let one = open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
-    let page = Operation { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
+    let page = OperationPage { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
     Ok(Page(page).into_response())
 }
 

@@ -22,7 +22,7 @@ use crate::admin::{
     documents::encoded,
     fault::{Fault, Word},
     gateway_seen::GatewaySeen,
-    input::Outcome,
+    input::ResolvedAs,
 };
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ pub(super) async fn break_lock(
 
 #[derive(Template)]
 #[template(path = "operation.html")]
-pub(super) struct Operation<'a> {
+pub(super) struct OperationPage<'a> {
     pub(super) one: InDoubt,
     pub(super) csrf: &'a str,
     pub(super) version: &'static str,
@@ -58,7 +58,7 @@ pub(super) async fn operation(
 ) -> Result<Response, FaultPage> {
     let open = seen.keeper.operations().await.map_err(Fault::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
-    let page = Operation { one: in_doubt(one, seen.names()), csrf: seen.csrf.text(), version: VERSION };
+    let page = OperationPage { one: in_doubt(one, seen.names()), csrf: seen.csrf.text(), version: VERSION };
     Ok(Page(page).into_response())
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn operation(
 pub(super) struct Resolve {
     pub(super) csrf: String,
     pub(super) confirm: String,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ResolvedAs,
     pub(super) force: Option<String>,
 }
 

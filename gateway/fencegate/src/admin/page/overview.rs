@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use super::{
     forms::in_doubt,
     frame::VERSION,
-    parts::{Condition, Fact, InDoubt, Tile},
+    parts::{Condition, Counter, InDoubt, Tile},
     plot::Plot,
     times::{brief, now},
 };
@@ -45,7 +45,7 @@ pub(super) struct Overview {
     plots: [Plot; 2],
     hot: Vec<Hot>,
     hot_over: String,
-    safety: Vec<Fact>,
+    safety: Vec<Counter>,
     sessions: Vec<SessionRow>,
     members: Result<Vec<Member>, String>,
     /// Where operations are remembered in ZooKeeper.
@@ -165,7 +165,7 @@ fn state(seen: &GatewaySeen) -> Condition {
     }
 }
 
-fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety: &[Fact]) -> Vec<Tile> {
+fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety: &[Counter]) -> Vec<Tile> {
     let longest = survey.locks.iter().filter_map(|lock| lock.line.first()).map(|waiter| waiter.since).max();
     let least = sessions.iter().map(|session| session.proven_for_ms).min().unwrap_or(0);
     let met: u64 = safety.iter().map(|fact| fact.count).sum();
@@ -287,12 +287,12 @@ const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
     ),
 ];
 
-fn safety(counted: &Gathered) -> Vec<Fact> {
+fn safety(counted: &Gathered) -> Vec<Counter> {
     let fact = |(family, reason, what, means): (&str, Option<Reason>, &str, &'static str)| {
         let of_reason = reason.map(|reason| ("reason", reason.word()));
         let count = counted.sum(&format!("fencegate_{family}"), of_reason);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-        Fact { what: what.to_owned(), means, count: count as u64 }
+        Counter { what: what.to_owned(), means, count: count as u64 }
     };
     SAFETY.into_iter().map(fact).collect()
 }

@@ -15,7 +15,7 @@ pub(super) struct Tile {
 }
 
 /// One counter, with what it means.
-pub(super) struct Fact {
+pub(super) struct Counter {
     pub(super) what: String,
     pub(super) means: &'static str,
     pub(super) count: u64,

@@ -9,7 +9,7 @@ use fencegate_process::{
 };
 use serde::Deserialize;
 
-use crate::admin::input::Outcome;
+use crate::admin::input::ResolvedAs;
 use crate::{
     admin::outcomes::{Kind, Open},
     cli::when::since,
@@ -123,12 +123,12 @@ pub(super) fn key<'a>(key: &Key, open: impl Iterator<Item = &'a Open>) -> String
     text
 }
 
-pub(super) fn resolved(reference: &str, outcome: Outcome, about: Option<&Open>) -> String {
+pub(super) fn resolved(reference: &str, outcome: ResolvedAs, about: Option<&Open>) -> String {
     let what = match about {
         Some(open) if open.kind == Kind::Execution => "the execution counts as over, its resource is open",
         _ => match outcome {
-            Outcome::Done => "taken as done: repeats are told that it was, and do not run",
-            Outcome::NotDone => "taken as not done: a repeat runs it",
+            ResolvedAs::Done => "taken as done: repeats are told that it was, and do not run",
+            ResolvedAs::NotDone => "taken as not done: a repeat runs it",
         },
     };
     let request = about.map(|open| format!("\n  {} on {}", request(open), open.keys.join(", ")));

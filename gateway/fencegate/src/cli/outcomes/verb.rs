@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 
 use crate::{
-    admin::input::Outcome,
-    cli::{admin::Place, log::Format},
+    admin::input::ResolvedAs,
+    cli::{admin::AdminAddress, log::Format},
 };
 
 /// What a running guard is asked, or told.
@@ -16,7 +16,7 @@ pub(in crate::cli) enum Verb {
         #[arg(value_name = "REF|KEY")]
         about: Option<String>,
         #[command(flatten)]
-        guard: Running,
+        guard: RunningGuard,
     },
     /// Say what came of an operation. A repeat is told that it was done; one that was not done may run.
     Resolve {
@@ -25,9 +25,9 @@ pub(in crate::cli) enum Verb {
         reference: String,
         /// What came of it. Only the upstream's own records tell.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-        outcome: Outcome,
+        outcome: ResolvedAs,
         #[command(flatten)]
-        guard: Running,
+        guard: RunningGuard,
     },
     /// Forget a finished operation with its kept answer. A repeat of it will run again.
     Forget {
@@ -35,22 +35,22 @@ pub(in crate::cli) enum Verb {
         #[arg(value_name = "REF")]
         reference: String,
         #[command(flatten)]
-        guard: Running,
+        guard: RunningGuard,
     },
 }
 
 /// Which guard is meant, and how its answer is shown.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Running {
+pub(in crate::cli) struct RunningGuard {
     #[command(flatten)]
-    pub(in crate::cli) place: Place,
+    pub(in crate::cli) place: AdminAddress,
     /// How it is printed; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(in crate::cli) format: Format,
 }
 
 impl Verb {
-    pub(in crate::cli) fn running(&self) -> &Running {
+    pub(in crate::cli) fn running(&self) -> &RunningGuard {
         let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
         guard
     }

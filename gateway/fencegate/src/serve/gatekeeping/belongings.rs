@@ -7,12 +7,12 @@ use fencegate_policies::plan::Gateway;
 use fencegate_process::randomness::SystemRandomness;
 use socket2::Socket;
 
-use super::options::Options;
+use super::options::GatewayOptions;
 use crate::{
     metrics::Metrics,
     serve::{
         addresses::{host_name, reserve},
-        trouble::Trouble,
+        not_serving::NotServing,
     },
     siblings::Ours,
 };
@@ -32,7 +32,11 @@ pub(super) struct Belongings {
 impl Belongings {
     /// # Errors
     /// The folder or an address belongs to another process, or a file cannot be read.
-    pub(super) fn taken(gateway: &Gateway, options: &Options, metrics: &Metrics) -> Result<Self, Trouble> {
+    pub(super) fn taken(
+        gateway: &Gateway,
+        options: &GatewayOptions,
+        metrics: &Metrics,
+    ) -> Result<Self, NotServing> {
         let memory = remembered(gateway, metrics)?;
         let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
         let kept = gateway.peer.as_ref().map(|peer| reserve(peer, options.beside)).transpose()?;
@@ -42,7 +46,7 @@ impl Belongings {
     }
 }
 
-fn remembered(gateway: &Gateway, metrics: &Metrics) -> Result<Arc<Memory>, Trouble> {
+fn remembered(gateway: &Gateway, metrics: &Metrics) -> Result<Arc<Memory>, NotServing> {
     let Some(folder) = &gateway.state_dir else { return Ok(Arc::default()) };
     let counted = metrics.session(0);
     Ok(Memory::open(folder, &SystemRandomness, move || counted.state_failed())?)
@@ -53,7 +57,7 @@ fn ours(
     name: &Arc<str>,
     bound: Option<SocketAddr>,
     metrics: &Metrics,
-) -> Result<Option<Ours>, Trouble> {
+) -> Result<Option<Ours>, NotServing> {
     let (Some(peer), Some(bound)) = (&gateway.peer, bound) else { return Ok(None) };
     Ok(Some(Ours::of(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
 }

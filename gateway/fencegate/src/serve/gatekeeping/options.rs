@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The options of the verb.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct GatewayOptions {
     /// Where the policy was read from, and is read from again.
     pub file: PathBuf,
     /// Read it again when it changes.

@@ -4,7 +4,7 @@ use fencegate_lock::session::nameplate::Nameplate;
 use fencegate_policies::plan::Gateway;
 use tokio::sync::mpsc;
 
-use super::{options::Options, role::Gatekeeping};
+use super::{options::GatewayOptions, role::Gatekeeping};
 use crate::{
     admin::{command::Command, effective::InForce},
     serve::{
@@ -24,7 +24,7 @@ pub(super) struct Reloads {
 impl Reloads {
     /// `turns`: one for each worker.
     pub(super) fn of(
-        Options { file, watch, .. }: Options,
+        GatewayOptions { file, watch, .. }: GatewayOptions,
         gateway: Gateway,
         shared: &Shared<Gatekeeping>,
         turns: Vec<mpsc::UnboundedSender<Turn>>,

@@ -10,7 +10,7 @@ use crate::{
     front::{Arrived, Role},
     metrics::hot::Hot,
     serve::{
-        trouble::Trouble,
+        not_serving::NotServing,
         worker::{Bench, Shared, Staffed},
     },
     stack,
@@ -30,7 +30,7 @@ pub(super) struct Gatekeeping {
 impl Gatekeeping {
     /// # Errors
     /// The key that tickets are signed with cannot be read.
-    pub(super) fn of(gateway: &Gateway, keeper: Keeper, memory: &Arc<Memory>) -> Result<Self, Trouble> {
+    pub(super) fn of(gateway: &Gateway, keeper: Keeper, memory: &Arc<Memory>) -> Result<Self, NotServing> {
         let tickets = gateway.tickets.as_ref().map(|key| Ticketing::new(key, gateway, memory)).transpose()?;
         Ok(Self { keeper, tickets, hot: Hot::default() })
     }

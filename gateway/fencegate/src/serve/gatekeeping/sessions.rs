@@ -21,7 +21,7 @@ use tokio::{sync::oneshot, task::LocalSet};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::options::Options;
+use super::options::GatewayOptions;
 use crate::serve::base::Base;
 
 /// The thread of the sessions.
@@ -79,7 +79,7 @@ pub(super) fn keeper(gateway: &Gateway, base: &Base) -> (Keeper, Vec<Desk>) {
 pub(super) fn settings(
     gateway: &Gateway,
     name: &str,
-    options: &Options,
+    options: &GatewayOptions,
     base: &Base,
     nameplate: &Nameplate,
     memory: &Arc<Memory>,

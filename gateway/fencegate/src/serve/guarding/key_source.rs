@@ -7,7 +7,7 @@ use fencegate_policies::plan;
 use tokio::runtime::Runtime;
 use tracing::warn;
 
-use super::trouble::GuardTrouble;
+use super::not_guarding::GuardTrouble;
 use crate::ticket_keys::{Pace, Remote};
 
 /// What tickets are verified with, and where the keys of it come from.

@@ -17,7 +17,7 @@ use fencegate_process::{
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::{options::Init, trouble::GuardTrouble};
+use super::{not_guarding::GuardTrouble, options::Init};
 use crate::{
     database,
     serve::{

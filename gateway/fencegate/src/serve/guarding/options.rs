@@ -2,7 +2,7 @@
 
 /// The options of the verb.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct GuardOptions {
     /// Make the store; it must not be there yet.
     pub init: Option<Init>,
     pub workers: usize,

@@ -13,7 +13,7 @@ use crate::{
     stack,
     step::Serve,
     steps::{
-        check::Checking,
+        arbitrate::Checking,
         claim::{Bypass, Claiming},
     },
 };

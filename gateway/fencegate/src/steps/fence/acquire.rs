@@ -13,19 +13,19 @@ use fencegate_lock::{
 use fencegate_policies::plan::{Fence, Level};
 use tokio::time::Instant;
 
-use super::{fencing::Fencing, hold::Hold};
+use super::{fencing::Fencing, held_tenure::HeldTenure};
 use crate::{
     metrics::Acquired,
     refusal::{Reason, Refusal},
     steps::{
         key::{Fenced, Keyed},
-        presence::Client,
+        presence::DetachedClient,
     },
 };
 
 /// Of a request that asked for its lock.
 pub(super) enum Got {
-    Hold(Hold),
+    Hold(HeldTenure),
     /// To the gateway that keeps the key.
     Way(Way),
 }
@@ -39,14 +39,14 @@ impl<N: Network> Fencing<N> {
         fenced: &Fenced,
         fence: &Fence,
         (wait, waits): (Duration, Waits),
-        client: &mut Client,
+        client: &mut DetachedClient,
     ) -> Result<Got, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
         let wish = Wish { keys: &fenced.keys, mode: fenced.mode, hold, wait, queue, waits, route };
         let guarded = request.plan.upstream(request.upstream).fencing == Level::Guard;
-        let held = |tenure| Hold {
+        let held = |tenure| HeldTenure {
             tenure: Rc::new(tenure),
             keys: fenced.keys.clone(),
             mode: fenced.mode,

@@ -15,20 +15,20 @@ use super::{
     acquire::Got,
     courier::{Carried, Courier, Errand},
     fencing::Fencing,
-    hold::Hold,
+    held_tenure::HeldTenure,
 };
 use crate::{
     refusal::{Outcome, Reason, Refusal},
     steps::{
         key::{Fenced, Keyed},
-        presence::{Client, presence},
+        presence::{DetachedClient, presence},
         upgrade::Invitation,
     },
 };
 
 /// What came of waiting for a key.
 pub(super) enum Waited {
-    Held(Hold),
+    Held(HeldTenure),
     /// Another gateway has served it.
     Answered(Box<Reply>),
 }
@@ -68,7 +68,7 @@ impl<N: Network> Fencing<N> {
         fenced: &Fenced,
         fence: &Fence,
         (deadline, mut waits): (Instant, Waits),
-        client: &mut Client,
+        client: &mut DetachedClient,
     ) -> Result<Waited, Refusal> {
         let (key, mut sendings) = (&fenced.keys[0], 0);
         loop {
@@ -114,7 +114,7 @@ impl<N: Network> Fencing<N> {
 
     /// Sends it on, for as long as its client waits, and not beyond half of our drain: what has no answer then can wait
     /// longer than we live.
-    async fn carry(&self, courier: &Courier<N>, errand: Errand<'_>, client: &mut Client) -> Carried {
+    async fn carry(&self, courier: &Courier<N>, errand: Errand<'_>, client: &mut DetachedClient) -> Carried {
         let (asking, mut asked) = presence();
         let mut carrying = pin!(courier.carry(errand, &mut asked));
         let drained = tokio::select! {

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use super::hold::Hold;
+use super::held_tenure::HeldTenure;
 use crate::notes::Notes;
 
 /// What is known of an exchange beside its hold.
@@ -48,14 +48,14 @@ pub(super) enum End {
 
 impl Terms {
     /// The proof has ended, and the rest of the answer is not waited for.
-    pub(super) fn gives_up(hold: &Hold, notes: &Notes) {
+    pub(super) fn gives_up(hold: &HeldTenure, notes: &Notes) {
         if let Some(gate) = &*notes.gate.borrow() {
             gate.lapse(hold.tenure.evidence());
         }
     }
 
     /// The exchange has ended, at `now`. Where the upstream has to have its time, the hold is kept until then.
-    pub(super) fn rests(&self, hold: &Hold, notes: &Notes, end: End, now: Boot) {
+    pub(super) fn rests(&self, hold: &HeldTenure, notes: &Notes, end: End, now: Boot) {
         let gate = notes.gate.borrow();
         let until = gate.as_ref().and_then(|gate| self.until(gate, hold.tenure.evidence(), end, now));
         let Some(until) = until else { return };

@@ -7,12 +7,12 @@ use fencegate_process::failpoint;
 use hyper::StatusCode;
 use tracing::info;
 
-use super::{fencing::Fencing, hold::Hold};
+use super::{fencing::Fencing, held_tenure::HeldTenure};
 use crate::{
     refusal::{Reason, Refusal},
     steps::{
         key::{Fenced, Keyed, name},
-        presence::Client,
+        presence::DetachedClient,
     },
 };
 
@@ -23,8 +23,8 @@ impl<N: Network> Fencing<N> {
         request: &Keyed,
         fenced: &Fenced,
         fence: &Fence,
-        hold: &Hold,
-        client: &mut Client,
+        hold: &HeldTenure,
+        client: &mut DetachedClient,
     ) -> Result<Option<Admitted>, Refusal> {
         let once = fence.once.as_ref().filter(|once| once.store == OnceStore::ZooKeeper);
         let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };

@@ -20,13 +20,13 @@ use super::verdict::Account;
 use crate::{headers::FENCING_REFUSAL, notes::Planned};
 
 /// Its head is here.
-pub(super) struct Answer<'a> {
+pub(super) struct AnswerHead<'a> {
     pub(super) response: Response<Incoming>,
     pub(super) lend: Lend,
     pub(super) plan: &'a Planned,
 }
 
-impl Answer<'_> {
+impl AnswerHead<'_> {
     /// `fenced`: whoever reads it to its end gives the connection back.
     pub(super) fn reply(self, fenced: bool) -> Reply {
         let Self { response, mut lend, plan } = self;

@@ -14,7 +14,7 @@ use hyper::{
 use crate::{
     headers::{FENCING_HOPS, FENCING_KEY, FENCING_MODE, FENCING_NUMBER, FENCING_TOKEN},
     refusal::{Reason, Refusal},
-    steps::{claim::present, held::Right},
+    steps::{claim::present, permitted::Right},
 };
 
 /// A new connection means a new dispatch, with the next G.

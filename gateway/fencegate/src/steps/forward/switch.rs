@@ -16,14 +16,14 @@ use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{metrics::WorkerMetrics, notes::Notes, steps::upgrade::Asked};
+use crate::{metrics::WorkerMetrics, notes::Notes, steps::upgrade::AskedUpgrade};
 
 /// A tunnel that holds nothing ends when it is idle.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What an upstream was asked for, and where its stream will come from.
 pub(super) struct Switch {
-    pub(super) asked: Asked,
+    pub(super) asked: AskedUpgrade,
     pub(super) stream: oneshot::Receiver<Switched>,
 }
 

@@ -1,12 +1,12 @@
 //! The service ends in the middle, and starts again.
 
 use crate::verify::{
-    case::{Case, Group, Need::Restart, Play},
-    stamp::epoch,
-    step::{
+    action::{
         Expect::{Accepted, SameTenure, Stale},
         crash, write,
     },
+    case::{Case, Group, Need::Restart, Play},
+    stamp::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -1,6 +1,11 @@
 //! Requests that no gateway would send: without a token, or with something that only looks like one.
 
 use crate::verify::{
+    action::{
+        A, B,
+        Expect::{Accepted, Refused, Stale},
+        stamped, write,
+    },
     case::{
         Case, Group,
         Need::{Numbers, Spelled, Tokens},
@@ -10,11 +15,6 @@ use crate::verify::{
         Spelling::{Dot, Underscore},
         Stamp::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,
-    },
-    step::{
-        A, B,
-        Expect::{Accepted, Refused, Stale},
-        stamped, write,
     },
 };
 

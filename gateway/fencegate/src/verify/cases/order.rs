@@ -2,17 +2,17 @@
 
 use super::mend::UPSERT;
 use crate::verify::{
+    action::{
+        B,
+        Expect::{Accepted, NotAgain, SameTenure, Stale},
+        also, repeat, wait, write,
+    },
     case::{
         Case, Group,
         Need::{Also, Remember, Tokens},
         Play::Steps,
     },
     stamp::epoch,
-    step::{
-        B,
-        Expect::{Accepted, NotAgain, SameTenure, Stale},
-        also, repeat, wait, write,
-    },
 };
 
 pub(super) const CASES: &[Case] = &[

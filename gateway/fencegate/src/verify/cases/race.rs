@@ -2,6 +2,10 @@
 
 use super::mend::UPSERT;
 use crate::verify::{
+    action::{
+        Expect::{Accepted, Stale},
+        write,
+    },
     case::{
         Case, Group,
         Need::{Body, Instances, Slow, Tokens},
@@ -9,10 +13,6 @@ use crate::verify::{
         Spread::{Across, Here},
     },
     stamp::epoch,
-    step::{
-        Expect::{Accepted, Stale},
-        write,
-    },
 };
 
 const ONE_TRANSACTION: &str = "compare in the transaction that has the effect, by one statement that makes or changes the \

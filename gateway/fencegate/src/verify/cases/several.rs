@@ -1,17 +1,17 @@
 //! Requests about two keys: both are raised, or neither is.
 
 use crate::verify::{
+    action::{
+        A, B, C, D,
+        Expect::{Accepted, Stale},
+        write,
+    },
     case::{
         Case, Group,
         Need::{Several, TwoPlaces},
         Play::{Crossed, Steps},
     },
     stamp::epoch,
-    step::{
-        A, B, C, D,
-        Expect::{Accepted, Stale},
-        write,
-    },
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -1,17 +1,17 @@
 //! Large numbers, and numbers whose text has another order than they have.
 
 use crate::verify::{
+    action::{
+        B, C,
+        Expect::{Accepted, Stale},
+        write,
+    },
     case::{
         Case, Group,
         Need::Tokens,
         Play::{Hostile, Steps},
     },
     stamp::epoch,
-    step::{
-        B, C,
-        Expect::{Accepted, Stale},
-        write,
-    },
 };
 
 pub(super) const CASES: &[Case] = &[

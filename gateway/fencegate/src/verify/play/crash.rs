@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use super::race::let_in;
 use crate::verify::{
+    case_result::{Event, Wrong},
     effects::{Change, Reading},
     scene::{Aim, Ask, Keys, Scene},
     shot::{Came, Shot},
     stamp::{Form, Stamp, epoch},
-    verdict::{Event, Wrong},
 };
 
 /// For the command, and then for the service to listen.

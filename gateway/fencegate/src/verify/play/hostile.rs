@@ -1,11 +1,11 @@
 //! Presents texts that are no tokens, each to a key of its own, and looks whether one was believed or has left a mark.
 
-use super::steps;
+use super::sequence;
 use crate::verify::{
+    action::{B, Expect, stamped, write},
+    case_result::{Event, Wrong},
     scene::Scene,
     stamp::{Form, Stamp, epoch},
-    step::{B, Expect, stamped, write},
-    verdict::{Event, Wrong},
 };
 
 /// All of them are tried, and all that were wrong are told.
@@ -24,7 +24,7 @@ pub(super) async fn play(
         let bad = stamped(Stamp::Text(text)).is(Expect::Refused);
         let good = |number| write(epoch(number)).is(Expect::Accepted);
         let story = [write(epoch(2)), bad, good(4), bad.on(B), good(5).on(B)];
-        match steps::play(scene, &story, log).await {
+        match sequence::play(scene, &story, log).await {
             Ok(()) => {}
             Err(Wrong::Failed(why)) => failed.push(why),
             Err(Wrong::Undecided(why)) => undecided.push(why),

@@ -7,12 +7,12 @@ use tokio::time::sleep;
 
 use crate::verify::{
     case::Spread,
+    case_result::{Event, Wrong},
     effects::{Change, Reading},
-    judge::judge,
+    linearizable::judge,
     scene::{Aim, Ask, Keys, Ready, Scene},
     shot::{Came, Shot},
     stamp::{Mint, Stamp, epoch},
-    verdict::{Event, Wrong},
 };
 
 /// Copies of one request.

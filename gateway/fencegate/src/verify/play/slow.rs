@@ -9,11 +9,11 @@ use tokio::{
 
 use super::race::{comes_second, let_in, newer_and_look, settled};
 use crate::verify::{
+    case_result::{Event, Wrong},
     effects::Change,
     scene::{Aim, Ask, Scene},
     shot::Came,
     stamp::{Stamp, epoch},
-    verdict::{Event, Wrong},
 };
 
 /// Long enough for a service to look at the head of a request.

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Entry, Report};
+use super::{Played, VerifyReport};
 use crate::verify::{
+    case_result::{CaseResult, Proof},
     service::Service,
-    verdict::{Proof, Verdict},
 };
 
-pub fn report(service: &Service, report: &Report) -> String {
+pub fn report(service: &Service, report: &VerifyReport) -> String {
     let told = json!({
         "service": service.instances.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(),
         "request": service.write.to_string(),
@@ -21,10 +21,10 @@ pub fn report(service: &Service, report: &Report) -> String {
     serde_json::to_string_pretty(&told).expect("plain fields serialise")
 }
 
-fn entry(entry: &Entry) -> Value {
+fn entry(entry: &Played) -> Value {
     let case = entry.case;
     let proof = match entry.verdict {
-        Verdict::Passed(proof) => Some(proof),
+        CaseResult::Passed(proof) => Some(proof),
         _ => None::<Proof>,
     };
     json!({

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Entry, Report};
-use crate::verify::{service::Service, verdict::Verdict};
+use super::{Played, VerifyReport};
+use crate::verify::{case_result::CaseResult, service::Service};
 
-pub fn report(service: &Service, report: &Report) -> String {
+pub fn report(service: &Service, report: &VerifyReport) -> String {
     let counts = report.counts();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
@@ -28,7 +28,7 @@ pub fn report(service: &Service, report: &Report) -> String {
 }
 
 /// What is undecided is an error: neither a failure nor a pass.
-fn case(entry: &Entry) -> String {
+fn case(entry: &Played) -> String {
     let case = entry.case;
     let head = format!(
         "<testcase classname=\"fencegate.verify.{}\" name=\"{}: {}\" time=\"{:.3}\"",
@@ -38,15 +38,15 @@ fn case(entry: &Entry) -> String {
         entry.took.as_secs_f64()
     );
     let inner = match &entry.verdict {
-        Verdict::Passed(_) => return format!("{head}/>\n"),
-        Verdict::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
-        Verdict::Failed(why) => told("failure", why, entry),
-        Verdict::Undecided(why) => told("error", why, entry),
+        CaseResult::Passed(_) => return format!("{head}/>\n"),
+        CaseResult::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
+        CaseResult::Failed(why) => told("failure", why, entry),
+        CaseResult::Undecided(why) => told("error", why, entry),
     };
     format!("{head}>\n{inner}\n</testcase>\n")
 }
 
-fn told(element: &str, why: &str, entry: &Entry) -> String {
+fn told(element: &str, why: &str, entry: &Played) -> String {
     let text = super::text::entry(entry);
     format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escaped(why), escaped(&text))
 }

@@ -1,10 +1,10 @@
 //! The report for people.
 
-use super::{Entry, Report};
+use super::{Played, VerifyReport};
 use crate::verify::{
+    case_result::{CaseResult, Proof},
     service::Service,
     stamp::Form,
-    verdict::{Proof, Verdict},
 };
 
 /// What is verified.
@@ -24,26 +24,26 @@ pub fn head(service: &Service) -> String {
 }
 
 /// One case: a line where it has passed, its whole story where it has not.
-pub fn entry(entry: &Entry) -> String {
-    let Entry { case, verdict, events, .. } = entry;
+pub fn entry(entry: &Played) -> String {
+    let Played { case, verdict, events, .. } = entry;
     let word = match verdict {
-        Verdict::Failed(_) => "FAILED",
+        CaseResult::Failed(_) => "FAILED",
         other => other.word(),
     };
     let mut text = format!("{word:9}  {:20}  {}", case.name, case.title);
     let mut line = |name: &str, what: &str| text.push_str(&format!("\n             {name:10} {what}"));
     match verdict {
-        Verdict::Passed(Proof::Effects) => {}
-        Verdict::Passed(Proof::Answers) => text.push_str(" (by its answers alone)"),
-        Verdict::Skipped(why) => line("because", why),
-        Verdict::Failed(why) | Verdict::Undecided(why) => {
+        CaseResult::Passed(Proof::Effects) => {}
+        CaseResult::Passed(Proof::Answers) => text.push_str(" (by its answers alone)"),
+        CaseResult::Skipped(why) => line("because", why),
+        CaseResult::Failed(why) | CaseResult::Undecided(why) => {
             for event in last(events) {
                 let effect = event.effect.as_ref().map(|effect| format!(", {effect}")).unwrap_or_default();
                 line("sent", &event.sent);
                 line("came", &format!("{}{effect}", event.came));
             }
             line("so", why);
-            if let Verdict::Failed(_) = verdict {
+            if let CaseResult::Failed(_) = verdict {
                 line("means", case.money);
                 line("mend", case.mend);
             }
@@ -53,10 +53,10 @@ pub fn entry(entry: &Entry) -> String {
 }
 
 /// How it ends.
-pub fn tail(report: &Report) -> String {
+pub fn tail(report: &VerifyReport) -> String {
     let counts = report.counts();
     let mut text = String::new();
-    if report.entries.iter().any(|entry| entry.verdict == Verdict::Passed(Proof::Answers)) {
+    if report.entries.iter().any(|entry| entry.verdict == CaseResult::Passed(Proof::Answers)) {
         text.push_str(
             "\nThe service was believed: whether what it refused was not done after all, and whether of two at once \
              the right one came last, shows with `--observe` or `--effects-file`.",

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use fencegate_http::upstream::tls::Secured;
 
 /// One connection, made when it is needed, and again when it broke.
-pub struct Client {
+pub struct JsonClient {
     address: SocketAddr,
     /// How the other end is called.
     host: String,
@@ -28,7 +28,7 @@ pub struct Client {
 
 /// A complete answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct JsonAnswer {
     pub status: StatusCode,
     /// The word of `Fencing-Outcome`, without its parameters.
     pub outcome: Option<String>,
@@ -39,7 +39,7 @@ pub struct Answer {
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum NotAnswered {
     /// Nothing was sent.
     #[error("connect")]
     Connect(#[source] io::Error),
@@ -51,7 +51,7 @@ pub enum Unanswered {
     Timeout(Duration),
 }
 
-impl Client {
+impl JsonClient {
     pub fn of(address: SocketAddr) -> Self {
         Self { address, host: address.to_string(), bearer: None, tls: None, connection: None }
     }
@@ -83,28 +83,33 @@ impl Client {
     }
 
     /// # Errors
-    /// [`Unanswered`] when no complete answer came within `timeout`.
-    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<Answer, Unanswered> {
+    /// [`NotAnswered`] when no complete answer came within `timeout`.
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonAnswer, NotAnswered> {
         self.send(Method::GET, path, None, Bytes::new(), timeout).await
     }
 
     /// # Errors
-    /// [`Unanswered`] when no complete answer came within `timeout`.
-    pub async fn post(&mut self, path: &str, body: &Value, timeout: Duration) -> Result<Answer, Unanswered> {
+    /// [`NotAnswered`] when no complete answer came within `timeout`.
+    pub async fn post(
+        &mut self,
+        path: &str,
+        body: &Value,
+        timeout: Duration,
+    ) -> Result<JsonAnswer, NotAnswered> {
         self.send(Method::POST, path, None, Bytes::from(body.to_string()), timeout).await
     }
 
     /// A POST that is to happen once, under this name.
     ///
     /// # Errors
-    /// [`Unanswered`] when no complete answer came within `timeout`.
+    /// [`NotAnswered`] when no complete answer came within `timeout`.
     pub async fn once(
         &mut self,
         path: &str,
         operation: &str,
         body: &Value,
         timeout: Duration,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<JsonAnswer, NotAnswered> {
         self.send(Method::POST, path, Some(operation), Bytes::from(body.to_string()), timeout).await
     }
 
@@ -115,9 +120,9 @@ impl Client {
         operation: Option<&str>,
         body: Bytes,
         timeout: Duration,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<JsonAnswer, NotAnswered> {
         let answer = tokio::time::timeout(timeout, self.exchange(method, path, operation, body)).await;
-        let answer = answer.unwrap_or(Err(Unanswered::Timeout(timeout)));
+        let answer = answer.unwrap_or(Err(NotAnswered::Timeout(timeout)));
         if answer.is_err() {
             // An answer that is still to come would be taken for that of the next request.
             self.connection = None;
@@ -131,7 +136,7 @@ impl Client {
         path: &str,
         operation: Option<&str>,
         body: Bytes,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<JsonAnswer, NotAnswered> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.connect().await?,
@@ -158,23 +163,23 @@ impl Client {
             field("fencing-outcome").map(|text| text.split(';').next().unwrap_or_default().to_owned());
         let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| text());
-        Ok(Answer { status: head.status, outcome, token: field("fencing-token"), body })
+        Ok(JsonAnswer { status: head.status, outcome, token: field("fencing-token"), body })
     }
 }
 
-impl Client {
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
-        let stream = TcpStream::connect(self.address).await.map_err(Unanswered::Connect)?;
-        stream.set_nodelay(true).map_err(Unanswered::Connect)?;
+impl JsonClient {
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, NotAnswered> {
+        let stream = TcpStream::connect(self.address).await.map_err(NotAnswered::Connect)?;
+        stream.set_nodelay(true).map_err(NotAnswered::Connect)?;
         let Some(tls) = &self.tls else { return over(stream).await };
-        let (stream, _) = tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(Unanswered::Tls)?;
+        let (stream, _) = tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(NotAnswered::Tls)?;
         over(stream).await
     }
 }
 
 async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
+) -> Result<SendRequest<Full<Bytes>>, NotAnswered> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends when the sender is dropped; what broke it is told to whoever waits for an answer.
     tokio::spawn(connection);

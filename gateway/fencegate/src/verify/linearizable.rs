@@ -2,9 +2,9 @@
 //! taken them.
 
 use super::{
+    case_result::Wrong,
     shot::{Came, Shot},
     stamp::{Form, Mint},
-    verdict::Wrong,
 };
 
 /// `shots`: every write of one key, from its first one on.

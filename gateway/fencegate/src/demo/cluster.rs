@@ -10,15 +10,15 @@ use tempfile::TempDir;
 
 use super::{
     child::{Child, Signal},
+    not_played::NotPlayed,
     options::Level,
     policy,
-    trouble::Trouble,
     zookeeper::{Durability, PrivateZooKeeper, Settings},
 };
 use crate::demo::relay::Relay;
 
 /// Everything that runs. Dropping it ends it, in the order of the fields.
-pub(super) struct Fleet {
+pub(super) struct Cluster {
     pub(super) gateways: [Gateway; 2],
     /// Between the first gateway and the guard or ledger, which the second reaches directly.
     pub(super) relay: Relay,
@@ -54,12 +54,12 @@ pub(super) struct Ledger {
 /// A fresh process has bound its ports within milliseconds; a machine under load may take its time.
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
-impl Fleet {
+impl Cluster {
     /// Starts all of it and returns when all of it listens. Blocks.
     ///
     /// # Errors
-    /// [`Trouble`] says who did not come up, and what it said.
-    pub(super) fn start(level: Level) -> Result<Self, Trouble> {
+    /// [`NotPlayed`] says who did not come up, and what it said.
+    pub(super) fn start(level: Level) -> Result<Self, NotPlayed> {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;
         // A power failure ends the demo anyway.
@@ -69,7 +69,7 @@ impl Fleet {
 
         let ledger = Ledger::start(&own, folder.path(), level)?;
         let key = (level == Level::Guard).then(|| make_key(&own, folder.path())).transpose()?;
-        let write = |name, upstream| -> Result<PathBuf, Trouble> {
+        let write = |name, upstream| -> Result<PathBuf, NotPlayed> {
             let file = folder.path().join(format!("{name}.yaml"));
             fs::write(&file, policy::gateway(name, level, zookeeper.address(), upstream, key.as_deref()))?;
             Ok(file)
@@ -115,10 +115,10 @@ impl Fleet {
 }
 
 impl Ledger {
-    fn start(own: &Path, folder: &Path, level: Level) -> Result<Self, Trouble> {
+    fn start(own: &Path, folder: &Path, level: Level) -> Result<Self, NotPlayed> {
         let program = own.with_file_name("fencegate-ledger");
         if !program.is_file() {
-            return Err(Trouble::NoLedger(program.display().to_string()));
+            return Err(NotPlayed::NoLedger(program.display().to_string()));
         }
         let compare = match level {
             Level::None | Level::Guard => "off",
@@ -133,7 +133,7 @@ impl Ledger {
 }
 
 impl Gateway {
-    fn start(name: &'static str, own: &Path, policy: &Path) -> Result<Self, Trouble> {
+    fn start(name: &'static str, own: &Path, policy: &Path) -> Result<Self, NotPlayed> {
         let arguments = ["run", "--log-format", "json", "-c"].map(Path::new);
         let process = Child::spawn(own, arguments.into_iter().chain([policy]))?;
         let public = said(&process, name, |line| address_of("public", line))?;
@@ -149,7 +149,7 @@ impl Guard {
         policy: &Path,
         key: &Path,
         ledger: SocketAddr,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, NotPlayed> {
         let public_keys = folder.join("ticket-keys.json");
         fs::write(&public_keys, command(own, &["keys", "public"], &[key])?)?;
         let file = folder.join("guard.yaml");
@@ -170,27 +170,27 @@ impl Guard {
 }
 
 /// Makes the key that both gateways sign tickets with.
-fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, Trouble> {
+fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, NotPlayed> {
     let key = folder.join("ticket-key.json");
     command(own, &["keys", "new"], &[&key]).map(|_| key)
 }
 
 /// What an operator does once: runs the binary to its end, and takes what it prints.
-fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, Trouble> {
+fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, NotPlayed> {
     let output = std::process::Command::new(own).args(words).args(files).output()?;
     if output.status.success() {
         return Ok(output.stdout);
     }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(Trouble::NotUp { who: format!("`fencegate {}`", words.join(" ")), said })
+    Err(NotPlayed::NotUp { who: format!("`fencegate {}`", words.join(" ")), said })
 }
 
 /// Waits until the child says, in a line of JSON, what `read` looks for.
-fn said<T>(process: &Child, who: &str, read: impl Fn(&Value) -> Option<T>) -> Result<T, Trouble> {
+fn said<T>(process: &Child, who: &str, read: impl Fn(&Value) -> Option<T>) -> Result<T, NotPlayed> {
     let read = |line: &str| serde_json::from_str(line).ok().as_ref().and_then(&read);
     match process.wait_line(|line| read(line).is_some(), UP_WITHIN) {
         Ok(line) => Ok(read(&line).expect("the line was chosen for it")),
-        Err(timeout) => Err(Trouble::NotUp { who: who.to_owned(), said: timeout.to_string() }),
+        Err(timeout) => Err(NotPlayed::NotUp { who: who.to_owned(), said: timeout.to_string() }),
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Admitted {
     pub path: CanonicalPath,
 }
 
-pub async fn admit<S: Serve<Admitted>>(
+pub async fn screen<S: Serve<Admitted>>(
     plan: &Arc<Plan>,
     request: Arrived,
     next: &S,

@@ -13,7 +13,7 @@ use super::explained::Refused;
 
 /// A request that nobody sends.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct SampleRequest {
     pub(super) method: String,
     pub(super) target: String,
     fields: HeaderMap,
@@ -22,31 +22,31 @@ pub struct Ask {
 
 /// What was given is no request that one could ask about.
 #[derive(Debug, thiserror::Error)]
-pub enum BadAsk {
+pub enum BadSample {
     #[error("`{0}` is no request: write `'POST /v1/orders/42/capture'`")]
     Line(String),
     #[error("`{0}` is no header field: write `'name: value'`")]
     Field(String),
 }
 
-impl Ask {
+impl SampleRequest {
     /// `line`: method and target; a target alone is asked for with GET. `host`: whom the client believes to talk to.
     ///
     /// # Errors
     /// Where there is not one target, or a field that no client could send.
-    pub fn new(line: &str, host: &str, fields: &[String], body: Bytes) -> Result<Self, BadAsk> {
+    pub fn new(line: &str, host: &str, fields: &[String], body: Bytes) -> Result<Self, BadSample> {
         let (method, target) = match *line.split_ascii_whitespace().collect::<Vec<_>>() {
             [method, target] => (method, target),
             [target] if target.starts_with('/') => ("GET", target),
-            _ => return Err(BadAsk::Line(line.to_owned())),
+            _ => return Err(BadSample::Line(line.to_owned())),
         };
         let mut headers = HeaderMap::new();
         for field in fields {
-            let (name, value) = read(field).ok_or_else(|| BadAsk::Field(field.clone()))?;
+            let (name, value) = read(field).ok_or_else(|| BadSample::Field(field.clone()))?;
             headers.append(name, value);
         }
         if !headers.contains_key(HOST) {
-            let host = HeaderValue::from_str(host).map_err(|_| BadAsk::Field(format!("host: {host}")))?;
+            let host = HeaderValue::from_str(host).map_err(|_| BadSample::Field(format!("host: {host}")))?;
             headers.insert(HOST, host);
         }
         let framed = headers.contains_key(TRANSFER_ENCODING) || headers.contains_key(CONTENT_LENGTH);

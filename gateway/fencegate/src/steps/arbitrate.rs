@@ -12,9 +12,9 @@ use fencegate_guard::{
     doubt::Execution,
     journal::{Found, Taken},
     operation::{Entry, Kept, Resolution},
-    patience::Patience,
     refused::Refused,
     reserve::{Reserved, Wanted},
+    waiter::Patience,
 };
 use fencegate_http::{
     body::Reply,
@@ -30,7 +30,7 @@ use tracing::{error, warn};
 
 pub use self::admission::Admission;
 use self::{
-    probe::Verdict,
+    probe::ProbeAnswer,
     replay::{again, kept_fields, unseen},
 };
 use super::answer::{self, Bounds, Keep};
@@ -42,8 +42,8 @@ use crate::{
         buffer::Loaded,
         claim::{Claimed, Presented},
         detach::Detached,
-        held::Held,
-        presence::Client,
+        permitted::Permitted,
+        presence::DetachedClient,
     },
 };
 
@@ -75,7 +75,7 @@ impl<N> Clone for Checking<N> {
 /// Bytes of an answer that are taken in full before the key is free.
 const MOST_WHOLE: usize = 1 << 20;
 
-pub async fn check<N: Network, S: Serve<Held<Admission>>>(
+pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
     checking: &Checking<N>,
     request: Detached<Loaded<Presented>>,
     next: &S,
@@ -109,9 +109,9 @@ pub async fn check<N: Network, S: Serve<Held<Admission>>>(
     }
 }
 
-fn held(request: Presented, hold: Option<Admission>) -> Held<Admission> {
+fn held(request: Presented, hold: Option<Admission>) -> Permitted<Admission> {
     let Presented { http, notes, plan, upstream, .. } = request;
-    Held { http, notes, plan, upstream, hold }
+    Permitted { http, notes, plan, upstream, hold }
 }
 
 /// What comes of a claim, when it is not refused.
@@ -125,7 +125,7 @@ impl<N: Network> Checking<N> {
         &self,
         request: &Presented,
         claimed: Claimed,
-        client: &mut Client,
+        client: &mut DetachedClient,
     ) -> Result<Decided, Refusal> {
         let mut patience = Patience::new(client, self.guard.rules.settle);
         let refused = match self.admit(request, &claimed, &mut patience).await {
@@ -147,7 +147,7 @@ impl<N: Network> Checking<N> {
         &self,
         request: &Presented,
         claimed: &Claimed,
-        patience: &mut Patience<'_, Client>,
+        patience: &mut Patience<'_, DetachedClient>,
     ) -> Result<Decided, Refused> {
         let reserved = match wanted(request, claimed) {
             None => None,
@@ -172,16 +172,16 @@ impl<N: Network> Checking<N> {
         // Looked at before the question: an execution that ends in between could still have begun after the answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
         match probe::ask(&self.pool, &self.fleet, question, entry).await {
-            Verdict::Done => {
+            ProbeAnswer::Done => {
                 self.guard.over(&entry.keys, entry.token, "probe").await?;
                 reserved.reservation.resolve_done(entry, Resolution::Probe).await?;
                 Ok(None)
             }
-            Verdict::NotDone if !may_still_run => {
+            ProbeAnswer::NotDone if !may_still_run => {
                 reserved.reservation.resolve_not_done().await?;
                 Ok(Some(reserved))
             }
-            Verdict::NotDone | Verdict::Unclear => Err(unknown),
+            ProbeAnswer::NotDone | ProbeAnswer::Unclear => Err(unknown),
         }
     }
 }
@@ -200,7 +200,7 @@ impl<N: Network> Checking<N> {
                 Ok(Taken::InHand) | Err(_) => continue,
                 Ok(Taken::Settled) => return,
             };
-            if probe::ask(&self.pool, &self.fleet, &question, &entry).await != Verdict::Done {
+            if probe::ask(&self.pool, &self.fleet, &question, &entry).await != ProbeAnswer::Done {
                 continue;
             }
             let recorded = async {

@@ -9,15 +9,15 @@ use super::{
     verb::Verb,
 };
 use crate::{
-    admin::{documents::encoded, input::Outcome, outcomes::Open},
+    admin::{documents::encoded, input::ResolvedAs, outcomes::Open},
     cli::{
-        admin::{self, Asker, Found, Of, Trouble},
+        admin::{self, Asker, Of, Target, Trouble},
         log::Format,
     },
 };
 
 /// What is to be printed.
-pub(in crate::cli) fn run(verb: &Verb, found: &Found) -> Result<String, Trouble> {
+pub(in crate::cli) fn run(verb: &Verb, found: &Target) -> Result<String, Trouble> {
     admin::ask(found, Of::Guard, async |asker| {
         let mut guard = Guard(asker);
         match verb {
@@ -63,7 +63,7 @@ impl Guard<'_> {
     async fn resolve(
         &mut self,
         reference: &str,
-        outcome: Outcome,
+        outcome: ResolvedAs,
         format: Format,
     ) -> Result<String, Trouble> {
         // Before: afterwards it is not open any more.

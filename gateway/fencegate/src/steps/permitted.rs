@@ -14,7 +14,7 @@ use hyper::{HeaderMap, Request};
 use crate::notes::{Notes, Planned};
 
 /// The keys are ours until the hold is dropped.
-pub struct Held<H> {
+pub struct Permitted<H> {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub plan: Planned,

@@ -38,7 +38,7 @@ pub struct Instance {
 }
 
 /// A connection that was made.
-pub struct Line {
+pub struct Socket {
     sender: SendRequest<Upload>,
     instance: Instance,
 }
@@ -64,7 +64,7 @@ pub enum Unanswered {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no address of a service: write `http://host:port` or `https://host`")]
-pub struct BadUrl(String);
+pub struct BadAddress(String);
 
 /// A body that is sent as a whole, or in two pieces with a wait between them.
 pub struct Upload {
@@ -79,8 +79,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 impl Instance {
     /// # Errors
     /// Where it is no `http` or `https` URL with a host.
-    pub fn parse(url: &str, secured: impl FnOnce() -> Arc<Secured>) -> Result<Self, BadUrl> {
-        let bad = || BadUrl(url.to_owned());
+    pub fn parse(url: &str, secured: impl FnOnce() -> Arc<Secured>) -> Result<Self, BadAddress> {
+        let bad = || BadAddress(url.to_owned());
         let uri: hyper::Uri = url.parse().map_err(|_| bad())?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
         let (port, tls) = match uri.scheme_str() {
@@ -98,12 +98,12 @@ impl Instance {
 
     /// # Errors
     /// [`Unanswered::Unreachable`].
-    pub async fn open(&self) -> Result<Line, Unanswered> {
+    pub async fn open(&self) -> Result<Socket, Unanswered> {
         let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
         timeout(CONNECT, self.dial()).await.unwrap_or_else(late).map_err(Unanswered::Unreachable)
     }
 
-    async fn dial(&self) -> io::Result<Line> {
+    async fn dial(&self) -> io::Result<Socket> {
         let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&self.authority).await?.collect();
         let stream = TcpStream::connect(&*addresses).await?;
         stream.set_nodelay(true)?;
@@ -114,7 +114,7 @@ impl Instance {
                 shaken(TokioIo::new(stream)).await?
             }
         };
-        Ok(Line { sender, instance: self.clone() })
+        Ok(Socket { sender, instance: self.clone() })
     }
 }
 
@@ -127,7 +127,7 @@ async fn shaken(
     Ok(sender)
 }
 
-impl Line {
+impl Socket {
     /// Sends one request and hangs up behind its answer. With `until`, the second half of the body waits for that.
     ///
     /// # Errors

@@ -11,13 +11,13 @@ use crate::{
     edition::Running,
     headers::{FENCING_OPERATION, FENCING_TICKET},
     metrics::Holding,
-    steps::held::Right,
+    steps::permitted::Right,
     ticketing::Ticketing,
 };
 
 /// A tenure in the hands of one request.
 #[derive(Clone)]
-pub struct Hold {
+pub struct HeldTenure {
     pub tenure: Rc<Tenure>,
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
@@ -30,7 +30,7 @@ pub struct Hold {
     pub share: Option<Rc<Share>>,
 }
 
-impl Right for Hold {
+impl Right for HeldTenure {
     fn dispatch(&self) -> Option<Dispatch> {
         self.tenure.dispatch()
     }

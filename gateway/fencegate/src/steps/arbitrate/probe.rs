@@ -19,14 +19,14 @@ use fencegate_http::{
 
 /// What the upstream says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ProbeAnswer {
     Done,
     NotDone,
     /// It did not answer, or with a status that the policy does not know.
     Unclear,
 }
 
-impl Verdict {
+impl ProbeAnswer {
     fn word(&self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -47,18 +47,18 @@ pub(super) async fn ask<N: Network>(
     fleet: &Arc<Fleet>,
     probe: &Probe,
     entry: &Entry,
-) -> Verdict {
+) -> ProbeAnswer {
     let answered = timeout(probe.timeout, status(pool, fleet, probe, entry)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
-        Ok(status) if probe.done.contains(&status) => Verdict::Done,
-        Ok(status) if probe.not_done.contains(&status) => Verdict::NotDone,
+        Ok(status) if probe.done.contains(&status) => ProbeAnswer::Done,
+        Ok(status) if probe.not_done.contains(&status) => ProbeAnswer::NotDone,
         Ok(status) => {
             debug!(status, "the probe was answered with a status that says nothing");
-            Verdict::Unclear
+            ProbeAnswer::Unclear
         }
         Err(why) => {
             debug!(why, "the probe was not answered");
-            Verdict::Unclear
+            ProbeAnswer::Unclear
         }
     };
     info!(token = %entry.token, verdict = verdict.word(), "guard.probed");

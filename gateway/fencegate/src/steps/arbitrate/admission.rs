@@ -8,7 +8,7 @@ use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::Permission;
 use hyper::HeaderMap;
 
-use crate::steps::held::Right;
+use crate::steps::permitted::Right;
 
 /// To send it, and once more where nothing was sent.
 pub struct Admission {

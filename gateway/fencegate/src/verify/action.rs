@@ -4,7 +4,7 @@ use super::stamp::{Mint, Stamp};
 
 /// One request of a case, or an accident.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
+pub struct Action {
     pub act: Act,
     pub who: Who,
     pub stamp: Stamp,
@@ -65,35 +65,35 @@ pub const B: usize = 1;
 pub const C: usize = 2;
 pub const D: usize = 3;
 
-pub const fn write(mint: Mint) -> Step {
+pub const fn write(mint: Mint) -> Action {
     stamped(Stamp::Whole(mint))
 }
 
-pub const fn read(mint: Mint) -> Step {
-    Step { act: Act::Read, ..write(mint) }
+pub const fn read(mint: Mint) -> Action {
+    Action { act: Act::Read, ..write(mint) }
 }
 
-pub const fn also(mint: Mint) -> Step {
-    Step { act: Act::Also, ..write(mint) }
+pub const fn also(mint: Mint) -> Action {
+    Action { act: Act::Also, ..write(mint) }
 }
 
-pub const fn stamped(stamp: Stamp) -> Step {
-    Step { act: Act::Write, who: Who::One(A), stamp, at: At::First, expect: Expect::Ready }
+pub const fn stamped(stamp: Stamp) -> Action {
+    Action { act: Act::Write, who: Who::One(A), stamp, at: At::First, expect: Expect::Ready }
 }
 
-pub const fn repeat(mint: Mint) -> Step {
-    Step { act: Act::Repeat, ..write(mint) }
+pub const fn repeat(mint: Mint) -> Action {
+    Action { act: Act::Repeat, ..write(mint) }
 }
 
-pub const fn crash() -> Step {
-    Step { act: Act::Crash, ..stamped(Stamp::Absent) }
+pub const fn crash() -> Action {
+    Action { act: Act::Crash, ..stamped(Stamp::Absent) }
 }
 
-pub const fn wait() -> Step {
-    Step { act: Act::Wait, ..stamped(Stamp::Absent) }
+pub const fn wait() -> Action {
+    Action { act: Act::Wait, ..stamped(Stamp::Absent) }
 }
 
-impl Step {
+impl Action {
     #[must_use]
     pub const fn on(self, key: usize) -> Self {
         Self { who: Who::One(key), ..self }

@@ -1,13 +1,13 @@
 //! Readers that share a key: a mark of writes and a mark of reads.
 
 use crate::verify::{
-    case::{Case, Group, Need::Shared, Play::Steps},
-    stamp::epoch,
-    step::{
+    action::{
         B, C,
         Expect::{Accepted, SameTenure, Stale},
         read, write,
     },
+    case::{Case, Group, Need::Shared, Play::Steps},
+    stamp::epoch,
 };
 
 const TWO_MARKS: &str = "keep two marks: a write has to be greater than both and raises that of writes, a read has to be \

@@ -6,12 +6,12 @@ use tokio::time::sleep;
 
 use super::crash;
 use crate::verify::{
+    action::{Act, Action, At, Expect, Who},
+    case_result::{Event, Wrong},
     effects::{Change, Reading},
     scene::{Aim, Ask, Keys, Scene},
     shot::{Came, Shot},
     stamp::Form,
-    step::{Act, At, Expect, Step, Who},
-    verdict::{Event, Wrong},
 };
 
 /// The keys of one case, and what was seen of each.
@@ -24,7 +24,7 @@ struct Cast<'a, 's> {
 /// So many keys a case may name.
 const KEYS: usize = 8;
 
-pub(super) async fn play(scene: &Scene<'_>, steps: &[Step], log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn play(scene: &Scene<'_>, steps: &[Action], log: &mut Vec<Event>) -> Result<(), Wrong> {
     let mut cast = Cast::of(scene);
     let mut operation = String::new();
     for (number, step) in steps.iter().enumerate() {

@@ -25,7 +25,7 @@ pub(super) struct Patience {
 
 /// Whose time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Late {
+pub(super) enum Overdue {
     /// The upstream's, for its answer.
     Answer,
     /// The upstream's, for taking what was there for it.
@@ -42,7 +42,7 @@ impl Patience {
     /// Returns when it is over. An upload may be long: its time runs from the last byte that went up, and not while the
     /// client is waited for, which the body itself sees to. But a key is not held for as long as a slow upstream likes:
     /// of an upload that has to be up in time, the last byte counts as gone by then.
-    pub(super) async fn over(&self, progress: Progress, limit: Duration) -> Late {
+    pub(super) async fn over(&self, progress: Progress, limit: Duration) -> Overdue {
         let mut last = Instant::now();
         loop {
             let answer_due = last + limit;
@@ -58,7 +58,7 @@ impl Patience {
             };
             let moved = moved.max(last);
             if answer_due <= now && (moved == last || (self.fenced && self.upload.is_none())) {
-                return Late::Answer;
+                return Overdue::Answer;
             }
             last = moved;
         }
@@ -70,14 +70,14 @@ impl Patience {
     }
 
     /// Who is waited for when all of it should be up?
-    fn overdue(&self) -> Late {
+    fn overdue(&self) -> Overdue {
         match &self.upload {
             Some(upload) if upload.stalled.get() || upload.coming() == Coming::Awaited => {
                 upload.stalled.set(true);
-                Late::Sending
+                Overdue::Sending
             }
-            Some(_) if self.is_going_up() => Late::Taking,
-            _ => Late::Answer,
+            Some(_) if self.is_going_up() => Overdue::Taking,
+            _ => Overdue::Answer,
         }
     }
 
@@ -133,7 +133,7 @@ mod tests {
 
     /// How long an upload is waited for, and who was late, where `coming` is how it comes. The upstream takes a byte now
     /// and then, for ever.
-    async fn waits(coming: impl Fn(Duration) -> Coming) -> (Duration, Late) {
+    async fn waits(coming: impl Fn(Duration) -> Coming) -> (Duration, Overdue) {
         let began = Instant::now();
         let (upload, _answering) = Course::of_http2().begin();
         let patience = Patience { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
@@ -160,9 +160,9 @@ mod tests {
     async fn an_upload_that_goes_up_slowly_ends_in_time_and_is_laid_to_who_was_waited_for() {
         let began = Instant::now();
         let (taking, late) = waits(|_| Coming::Here(began)).await;
-        assert!(taking >= UPLOAD && late == Late::Taking, "{late:?} after {taking:?}");
+        assert!(taking >= UPLOAD && late == Overdue::Taking, "{late:?} after {taking:?}");
         let (sending, late) = waits(|_| Coming::Awaited).await;
-        assert!(sending >= UPLOAD && late == Late::Sending, "{late:?} after {sending:?}");
+        assert!(sending >= UPLOAD && late == Overdue::Sending, "{late:?} after {sending:?}");
     }
 
     #[tokio::test]
@@ -171,7 +171,7 @@ mod tests {
             |time| move |now| if now < Duration::from_millis(time) { Coming::Awaited } else { Coming::Over };
         for time in [0, 700] {
             let (waited, late) = waits(over_at(time)).await;
-            assert!(waited >= UPLOAD + LIMIT && late == Late::Answer, "{late:?} after {waited:?}");
+            assert!(waited >= UPLOAD + LIMIT && late == Overdue::Answer, "{late:?} after {waited:?}");
         }
     }
 }

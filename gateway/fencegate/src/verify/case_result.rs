@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What came of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CaseResult {
     Passed(Proof),
     Failed(String),
     /// Nothing wrong was seen, and it was not shown that nothing is.
@@ -48,7 +48,7 @@ impl Wrong {
     }
 }
 
-impl Verdict {
+impl CaseResult {
     pub fn of(outcome: Result<(), Wrong>, proof: Proof) -> Self {
         match outcome {
             Ok(()) => Self::Passed(proof),

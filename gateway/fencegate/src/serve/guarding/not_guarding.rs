@@ -10,13 +10,13 @@ use fencegate_guard::{
     ticket::BadFile,
 };
 
-use crate::{database::NoPlace, serve::trouble::Trouble, ticket_keys::BadUrl};
+use crate::{database::NoPlace, serve::not_serving::NotServing, ticket_keys::BadUrl};
 
 /// Why a guard does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardTrouble {
     #[error(transparent)]
-    Process(#[from] Trouble),
+    Process(#[from] NotServing),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

@@ -3,11 +3,11 @@
 use std::{io, net::SocketAddr};
 
 use super::zookeeper;
-use crate::client::Unanswered;
+use crate::json_client::NotAnswered;
 
 /// Why the story could not be played to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum NotPlayed {
     #[error(transparent)]
     ZooKeeper(#[from] zookeeper::NotStarted),
     #[error("`{0}` is not there: build it with `cargo build --release -p fencegate-ledger`")]
@@ -17,7 +17,7 @@ pub enum Trouble {
     #[error("{0} did not happen in time")]
     Late(&'static str),
     #[error("ask {address} for {path}")]
-    Unanswered { address: SocketAddr, path: String, source: Unanswered },
+    Unanswered { address: SocketAddr, path: String, source: NotAnswered },
     #[error("{address} answers {path} with {said}")]
     Unexpected { address: SocketAddr, path: String, said: String },
     #[error("prepare or control the processes")]

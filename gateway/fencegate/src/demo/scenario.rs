@@ -3,68 +3,68 @@
 use tokio::time::{Instant, timeout};
 
 use super::{
-    audit::{Balances, Findings, sample_of_tokens},
+    audit::{Audit, Balances, sample_of_tokens},
     child::Signal,
-    fleet::Fleet,
+    cluster::Cluster,
     late::{Judge, late},
+    not_played::NotPlayed,
     options::Level,
     payer::{Crowd, Payment, Receipt, Told, attempt, pay},
     policy,
     report::{Narrator, Summary},
-    trouble::Trouble,
 };
-use crate::client::Client;
 use crate::demo::interviews::{SOON, executions, get, until_hung_up, until_ready};
+use crate::json_client::JsonClient;
 
 /// The account on which the accident happens, and the others.
 const VICTIM: &str = "alice";
 const OTHERS: [&str; 3] = ["bob", "carol", "dave"];
 
-pub(super) async fn play(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Summary, Trouble> {
-    for gateway in &fleet.gateways {
+pub(super) async fn play(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Summary, NotPlayed> {
+    for gateway in &cluster.gateways {
         until_ready(gateway.admin).await?;
     }
-    if let Some(guard) = &fleet.guard {
+    if let Some(guard) = &cluster.guard {
         tell.line("the guard is new: it waits until whatever was sent before it could have ended");
         until_ready(guard.admin).await?;
     }
     let everyone = [&[VICTIM], &OTHERS[..]].concat();
-    let over_both = Crowd { doors: &fleet.doors(), accounts: &everyone, clients: 40, payments: 6 };
+    let over_both = Crowd { doors: &cluster.doors(), accounts: &everyone, clients: 40, payments: 6 };
 
     tell.chapter("Calm");
     let mut receipts = over_both.pay().await;
     tell.paid(&receipts, "over both gateways, 40 at a time, on 4 accounts");
 
     tell.chapter("The accident");
-    receipts.extend(accident(fleet, level, tell).await?);
+    receipts.extend(accident(cluster, level, tell).await?);
 
     tell.chapter("Calm again");
-    until_ready(fleet.gateways[0].admin).await?;
+    until_ready(cluster.gateways[0].admin).await?;
     tell.line("gateway-1 has a new ZooKeeper session and grants locks again");
     let once_more = Crowd { payments: 3, ..over_both }.pay().await;
     tell.paid(&once_more, "over both gateways");
     receipts.extend(once_more);
 
     tell.chapter("The audit: the ledger's own record against what the clients were told");
-    examine(fleet, level, &receipts, &everyone).await
+    examine(cluster, level, &receipts, &everyone).await
 }
 
 /// One payment is on its way when its gateway freezes; its client tries again elsewhere; then the old bytes arrive.
-async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Receipt>, Trouble> {
-    let [frozen, healthy] = &fleet.gateways;
-    let mut ledger = Client::of(fleet.ledger.address);
+async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Vec<Receipt>, NotPlayed> {
+    let [frozen, healthy] = &cluster.gateways;
+    let mut ledger = JsonClient::of(cluster.ledger.address);
     let payment = Payment::of(VICTIM, -2_500);
     let operation = payment.operation.clone();
 
-    let hold = fleet.relay.hold_containing(operation.as_str());
-    let mut first_client = Client::of(frozen.public);
+    let hold = cluster.relay.hold_containing(operation.as_str());
+    let mut first_client = JsonClient::of(frozen.public);
     let first = payment.clone();
     let mut first = Some(tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) }));
-    timeout(SOON, hold.captured()).await.map_err(|_| Trouble::Late("the dispatch of the payment"))?;
+    timeout(SOON, hold.captured()).await.map_err(|_| NotPlayed::Late("the dispatch of the payment"))?;
     tell.line(&format!("gateway-1 has the lock of account/{VICTIM} and sends debit {operation} of 25.00"));
     tell.line("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
 
-    if fleet.guard.is_some() {
+    if cluster.guard.is_some() {
         // A gateway sends a refused request once more for a client that still waits: this one does not, and will ask
         // elsewhere.
         first.take().expect("not hung up yet").abort();
@@ -78,7 +78,7 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
 
     tell.line("the client sends the same debit through gateway-2, which waits for the lock");
     let elsewhere = Crowd { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
-    let mut second_client = Client::of(healthy.public);
+    let mut second_client = JsonClient::of(healthy.public);
     let (receipt, mut receipts) = tokio::join!(
         async {
             let receipt = pay(&mut second_client, payment).await;
@@ -91,7 +91,7 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     receipts.push(receipt);
 
     hold.release();
-    let mut guard = fleet.guard.as_ref().map(|guard| Client::of(guard.admin));
+    let mut guard = cluster.guard.as_ref().map(|guard| JsonClient::of(guard.admin));
     let judge = match &mut guard {
         Some(guard) => Judge::Guard { guard, account: VICTIM },
         None => Judge::Ledger,
@@ -102,7 +102,7 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
     match first {
         Some(first) => {
             let told = timeout(SOON, first).await;
-            let told = told.map_err(|_| Trouble::Late("the answer of the woken gateway"))?;
+            let told = told.map_err(|_| NotPlayed::Late("the answer of the woken gateway"))?;
             tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
         }
         None => tell.line("gateway-1 wakes up, and learns that the lock is no longer its own"),
@@ -111,27 +111,27 @@ async fn accident(fleet: &Fleet, level: Level, tell: &Narrator) -> Result<Vec<Re
 }
 
 async fn examine(
-    fleet: &Fleet,
+    cluster: &Cluster,
     level: Level,
     receipts: &[Receipt],
     accounts: &[&str],
-) -> Result<Summary, Trouble> {
-    let mut ledger = Client::of(fleet.ledger.address);
+) -> Result<Summary, NotPlayed> {
+    let mut ledger = JsonClient::of(cluster.ledger.address);
     let executions = executions(&mut ledger).await?;
     let mut balances = Balances::new();
     for account in accounts {
         let told = get(&mut ledger, &format!("/v1/accounts/{account}")).await?;
         balances.insert((*account).to_owned(), told["balance"].as_i64().unwrap_or_default());
     }
-    let refusals = match &fleet.guard {
-        Some(guard) => get(&mut Client::of(guard.admin), "/api/v1/refusals").await?,
+    let refusals = match &cluster.guard {
+        Some(guard) => get(&mut JsonClient::of(guard.admin), "/api/v1/refusals").await?,
         None => get(&mut ledger, "/v1/refusals").await?,
     };
     Ok(Summary {
         level,
-        findings: Findings::of(&executions, receipts, &balances),
+        findings: Audit::of(&executions, receipts, &balances),
         stale_refused: refusals["stale"].as_u64().unwrap_or_default(),
         tokens: sample_of_tokens(&executions, &format!("account/{VICTIM}")),
-        zookeeper: fleet.version.clone(),
+        zookeeper: cluster.version.clone(),
     })
 }

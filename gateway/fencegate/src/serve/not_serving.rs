@@ -11,7 +11,7 @@ use crate::{admin::bearer::BadBearer, siblings::BadPeerTls};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum NotServing {
     #[error("listen on {address}, the {listener} listener: {source}")]
     Listen { listener: String, address: SocketAddr, source: io::Error },
     #[error("start a thread or runtime")]
@@ -36,7 +36,7 @@ pub enum Trouble {
     NotDrained(usize),
 }
 
-impl From<Deaf> for Trouble {
+impl From<Deaf> for NotServing {
     fn from(deaf: Deaf) -> Self {
         let Deaf { listener, address, source } = deaf;
         Self::Listen { listener, address, source }

@@ -3,6 +3,7 @@
 mod admin;
 mod agree;
 mod asked;
+mod balancing;
 mod block;
 mod bypass;
 mod choice;
@@ -31,7 +32,6 @@ mod scalar;
 mod served_tls;
 mod shadowed;
 mod shape;
-mod sharing;
 mod store;
 mod tickets;
 mod tls;

@@ -1,6 +1,8 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
 mod admin;
+mod balancing;
+pub mod body_memory;
 mod conditions;
 mod ending;
 mod fence;
@@ -9,7 +11,6 @@ mod gateway;
 mod guard;
 mod listener;
 mod log;
-pub mod memory;
 mod once;
 mod peer_listener;
 mod route;
@@ -17,7 +18,6 @@ mod routing;
 mod served_tls;
 mod service;
 mod serving;
-mod sharing;
 mod tickets;
 mod tls;
 mod upstream;
@@ -25,6 +25,7 @@ mod zookeeper;
 
 pub use crate::plan::peer_listener::{Forward, PeerListener, PeerTls};
 pub use admin::Admin;
+pub use balancing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use conditions::Conditions;
 pub use ending::Ending;
 pub use fence::{BodyType, Caching, Enforce, Fence, Hold, LargeBodies, Mode, ModeRule};
@@ -39,7 +40,6 @@ pub use routing::{Found, RouteTable};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
 pub use service::{Service, ServiceId, Spot, services};
 pub use serving::{Plan, Unmatched};
-pub use sharing::{Dns, Eject, Health, PoolLimits, Sharing};
 pub use tickets::{Signing, Verification};
 pub use tls::{ClientCertificate, Tls};
 pub use upstream::{Level, Protocol, Upstream, UpstreamId};

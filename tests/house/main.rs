@@ -1,5 +1,5 @@
-//! How the house is built: which crate knows which, that no two modules and no two folders need each other, and the
-//! picture of it all.
+//! How the house is built: which crate knows which, that no two modules and no two folders need each other, that no two
+//! things have one name, and the picture of it all.
 //!
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
 
@@ -7,8 +7,10 @@ mod circles;
 mod documents;
 mod floors;
 mod modules;
+mod names;
 mod picture;
 mod reading;
+mod same;
 mod sources;
 mod walls;
 
@@ -20,6 +22,7 @@ use std::{
 use self::{
     floors::Floors,
     modules::{Edges, Modules},
+    names::Places,
     sources::Sources,
 };
 
@@ -47,8 +50,8 @@ fn crates_know_whom_the_document_lets_them_know_and_no_other() {
 /// What the compiler builds by itself: a library, or one kind of tests.
 const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
-/// Who uses whom in all that the compiler builds by itself, by the folder of its sources.
-fn edges() -> impl Iterator<Item = (String, Edges)> {
+/// All that the compiler builds by itself, by the folder of its sources.
+fn built() -> impl Iterator<Item = (String, Modules)> {
     let folders = Floors::of_workspace(&root()).crates.into_iter().map(|one| one.folder);
     let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
@@ -60,10 +63,23 @@ fn edges() -> impl Iterator<Item = (String, Edges)> {
     places.map(|place| {
         let sources = Sources::read(&root().join(&place));
         let start = ROOTS.into_iter().find(|start| sources.get(start).is_some());
-        let edges = Modules::of(&sources, start.expect("a library, or tests")).edges();
+        let modules = Modules::of(&sources, start.expect("a library, or tests"));
+        (place, modules)
+    })
+}
+
+/// Who uses whom in each of them.
+fn edges() -> impl Iterator<Item = (String, Edges)> {
+    built().map(|(place, modules)| {
+        let edges = modules.edges();
         assert!(!edges.is_empty() || !place.ends_with("/src"), "{place}: nothing was found");
         (place, edges)
     })
+}
+
+/// What users run, or build upon.
+fn is_shipped(place: &str) -> bool {
+    place.starts_with("policies/") || place.starts_with("gateway/")
 }
 
 #[test]
@@ -80,13 +96,34 @@ fn no_modules_of_a_crate_use_each_other_in_a_circle() {
 #[test]
 fn no_two_folders_of_a_crate_use_each_other() {
     let mut told = String::new();
-    let ours = |place: &str| place.starts_with("policies/") || place.starts_with("gateway/");
-    for (place, edges) in edges().filter(|(place, _)| ours(place)) {
+    for (place, edges) in edges().filter(|(place, _)| is_shipped(place)) {
         for breach in walls::breaches(&edges) {
             told.push_str(&format!("{place}:\n{breach}"));
         }
     }
     assert!(told.is_empty(), "no wall stands between\n{told}");
+}
+
+#[test]
+fn no_name_of_a_file_or_folder_stands_for_two_things() {
+    let mut places = Places::default();
+    for folder in Floors::of_workspace(&root()).crates.into_iter().map(|one| format!("{}/src", one.folder)) {
+        let sources = Sources::read(&root().join(&folder));
+        sources.paths().for_each(|path| places.add_file(&folder, path));
+    }
+    let told = places.complaints(same::FILES);
+    assert!(told.is_empty(), "names of files and folders\n{}", told.join("\n"));
+}
+
+#[test]
+fn no_name_of_a_type_stands_for_two_things_in_one_crate() {
+    let mut places = Places::default();
+    for (place, modules) in built().filter(|(place, _)| is_shipped(place)) {
+        let short = place.trim_end_matches("/src").rsplit('/').next().expect("a folder");
+        modules.types().for_each(|(name, module)| places.add(&format!("{short}::{name}"), module));
+    }
+    let told = places.complaints(same::TYPES);
+    assert!(told.is_empty(), "names of types\n{}", told.join("\n"));
 }
 
 #[test]

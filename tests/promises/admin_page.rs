@@ -10,10 +10,10 @@ use fencegate_tests::{
     guard::Dispatch,
     guarded::Guarded,
     held::Held,
-    live::Live,
     origin::Act,
     process::Process,
     site::Site,
+    zombie::Live,
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;

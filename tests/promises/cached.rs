@@ -8,9 +8,9 @@ use std::{
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Client, Outcome},
+    faulty_link::FaultyLink,
     gateway::Gateway,
     history::{Execution, History},
-    link::FaultyLink,
     load::{Load, Plan, Told},
     origin::Act,
     policy::Policy,

@@ -3,9 +3,9 @@
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
+    faulty_link::FaultyLink,
     gateway::Gateway,
     held::Held,
-    link::FaultyLink,
     site::Site,
 };
 

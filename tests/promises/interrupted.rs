@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{Ask, Outcome},
+    faulty_link::FaultyLink,
     gateway::Gateway,
     history::History,
-    link::FaultyLink,
     load::{Load, Plan},
     patience::QUIET,
     policy::Policy,

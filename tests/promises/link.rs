@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{Ask, Outcome},
+    faulty_link::{Fate, FaultyLink, Operation},
     history::History,
-    link::{Fate, FaultyLink, Operation},
     origin::Latch,
     patience::QUIET,
 };

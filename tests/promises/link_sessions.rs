@@ -3,8 +3,8 @@
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::Ask,
+    faulty_link::{Fate, Operation},
     history::History,
-    link::{Fate, Operation},
     origin::Latch,
 };
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::Ask,
+    faulty_link::FaultyLink,
     gateway::Gateway,
     history::History,
-    link::FaultyLink,
     load::{Load, Plan},
     policy::Policy,
     site::Site,

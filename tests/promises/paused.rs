@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::{Ask, Outcome},
+    faulty_link::FaultyLink,
     gateway::{Gateway, Pending},
-    link::FaultyLink,
     load::{Load, Plan},
     policy::Policy,
     site::Site,

@@ -6,10 +6,10 @@ use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Outcome},
+    faulty_link::{Fate, FaultyLink, Operation},
     gateway::{Gateway, Launch, command, write_policy},
     guarded::operator,
     history::History,
-    link::{Fate, FaultyLink, Operation},
     patience::patiently,
     policy::Policy,
     scratch,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate_tests::{client::Ask, gateway::Gateway, history::History, link::FaultyLink, site::Site};
+use fencegate_tests::{client::Ask, faulty_link::FaultyLink, gateway::Gateway, history::History, site::Site};
 use serde_json::json;
 
 /// The servers of an ensemble are restarted with a smaller `maxSessionTimeout` while a gateway runs, and then the gateway

@@ -5,7 +5,7 @@
 
 mod answer;
 mod ask;
-mod connect;
+mod dial;
 mod exchanges;
 pub mod frames;
 mod raw;

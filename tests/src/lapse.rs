@@ -10,9 +10,9 @@ use tokio::time::sleep;
 
 use crate::{
     client::{Ask, Outcome},
+    faulty_link::FaultyLink,
     gateway::{Gateway, Launch, Line},
     history::{History, Violation},
-    link::FaultyLink,
     origin::{Act, Reply},
     policy::Policy,
     site::Site,

@@ -1,11 +1,11 @@
 //! The harness: starts real gateways, a real ZooKeeper and recording upstreams, and judges what they did.
 //!
 //! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it
-//! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`link`] the way there, [`origin`] the upstream
+//! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`faulty_link`] the way there, [`origin`] the upstream
 //! that records, [`held`] a request that it works on until told, and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
 //! and [`hop`] what may stand between, [`hosts`] the names that
 //! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
-//! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`live`] is a set-up with an accident behind it, for whoever
+//! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`zombie`] is a set-up with an accident behind it, for whoever
 //! shows what happens, and [`browser`] who looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session. [`memory`] is a ZooKeeper for simulated time.
 
 pub mod balancer;
@@ -13,6 +13,7 @@ pub mod browser;
 pub mod case;
 pub mod client;
 pub mod ensemble;
+pub mod faulty_link;
 pub mod gateway;
 pub mod guard;
 pub mod guarded;
@@ -22,8 +23,6 @@ pub mod hop;
 pub mod hosts;
 pub mod lapse;
 pub mod ledger;
-pub mod link;
-pub mod live;
 pub mod load;
 pub mod memory;
 pub mod origin;
@@ -41,4 +40,5 @@ pub mod site;
 pub mod terminator;
 pub mod values;
 pub mod wire;
+pub mod zombie;
 pub mod zookeeper;

@@ -6,13 +6,13 @@
 //!
 //! Reading order: [`tree`] holds the nodes, [`request`] is what can be asked of them, [`server`] puts sessions and
 //! [`watches`] around them; none of these knows the time. [`ensemble`] brings the clock and the accidents of all,
-//! [`wire`] the accidents of one client. [`conversation`] is what the client library does, with its [`watchers`] and
+//! [`cable`] the accidents of one client. [`conversation`] is what the client library does, with its [`watchers`] and
 //! its [`pipe`]s; [`session`] is what the gateway sees of it. [`dice`] makes what is random repeatable.
 
+pub mod cable;
 mod conversation;
 pub mod dice;
 pub mod ensemble;
-mod path;
 mod pipe;
 mod request;
 mod server;
@@ -20,9 +20,9 @@ pub mod session;
 mod tree;
 mod watchers;
 mod watches;
-pub mod wire;
+mod znode_path;
 
+pub use cable::{Direction, Underway, Wire};
 pub use dice::Dice;
 pub use ensemble::{Ensemble, Settings};
 pub use session::{Client, Session};
-pub use wire::{Direction, Underway, Wire};

@@ -1,9 +1,9 @@
 //! The recording upstream: raw HTTP/1.1 on loopback, scripted per request, one clock for all it sees.
 
 mod act;
-mod log;
-mod serve;
-mod shared;
+mod received;
+mod recorder;
+mod respond;
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,10 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use self::shared::Shared;
+use self::recorder::Shared;
 pub use self::{
     act::{Act, Latch, Reply},
-    log::{Access, Log, Piece, Record},
+    received::{Access, Log, Piece, Record},
 };
 use crate::patience::patiently;
 
@@ -80,7 +80,7 @@ impl Origin {
                 let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
                 tokio::spawn(async move {
                     // Connections break in tests on purpose; what was read before is in the log.
-                    drop(serve::converse(Arc::clone(&shared), gateway, number, stream).await);
+                    drop(respond::converse(Arc::clone(&shared), gateway, number, stream).await);
                     shared.log.send_modify(|log| log.ended.push(number));
                 });
             }

@@ -3,9 +3,9 @@
 mod cut;
 mod database;
 mod programs;
+mod psql;
 mod secured;
 mod server;
-mod session;
 mod standby;
 
 use std::sync::LazyLock;
@@ -14,8 +14,8 @@ pub use self::{
     cut::{Cut, Lost},
     database::{Database, USER},
     programs::{give, program, unprivileged},
+    psql::{Session, Waiting},
     server::Server,
-    session::{Session, Waiting},
     standby::Follows,
 };
 

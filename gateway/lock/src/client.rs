@@ -20,7 +20,7 @@
 //! `tracing` with [`crate::session::granted::layer`] in the process, as the examples do: without it a session that loses its
 //! connection is not kept over the reconnect, because nobody hears for how long the server keeps it from then on.
 
-mod held;
+mod held_lock;
 mod options;
 
 use std::{
@@ -52,7 +52,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use fencegate_policies::token::Token;
 
-pub use self::{held::Held, options::Options};
+pub use self::{held_lock::Held, options::Options};
 use crate::{
     bounds::SEQUENCE_LIMIT,
     metrics::SessionMetrics,

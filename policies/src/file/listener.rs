@@ -8,7 +8,7 @@ use super::{block::Block, faults::Faults, scalar, served_tls};
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     host::{Hosts, Served},
-    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts, memory},
+    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts, body_memory},
     trusted_proxies::{self, Trust},
 };
 
@@ -160,7 +160,7 @@ impl WrittenListener {
     /// For processes that take bodies in full. One that is within its limit and never finds room is refused for ever.
     pub(super) fn has_room(&self, faults: &Faults) {
         let Limits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
-        let (largest, least) = (memory::largest(buffered), memory::least(max_body));
+        let (largest, least) = (body_memory::largest(buffered), body_memory::least(max_body));
         if largest < max_body {
             let message = format!(
                 "a body that `max_body` lets come never finds room: it may have {max_body} bytes, and one body takes at most \

@@ -3,12 +3,12 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
+    balancing::sharing,
     block::Block,
     choice::exactly_one,
     faults::Faults,
     key::HOP_BY_HOP,
     scalar::{self, Scheme},
-    sharing::sharing,
     tls::{Reached, reached},
     yaml::{Key, Node},
 };

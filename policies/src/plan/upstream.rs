@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{fields::TokenFields, service::Service, sharing::Sharing, tls::Tls};
+use super::{balancing::Sharing, fields::TokenFields, service::Service, tls::Tls};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub usize);

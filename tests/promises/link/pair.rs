@@ -3,9 +3,9 @@
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     client::{Ask, Outcome},
+    faulty_link::{Fate, FaultyLink, Operation},
     gateway::{Gateway, Pending},
     held::Held,
-    link::{Fate, FaultyLink, Operation},
     origin::{Latch, Record},
     policy::Policy,
     site::Site,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{Ask, Outcome},
+    faulty_link::{Fate, FaultyLink, Operation},
     gateway::Gateway,
-    link::{Fate, FaultyLink, Operation},
     origin::Latch,
     patience::{QUIET, patiently},
     site::Site,

@@ -10,7 +10,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::connect::connected;
+use super::dial::connected;
 
 /// How a client speaks TLS.
 #[derive(Clone)]

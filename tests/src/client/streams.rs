@@ -11,7 +11,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Answer, Ask, connect::connected};
+use super::{Answer, Ask, dial::connected};
 
 /// Dropping it hangs up.
 pub struct Streams {

@@ -21,12 +21,12 @@ use tracing::trace;
 
 use self::talk::{Asked, Call, Heard, Message, Parting, Phase, Talk, refuse};
 use super::{
+    cable::{Carried, Underway, Wire},
     ensemble::{Attached, Ensemble},
-    path,
     request::Request,
     server::Reply,
     watches::{Aspect, Event},
-    wire::{Carried, Underway, Wire},
+    znode_path,
 };
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Conversation {
         let talk = &mut *self.talk.borrow_mut();
         let refusal = match talk.phase {
             Phase::Over => Some(Fault::Over),
-            Phase::Connected | Phase::Away { .. } => path::check(&request).err(),
+            Phase::Connected | Phase::Away { .. } => znode_path::check(&request).err(),
         };
         match refusal {
             Some(fault) => refuse(answer, fault),

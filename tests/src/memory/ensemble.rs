@@ -17,11 +17,11 @@ use tokio::{
 use tracing::debug;
 
 use super::{
+    cable::{Underway, Wire},
     dice::Dice,
     request::Request,
     server::{Reply, Server, Welcome},
     watches::{Aspect, Event},
-    wire::{Underway, Wire},
 };
 
 #[derive(Debug, Clone)]

@@ -8,11 +8,11 @@ use fencegate_lock::session::link::{
 use tokio::time::{sleep_until, timeout};
 
 use super::{
+    cable::Wire,
     conversation::Conversation,
     ensemble::Ensemble,
     request::{Answer, Request},
     watchers::Watch,
-    wire::Wire,
 };
 
 /// Makes sessions over one wire.

@@ -12,7 +12,7 @@ use fencegate_http::{
 use fencegate_lock::state::{self, Progress};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Admin, Limits, ServedTls, memory},
+    plan::{Admin, Limits, ServedTls, body_memory},
 };
 use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
@@ -49,12 +49,12 @@ pub(super) fn memory(findings: &Findings, way: &[&str], limits: &Limits) {
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
             let Allowance { bytes, of } = allowance();
-            if memory::largest(bytes) < limits.max_body {
+            if body_memory::largest(bytes) < limits.max_body {
                 let message = format!(
                     "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
                      of the memory that the {of} allows",
                     limits.max_body,
-                    memory::largest(bytes)
+                    body_memory::largest(bytes)
                 );
                 let remedy = "lower `max_body`, or give the process more memory";
                 findings.wrong(&[way, &["max_body"]].concat(), Code::SmallMemory, message, remedy);

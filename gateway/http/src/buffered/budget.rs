@@ -7,7 +7,7 @@ use std::sync::{
 
 use fencegate_policies::plan::{
     Limits,
-    memory::{self, FREE},
+    body_memory::{self, FREE},
 };
 use tracing::{info, warn};
 
@@ -87,7 +87,7 @@ impl Budget {
 
     /// The largest body that finds room when there is no other one.
     pub fn largest(&self) -> usize {
-        memory::largest(usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0))
+        body_memory::largest(usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0))
     }
 
     pub(super) fn room(&self) -> Room {
@@ -104,7 +104,7 @@ impl Room {
         }
         let most = self.of.0.most.load(Ordering::Relaxed);
         let bound =
-            i64::try_from(memory::bound(usize::try_from(most).unwrap_or(0), bytes)).unwrap_or(i64::MAX);
+            i64::try_from(body_memory::bound(usize::try_from(most).unwrap_or(0), bytes)).unwrap_or(i64::MAX);
         let more = wanted - self.bytes;
         let metrics = &self.of.0.metrics;
         // Two that add at once may both be told that there is no room, but never both that there is.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use fencegate_policies::plan::memory::FREE;
+use fencegate_policies::plan::body_memory::FREE;
 
 use super::{Budget, Room};
 

@@ -14,7 +14,7 @@ use crate::session::{
     live::Live,
 };
 
-/// Where an attempt stands.
+/// One attempt at one key, among all that stand below the key's parent.
 pub struct Candidate<L> {
     pub live: Rc<Live<L>>,
     pub parent: String,

@@ -11,8 +11,8 @@ use super::{
     talk::{Asked, Parting, Phase, Talk, refuse},
 };
 use crate::memory::{
+    cable::{Carried, Comeback, Underway},
     server::Welcome,
-    wire::{Carried, Comeback, Underway},
 };
 
 /// Between a lost connection and the first try to make another one; and between tries that the server refuses.

@@ -20,8 +20,8 @@ use tokio::{
 
 use super::{
     Fate,
-    line::{Line, State},
-    operation::word,
+    fault_state::{Line, State},
+    opcode::word,
     trap::Trap,
 };
 

@@ -11,7 +11,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Act, Piece, Record, Reply, shared::Shared};
+use super::{Act, Piece, Record, Reply, recorder::Shared};
 use crate::wire::{Message, Reader, Unframed};
 
 /// Serves one connection until either side ends it.

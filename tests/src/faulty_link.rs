@@ -1,9 +1,9 @@
 //! The way from one gateway to ZooKeeper, message by message: slow, cut, silent in either direction, or wrong at
 //! exactly one operation.
 
-mod line;
-mod operation;
-mod pass;
+mod fault_state;
+mod forwarder;
+mod opcode;
 #[cfg(test)]
 mod tests;
 mod trap;
@@ -17,12 +17,12 @@ use std::{
 use tokio::{net::TcpListener, sync::oneshot};
 
 use self::{
-    line::{Line, State},
-    pass::pass,
+    fault_state::{Line, State},
+    forwarder::pass,
     trap::Trap,
 };
 pub use self::{
-    operation::Operation,
+    opcode::Operation,
     trap::{Fate, Sprung},
 };
 

@@ -5,7 +5,7 @@ use crate::names::Allowed;
 /// Of files and folders, over all crates.
 pub(crate) const FILES: &[Allowed] = &[
     Allowed {
-        names: "admin*4 balancing conditions fence*3 gateway*3 guard*4 key*3 listener log*3 once*5 \
+        names: "admin*4 balancing conditions fence*4 gateway*3 guard*4 key*3 listener log*3 once*5 \
             peer_listener probe route*4 served_tls store*3 tickets tls*3 upstream*3 zookeeper*5",
         are: "a part of a policy: how it is read, what it comes to, who does it, and who starts it for a test",
     },
@@ -31,7 +31,7 @@ pub(crate) const FILES: &[Allowed] = &[
     Allowed { names: "session tree watches", are: "ZooKeeper's sessions, nodes and watches" },
     Allowed { names: "server", are: "one server of those that a test starts" },
     Allowed {
-        names: "answer fields frames",
+        names: "answer*3 fields frames",
         are: "parts of HTTP: an answer, its fields, the frames of HTTP/2",
     },
     Allowed { names: "hop", are: "who stands between two others, and says so" },
@@ -42,7 +42,7 @@ pub(crate) const FILES: &[Allowed] = &[
     Allowed { names: "canonical", are: "the one canonical spelling, of a host and of a path" },
     Allowed { names: "template*3", are: "a text with places for values" },
     Allowed { names: "name values", are: "what a template of a key is filled with, and what it names" },
-    Allowed { names: "stamp", are: "the fields with which a dispatch is stamped" },
+    Allowed { names: "stamp*4", are: "the fields with which a dispatch is stamped" },
     Allowed { names: "service*3", are: "what stands behind a proxy and does the work" },
     Allowed { names: "case parse play", are: "a case as data: how it is read, and played" },
     Allowed { names: "crash race", are: "cases of `fencegate verify`, and how they are played" },

@@ -3,16 +3,23 @@
 mod crash;
 mod forged;
 mod mend;
-mod order;
 mod race;
 mod readers;
+mod sequential;
 mod several;
 mod width;
 
 use super::case::Case;
 
-const GROUPS: [&[Case]; 7] =
-    [order::CASES, forged::CASES, width::CASES, several::CASES, readers::CASES, race::CASES, crash::CASES];
+const GROUPS: [&[Case]; 7] = [
+    sequential::CASES,
+    forged::CASES,
+    width::CASES,
+    several::CASES,
+    readers::CASES,
+    race::CASES,
+    crash::CASES,
+];
 
 pub fn all() -> impl Iterator<Item = &'static Case> {
     GROUPS.into_iter().flatten()

@@ -1,10 +1,9 @@
 //! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
 //!
-//! [`record`] is what is written, [`book`] writes it, where [`shelves`] have room, under the lock of the request and nowhere else; [`sweep`] forgets
+//! [`record`] is what is written, [`write_ahead`] writes it, where [`shelves`] have room, under the lock of the request and nowhere else; [`sweep`] forgets
 //! what has been kept long enough and counts what is unknown, in [`census`]; [`unresolved`] is for operators. A worker sees
 //! [`Admitted`] only.
 
-pub mod book;
 pub mod census;
 pub mod denied;
 pub mod record;
@@ -12,6 +11,7 @@ pub mod room;
 pub mod shelves;
 pub mod sweep;
 pub mod unresolved;
+pub mod write_ahead;
 
 use std::{sync::Arc, time::Duration};
 
@@ -123,7 +123,7 @@ impl Drop for Unsent {
 /// How long the answer to an operation waits until it is written down that there was one.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks a session's thread for an operation; see [`book::serve`].
+/// Asks a session's thread for an operation; see [`write_ahead::serve`].
 pub struct Admission {
     pub(crate) wanted: Unwritten,
     pub(crate) answer: oneshot::Sender<Result<(), Denied>>,

@@ -15,7 +15,7 @@ use super::{
 use crate::not_granted::NotGranted;
 use crate::tenures::{inquiry::answers::Turns, slot::table::Table};
 use crate::{
-    once::{book, census::Census, shelves::Shelves},
+    once::{census::Census, shelves::Shelves, write_ahead},
     session::{
         link::Connect,
         live::{Current, View},
@@ -60,7 +60,7 @@ impl Desk {
                     (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
                     (Work::Once(admission), _) => {
                         let (current, shelves, census) = (current.clone(), shelves.clone(), census.clone());
-                        drop(tasks.spawn_local(book::serve(current, shelves, census, *admission)));
+                        drop(tasks.spawn_local(write_ahead::serve(current, shelves, census, *admission)));
                     }
                     (Work::Ask(question), _) => {
                         drop(tasks.spawn_local(answers::answer(current.clone(), turns.clone(), question)));

@@ -47,7 +47,7 @@ fn single(reader: &str) -> Value {
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
         "once::final_status" | "probe::status" => count,
-        "sharing::statuses" => json!({
+        "balancing::statuses" => json!({
             "anyOf": [count, {"type": "string", "pattern": "^[0-9]{3}-[0-9]{3}$"}],
             "description": "a status, or the first and last of several: 200-399",
         }),
@@ -58,7 +58,7 @@ fn single(reader: &str) -> Value {
         "scalar::endpoint" | "upstream::beside::{{closure}}::{{closure}}" => {
             json!({"type": "string", "pattern": "^https?://[^/]+$", "description": "https://host:port"})
         }
-        "scalar::root" | "scalar::file" | "probe::path" | "sharing::path" => {
+        "scalar::root" | "scalar::file" | "probe::path" | "balancing::path" => {
             json!({"type": "string", "pattern": "^/"})
         }
         "route::protocol" => json!({"type": "string"}),

@@ -7,6 +7,7 @@ mod gateway;
 mod judge;
 mod refused;
 mod rhythm;
+mod stolen;
 mod storm;
 mod world;
 

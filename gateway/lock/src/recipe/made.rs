@@ -31,7 +31,8 @@ impl<N: Clone> Made<N> {
         }
     }
 
-    /// Nothing was made, or nothing is left.
+    /// Nothing was made, or nothing is left. Of a create that was refused this is true only where every create before it is
+    /// known to have made nothing, at any key: the GUID leaves the registry with this, and what is left then is nobody's.
     pub(super) fn nothing(&self) {
         self.0.replace(State::Nothing);
     }

@@ -173,17 +173,18 @@ impl<L: Link> SetAttempt<L> {
         Ok((nodes.len() == self.candidates.len()).then_some(nodes))
     }
 
-    /// One transaction: either every key has our node or none has. `None`: none.
+    /// One transaction made them, so either every key has our node or none has, but for what a stranger took. `None`: none
+    /// has, at any key, and only then may a create be sent again: where one was taken, the others are still there.
     async fn recover(&self) -> Result<Option<Vec<Node>>, NotGranted> {
         let mut nodes = Vec::with_capacity(self.candidates.len());
         for candidate in &self.candidates {
-            match candidate.recover().await? {
-                Some((node, _)) => nodes.push(node),
-                None if nodes.is_empty() => return Ok(None),
-                None => return Err(NotGranted::Lost),
-            }
+            nodes.extend(candidate.recover().await?.map(|(node, _)| node));
         }
-        Ok(Some(nodes))
+        match nodes.len() {
+            0 => Ok(None),
+            all if all == self.candidates.len() => Ok(Some(nodes)),
+            _ => Err(NotGranted::Lost),
+        }
     }
 
     /// Asks for all parents at once; most are there.

@@ -1,0 +1,62 @@
+//! A stranger takes one node of a set while the set is being made: none of the others is forgotten, or in its own way.
+
+use std::time::Duration;
+
+use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use tokio::{task::spawn_local, time::sleep};
+
+use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, T, Waits, Want, is_lock, key};
+use crate::simulated;
+
+/// A round trip takes two of these, so a node is there for a while before its maker knows it.
+const FAR: Duration = Duration::from_millis(5);
+
+fn want(names: &[&str]) -> Want {
+    let keys = names.iter().map(|name| key(name)).collect();
+    Want { keys, mode: Mode::Exclusive, keeping: Keeping::Strict, wait: T }
+}
+
+fn locks(ensemble: &Ensemble) -> Vec<String> {
+    ensemble.paths().into_iter().filter(|path| is_lock(path)).collect()
+}
+
+/// The next lock node of the key goes as soon as it is there.
+async fn steal_one(ensemble: &Ensemble, name: &str) {
+    loop {
+        if let Some(made) = locks(ensemble).iter().find(|path| path.contains(&format!("/{name}/"))) {
+            return ensemble.steal(made);
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// What is left is seen long before the janitor comes, who does so once in a session timeout.
+#[test]
+fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
+    for stolen in ["a", "b"] {
+        simulated::run(async move {
+            let ensemble = Ensemble::start(Settings::default());
+            let (wire, dice) = (ensemble.wire(), Dice::seeded(7));
+            let scale = Scale { clocks: Clocks::Right, sessions: 1 };
+            let gateway = Gateway::start(&ensemble, &wire, scale, &dice);
+            gateway.granted(&want(&["a", "b"])).await.known();
+            while !locks(&ensemble).is_empty() {
+                sleep(FAR).await;
+            }
+            wire.delay(FAR..FAR * 2);
+            let door = gateway.door();
+            let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), Waits::Here).await });
+            steal_one(&ensemble, stolen).await;
+            let tenure = asked.await.expect("no panic").unwrap_or_else(|why| panic!("{stolen}: {why}"));
+            let held = locks(&ensemble);
+            let maker = |path: &String| path.rsplit('/').next().map(|name| name[..32].to_owned());
+            assert_eq!(held.len(), 2, "{stolen}: {held:?}");
+            assert_eq!(maker(&held[0]), maker(&held[1]), "{stolen}: {held:?}");
+            tenure.known();
+            drop(tenure);
+            sleep(FAR * 10).await;
+            assert_eq!(locks(&ensemble), [""; 0], "{stolen}");
+            assert!(gateway.stop().await);
+        });
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 /// Until when one request waits.
 #[derive(Debug, Clone, Copy)]
@@ -39,12 +39,19 @@ impl Deadline {
             return Some(told);
         }
         // It has not been told of a holder, only not been answered.
-        while !taken() && Instant::now() < self.last {
-            if let Ok(told) = timeout(LOOK, &mut answer).await {
+        while !taken()
+            && let Some(look) = self.next_look(Instant::now())
+        {
+            if let Ok(told) = timeout_at(look, &mut answer).await {
                 return Some(told);
             }
         }
         None
+    }
+
+    /// Until when to wait before it is looked again; no look lasts beyond the end. `None`: the time is up.
+    fn next_look(self, now: Instant) -> Option<Instant> {
+        (now < self.last).then(|| self.last.min(now + LOOK))
     }
 }
 
@@ -72,6 +79,16 @@ mod tests {
     #[tokio::test]
     async fn zookeeper_is_given_its_time_whatever_the_wish() {
         assert!(waited(SHORT, || false).await >= LEAST_WAIT);
+    }
+
+    #[test]
+    fn the_last_look_ends_with_the_wait() {
+        let (began, deadline) = (Instant::now(), Deadline::after(Duration::ZERO));
+        assert_eq!(deadline.next_look(began), Some(began + LOOK));
+        for before in [LOOK, LOOK / 2, Duration::from_nanos(1)] {
+            assert_eq!(deadline.next_look(deadline.last - before), Some(deadline.last), "{before:?} before");
+        }
+        assert_eq!(deadline.next_look(deadline.last), None);
     }
 
     #[tokio::test]

@@ -36,26 +36,24 @@ pub(super) fn explained(plan: &plan::Gateway, ask: &SampleRequest) -> Explained 
 /// What only shows while somebody else has the lock.
 #[tokio::test]
 async fn what_is_said_of_waiting_is_what_happens() {
-    let site = Site::fresh().await;
+    let site = Site::alone().await;
     let policy =
-        site.policy("gw-1").with("/routes/0/fence/wait", "700ms").with("/routes/0/fence/locked_status", 409);
+        site.policy("gw-1").with("/routes/0/fence/wait", "2s").with("/routes/0/fence/locked_status", 409);
     let policy = policy.with("/routes/0/fence/queue", 1);
     let plan = file::load(&policy.to_string()).plan.expect("sound");
     let gateway = Gateway::start(&policy).await;
-    let holder = site.origin.holds_one(&gateway, client::Ask::post("/pay/7")).await;
-    let tree = site.tree().await;
-    for (field, wait, least) in [(None, "700ms", 700), (Some("wait=0"), "0s", 0)] {
-        // Whoever has waited in vain gives its place in the queue back when its node has gone.
-        tree.so_many_wait(0).await;
+    // Each has a key of its own: who has waited in vain keeps its place in the queue until the gateway has heard that its
+    // node is gone.
+    for (path, field, wait, least) in [("/pay/7", None, "2s", 2000), ("/pay/8", Some("wait=0"), "0s", 0)] {
+        let holder = site.origin.holds_one(&gateway, client::Ask::post(path)).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
-        let said = explained(
-            &plan,
-            &SampleRequest::new("POST /pay/7", HOST, &fields, Bytes::new()).expect("a request"),
-        );
+        let line = format!("POST {path}");
+        let sample = SampleRequest::new(&line, HOST, &fields, Bytes::new()).expect("a request");
+        let said = explained(&plan, &sample);
         let lock = said.lock.expect("a lock");
         assert_eq!((lock.wait.as_str(), lock.locked_status, lock.queue), (wait, 409, 1));
         let begun = Instant::now();
-        let ask = client::Ask::post("/pay/7");
+        let ask = client::Ask::post(path);
         let answer = gateway.send(&field.iter().fold(ask, |ask, field| ask.field("prefer", field))).await;
         assert_eq!(answer.status, lock.locked_status);
         let waited = Duration::from_millis(least);
@@ -64,11 +62,12 @@ async fn what_is_said_of_waiting_is_what_happens() {
             "{:?}",
             begun.elapsed()
         );
+        assert_eq!(holder.finishes().await.status, 200);
     }
-    tree.so_many_wait(0).await;
-    let waiting = gateway.begin(client::Ask::post("/pay/7"));
+    let holder = site.origin.holds_one(&gateway, client::Ask::post("/pay/9")).await;
+    let waiting = gateway.begin(client::Ask::post("/pay/9"));
     gateway.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-    assert_eq!(gateway.send(&client::Ask::post("/pay/7")).await.status, 429, "the queue has one place");
+    assert_eq!(gateway.send(&client::Ask::post("/pay/9")).await.status, 429, "the queue has one place");
     assert_eq!(holder.finishes().await.status, 200);
     drop(waiting);
 }

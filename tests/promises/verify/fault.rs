@@ -49,7 +49,7 @@ pub(super) enum Fault {
     MarkAfterwards,
     /// Commits the mark, and then the effect.
     MarkBefore,
-    /// Claims in a transaction of its own, in front of a handler that takes now long, now not.
+    /// Claims in a transaction of its own, in front of a handler that takes its time.
     ClaimsApart,
     /// Keeps a mark for each kind of request.
     MarkPerRoute,

@@ -6,7 +6,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     thread,
@@ -31,7 +31,10 @@ pub(super) struct State {
     connections: Mutex<Vec<AbortHandle>>,
     /// How often it was killed. What has begun before the last time does nothing any more.
     killed: AtomicU64,
-    turns: AtomicU64,
+    /// Rows and marks of what was let in, and has had no effect yet.
+    under_way: Mutex<Vec<(String, String)>>,
+    /// One of them is through.
+    through: Condvar,
     began: Instant,
 }
 
@@ -81,7 +84,8 @@ impl State {
             cache: Mutex::default(),
             connections: Mutex::default(),
             killed: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
+            under_way: Mutex::default(),
+            through: Condvar::new(),
             began: Instant::now(),
         }
     }
@@ -168,7 +172,11 @@ impl State {
         if self.fault != Fault::CheckAtHead && !newer(connection, &ask.row, mark) {
             return Word::Stale;
         }
-        thread::sleep(self.work);
+        self.loses(ask, mark, || self.written_and_done(connection, ask, mark));
+        Word::Done
+    }
+
+    fn written_and_done(&self, connection: &Connection, ask: &Ask, mark: &str) {
         let set = match self.fault {
             Fault::CheckOutsideNewestStays | Fault::CheckAtHead => "max(write, excluded.write)",
             _ => "excluded.write",
@@ -177,7 +185,30 @@ impl State {
             format!("INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO UPDATE SET write = {set}");
         connection.execute(&set, [&ask.row, mark]).expect("a table");
         effect(connection, &ask.key);
-        Word::Done
+    }
+
+    /// Between being let in and its effect there is time, and what is overtaken in it comes second. How busy the machine is
+    /// does not decide which of two is first.
+    fn loses(&self, ask: &Ask, mark: &str, effect: impl FnOnce()) {
+        locked(&self.under_way).push((ask.row.clone(), mark.to_owned()));
+        thread::sleep(WINDOW);
+        let mut overtaken = false;
+        let newer = |(row, other): &(String, String)| *row == ask.row && **other > *mark;
+        let mut under_way = locked(&self.under_way);
+        while under_way.iter().any(newer) {
+            overtaken = true;
+            under_way = self.through.wait(under_way).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(under_way);
+        if overtaken {
+            // The newer one is answered, and what it has done is looked at.
+            thread::sleep(WINDOW);
+        }
+        effect();
+        let mut under_way = locked(&self.under_way);
+        let ours = under_way.iter().position(|(row, other)| *row == ask.row && **other == *mark);
+        under_way.swap_remove(ours.expect("put there above"));
+        self.through.notify_all();
     }
 
     fn forget_old(&self, connection: &Connection, row: &str) {
@@ -196,9 +227,7 @@ impl State {
         if ask.shared {
             return Word::Done;
         }
-        let slow = self.turns.fetch_add(1, SeqCst).is_multiple_of(3);
-        thread::sleep(if slow { self.work * 6 } else { self.work });
-        effect(connection, &ask.key);
+        self.loses(ask, mark, || effect(connection, &ask.key));
         Word::Done
     }
 
@@ -249,6 +278,9 @@ impl State {
         Word::Done
     }
 }
+
+/// Long beside what else a request takes, also on a busy machine.
+const WINDOW: Duration = Duration::from_millis(20);
 
 /// A panic while it was held is the end of the test.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

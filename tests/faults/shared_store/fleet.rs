@@ -14,6 +14,8 @@ use fencegate_tests::{
 };
 use tokio::time::sleep;
 
+/// For so long clients ask, at least.
+const MINUTE: Duration = Duration::from_secs(60);
 const CLIENTS: usize = 24;
 const KEYS: usize = 12;
 
@@ -30,6 +32,7 @@ pub(super) struct Fleet {
     launches: [Launch; 2],
     _gateways: [Gateway; 2],
     load: Load,
+    since: Instant,
 }
 
 impl Fleet {
@@ -54,7 +57,16 @@ impl Fleet {
         };
         let load = Load::start("load", &plan);
         let sharing = vec![sharing, other];
-        Self { guarded, _sharing: sharing, guards, launches: [one, two], _gateways: [first, second], load }
+        let gateways = [first, second];
+        Self {
+            guarded,
+            _sharing: sharing,
+            guards,
+            launches: [one, two],
+            _gateways: gateways,
+            load,
+            since: Instant::now(),
+        }
     }
 
     pub(super) fn guard(&self, which: Which) -> &Guard {
@@ -105,8 +117,9 @@ impl Fleet {
         false
     }
 
-    /// `least`: executions without which the run shows nothing.
+    /// When the minute is over. `least`: executions without which the run shows nothing.
     pub(super) async fn finds(self, least: usize) {
+        sleep(MINUTE.saturating_sub(self.since.elapsed())).await;
         let told = self.load.stop().await;
         let mut history = History::of(&self.guarded.site.origin.log());
         let done = told

@@ -31,8 +31,9 @@ async fn guards_are_killed_one_after_the_other() {
     let mut fleet = Fleet::at(&server.fresh_database().url(), None).await;
     for which in [Which::One, Which::Two, Which::One, Which::Two] {
         sleep(FAIR).await;
+        let resting = fleet.lets_rest().await;
         fleet.guard(which).signal(Signal::KILL);
-        fleet.goes_on_within(Duration::from_secs(1)).await;
+        fleet.serves_within(Duration::from_secs(1), &resting).await;
         sleep(FAIR / 2).await;
         fleet.starts_again(which).await;
     }

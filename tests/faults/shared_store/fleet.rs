@@ -8,7 +8,7 @@ use fencegate_tests::{
     guard::{Guard, Launch},
     guarded::Guarded,
     history::History,
-    load::{Load, Plan},
+    load::{Load, Plan, Told},
     patience::patiently,
     sharing::Sharing,
 };
@@ -18,6 +18,8 @@ use tokio::time::sleep;
 const MINUTE: Duration = Duration::from_secs(60);
 const CLIENTS: usize = 24;
 const KEYS: usize = 12;
+/// Further keys, that nothing is at work on when a guard dies.
+const RESTING: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
@@ -30,8 +32,10 @@ pub(super) struct Fleet {
     _sharing: Vec<Sharing>,
     guards: [Guard; 2],
     launches: [Launch; 2],
-    _gateways: [Gateway; 2],
+    gateways: [Gateway; 2],
     load: Load,
+    /// By clients of another load, that has ended.
+    told: Vec<Told>,
     since: Instant,
 }
 
@@ -63,8 +67,9 @@ impl Fleet {
             _sharing: sharing,
             guards,
             launches: [one, two],
-            _gateways: gateways,
+            gateways,
             load,
+            told: Vec::new(),
             since: Instant::now(),
         }
     }
@@ -108,6 +113,32 @@ impl Fleet {
         println!("goes on after {:?}", began.elapsed());
     }
 
+    /// Keys that have been used, and that nobody uses any more.
+    pub(super) async fn lets_rest(&mut self) -> Vec<String> {
+        let keys: Vec<_> = (0..RESTING).map(|n| format!("/pay/rests-{}-{n}", self.told.len())).collect();
+        let served = self.asks(&keys, 1).await;
+        assert!(served.iter().all(is_served), "{served:?}");
+        keys
+    }
+
+    /// One of the two requests for each of these may meet what has just died; the other one is served.
+    pub(super) async fn serves_within(&mut self, limit: Duration, keys: &[String]) {
+        let began = Instant::now();
+        let told = self.asks(keys, 2).await;
+        println!("what rested is served after {:?}", began.elapsed());
+        let served = told.iter().skip(1).step_by(2).all(is_served);
+        assert!(served && began.elapsed() < limit, "{:?}: {told:?}", began.elapsed());
+    }
+
+    async fn asks(&mut self, keys: &[String], requests: usize) -> Vec<Told> {
+        let gateways = self.gateways.iter().map(|gateway| gateway.public).collect();
+        let plan =
+            Plan { gateways, paths: keys.into(), clients: keys.len(), requests, pause: Duration::ZERO };
+        let told = Load::start(&format!("rests-{}", self.told.len()), &plan).end().await;
+        self.told.extend(told.clone());
+        told
+    }
+
     pub(super) async fn closed_after_a_rollback(&self) -> bool {
         for guard in &self.guards {
             if guard.metrics().await.sum("fencegate_guard_store_rolled_back", &[]) > 0.0 {
@@ -120,12 +151,10 @@ impl Fleet {
     /// When the minute is over. `least`: executions without which the run shows nothing.
     pub(super) async fn finds(self, least: usize) {
         sleep(MINUTE.saturating_sub(self.since.elapsed())).await;
-        let told = self.load.stop().await;
+        let mut told = self.load.stop().await;
+        told.extend(self.told);
         let mut history = History::of(&self.guarded.site.origin.log());
-        let done = told
-            .iter()
-            .filter(|told| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(Outcome::Done)));
-        let (all, done) = (told.len(), done.count());
+        let (all, done) = (told.len(), told.iter().filter(|told| is_served(told)).count());
         told.iter().for_each(|told| history.told(told.id.clone(), told.answer.as_ref().ok()));
         println!(
             "{all} asked, {done} done, {} executed, {} tenures",
@@ -137,4 +166,8 @@ impl Fleet {
         assert!(done * 2 > history.executions.len(), "{done} of {} were told", history.executions.len());
         assert!(history.tenures() > least / 20, "{}", history.tenures());
     }
+}
+
+fn is_served(told: &Told) -> bool {
+    told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(Outcome::Done))
 }

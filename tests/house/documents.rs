@@ -20,7 +20,13 @@ fn missing_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> Vec<Str
     let is_there = |place: &Path| files.iter().any(|file| file.starts_with(place));
     let linked = links(text).filter(|link| !is_there(&walked(folder, link)));
     let linked = linked.map(|link| format!("{}: no file at {link}", document.display()));
-    let is_named = |name: &&str| files.iter().any(|file| file.ends_with(name));
+    // A bare name in what is said of one crate is a file of that crate: others have files of the same name.
+    let own = files.contains(&folder.join("Cargo.toml")).then_some(folder);
+    let within = |name: &str| own.filter(|_| !name.contains('/')).unwrap_or(Path::new(""));
+    let is_named = |name: &&str| {
+        let mut there = files.iter().filter(|file| file.starts_with(within(name)));
+        there.any(|file| file.ends_with(name))
+    };
     let named = names(text).filter(|name| !is_named(name));
     let named = named.map(|name| format!("{}: no file is called {name}", document.display()));
     linked.chain(named).collect()
@@ -75,6 +81,14 @@ fn collect(root: &Path, below: &Path, files: &mut BTreeSet<PathBuf>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_of_a_crate_names_its_own_files() {
+        let files =
+            ["a/Cargo.toml", "a/DESIGN.md", "a/src/own.rs", "b/src/sweep.rs"].map(PathBuf::from).into();
+        let told = missing_in(Path::new("a/DESIGN.md"), "`own.rs`, `sweep.rs`, `b/src/sweep.rs`", &files);
+        assert_eq!(told, ["a/DESIGN.md: no file is called sweep.rs"]);
+    }
 
     #[test]
     fn a_file_that_has_moved_is_missed() {

@@ -1,4 +1,4 @@
-//! Lets in only what two servers cannot read differently; everything else ends here.
+//! Lets in only a head that two servers cannot read differently; everything else ends here. The path is judged in [`super::route`].
 
 use std::{rc::Rc, sync::Arc};
 

@@ -55,6 +55,8 @@ fn the_package_has_what_it_should_and_lintian_finds_nothing_wrong() {
         "etc/fencegate/guard.yaml",
         "usr/lib/systemd/system/fencegate@.service",
         "usr/lib/systemd/system/fencegate-guard.service",
+        "usr/lib/systemd/system/fencegate-guard-backup.service",
+        "usr/lib/systemd/system/fencegate-guard-backup.timer",
         "usr/share/man/man1/fencegate.1.gz",
         "usr/share/bash-completion/completions/fencegate",
         "usr/share/zsh/vendor-completions/_fencegate",

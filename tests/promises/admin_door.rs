@@ -44,8 +44,9 @@ const CHANGED: [&str; 4] = [
 ];
 const READ_OF_GUARD: [&str; 6] =
     ["/live", "/ready", "/metrics", "/api/v1/operations", "/api/v1/keys/account/7", "/api/v1/refusals"];
-const CHANGED_OF_GUARD: [&str; 3] = [
+const CHANGED_OF_GUARD: [&str; 4] = [
     "/api/v1/drain",
+    "/api/v1/backup",
     "/api/v1/operations/0123456789abcdef/resolve",
     "/api/v1/operations/0123456789abcdef/forget",
 ];

@@ -63,7 +63,7 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
 async fn the_units_are_sound_and_give_the_process_few_rights() {
     let home = scratch::place();
     let binary = scratch::binaries().join("fencegate").display().to_string();
-    for unit in ["fencegate@.service", "fencegate-guard.service"] {
+    for unit in ["fencegate@.service", "fencegate-guard.service", "fencegate-guard-backup.service"] {
         let text = read(&format!("systemd/{unit}"));
         assert!(text.contains("/usr/bin/fencegate "), "{unit} starts something else");
         let file = home.path().join(unit);

@@ -32,6 +32,7 @@ mod forwarding_trouble;
 mod given_up;
 mod guard_admission;
 mod guard_answers;
+mod guard_backup;
 mod guard_comeback;
 mod guard_journal;
 mod guard_many;

@@ -55,6 +55,8 @@ impl Told {
             ["era", "bump", ..] => When::Afterwards,
             ["era", "init", ..] => When::Wiped,
             ["guard", ..] if words.contains(&"--init") => When::Starts,
+            // Of a guard that does not run any more; `guard_backup` runs it.
+            ["guard", "restore", ..] => When::Starts,
             _ => When::AtWork,
         }
     }
@@ -73,7 +75,7 @@ struct Night {
     guard_file: String,
     other_policy: String,
     wiped_policy: String,
-    _home: TempDir,
+    home: TempDir,
 }
 
 const KEY: &str = "account/held";
@@ -87,7 +89,7 @@ impl Night {
             write_policy(&folder, &policy.to_string()).display().to_string()
         };
         let guarded = Guarded::fresh().await;
-        let guard = guarded.guard().await;
+        let guard = guarded.launch().await.asking_for_a_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
         // One route remembers its operations; what is held is not one.
         let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
@@ -123,7 +125,7 @@ impl Night {
             guarded,
             _guard: guard,
             gateway,
-            _home: home,
+            home,
         }
     }
 
@@ -140,6 +142,7 @@ impl Night {
             typed.push(match word.as_str() {
                 "/etc/fencegate/policy.yaml" => policy.clone(),
                 "/etc/fencegate/guard.yaml" => self.guard_file.clone(),
+                "/var/backups/guard.backup" => self.home.path().join("guard.backup").display().to_string(),
                 "KEY" => KEY.to_owned(),
                 "NODE" => self.node().await,
                 "REF" if of_other => reference(&["once", "list", "-c", &self.other_policy]).await,

@@ -3,9 +3,10 @@
 mod dispatch;
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     net::SocketAddr,
     ops::Deref,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Output,
     sync::Arc,
@@ -159,6 +160,23 @@ impl Launch {
     #[must_use]
     pub fn without_rest(self) -> Self {
         self.failpoint("guard_rests", "sleep(600000)")
+    }
+
+    /// Its operators have to show a token.
+    ///
+    /// # Panics
+    /// If its folder cannot be written.
+    #[must_use]
+    pub fn asking_for_a_token(self) -> Self {
+        let file = self.token_file();
+        fs::write(&file, "a-token-that-nobody-guesses").expect("our own folder");
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our own file");
+        self.with("/admin/auth/bearer_file", file.display().to_string())
+    }
+
+    /// Where that token is.
+    pub fn token_file(&self) -> PathBuf {
+        self.home().join("token")
     }
 
     /// Started by somebody who listens at this socket, as systemd does.

@@ -1,6 +1,8 @@
 //! A client that keeps one HTTP/1.1 connection and speaks JSON: who asks a guard for an operator, and who pays in the
 //! demo.
 
+pub mod streamed_answer;
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Method, Request, StatusCode, header, header::HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, header, header::HeaderValue};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -137,6 +139,20 @@ impl JsonClient {
         operation: Option<&str>,
         body: Bytes,
     ) -> Result<JsonAnswer, NotAnswered> {
+        let (answer, sender) = self.begin(method, path, operation, body).await?;
+        let answer = JsonAnswer::of(answer).await?;
+        self.connection = Some(sender);
+        Ok(answer)
+    }
+
+    /// Up to the head of the answer. The connection is free when its body has been read.
+    async fn begin(
+        &mut self,
+        method: Method,
+        path: &str,
+        operation: Option<&str>,
+        body: Bytes,
+    ) -> Result<(Response<Incoming>, SendRequest<Full<Bytes>>), NotAnswered> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.connect().await?,
@@ -154,16 +170,21 @@ impl JsonClient {
         }
         let request = request.body(Full::new(body)).expect("whoever asks knows how to write a path");
         sender.ready().await?;
-        let (head, body) = sender.send_request(request).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
-        self.connection = Some(sender);
+        let answer = sender.send_request(request).await?;
+        Ok((answer, sender))
+    }
+}
 
+impl JsonAnswer {
+    async fn of(answer: Response<Incoming>) -> Result<Self, NotAnswered> {
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
         let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
         let outcome =
             field("fencing-outcome").map(|text| text.split(';').next().unwrap_or_default().to_owned());
         let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| text());
-        Ok(JsonAnswer { status: head.status, outcome, token: field("fencing-token"), body })
+        Ok(Self { status: head.status, outcome, token: field("fencing-token"), body })
     }
 }
 

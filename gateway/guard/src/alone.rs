@@ -63,6 +63,10 @@ impl Alone {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
     pub(crate) fn resolve(&self, keys: &[ResourceKey], token: Token) -> bool {
         self.lock().register.resolve(keys, token, self.now())
     }

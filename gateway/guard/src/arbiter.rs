@@ -11,7 +11,7 @@ use crate::{
     refused::Refused,
     register::{Claim, Ended, InDoubt, Quarantined, Seen},
     shared::Shared,
-    store::{JournalSize, NotDurable},
+    store::{JournalSize, NotDurable, Store},
 };
 
 /// Who decides for a guard, and keeps what it knows.
@@ -204,6 +204,14 @@ impl Arbiter {
         match self {
             Self::Alone(alone) => alone.count(),
             Self::Shared(shared) => shared.count(),
+        }
+    }
+
+    /// That of a guard which is alone.
+    pub(crate) fn own_store(&self) -> Option<&dyn Store> {
+        match self {
+            Self::Alone(alone) => Some(alone.store()),
+            Self::Shared(_) => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What decides over every dispatch to one upstream, and what it keeps.
 
-use std::sync::Mutex;
+use std::{io, sync::Mutex};
 
 use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::clock::{Boot, SharedClock};
@@ -12,7 +12,7 @@ use crate::{
     refused::Refused,
     register::{Quarantined, Scope},
     rules::Rules,
-    store::{Identity, NotDurable},
+    store::{Identity, NotCopied, NotDurable, backup::Header},
 };
 
 /// What decides over every dispatch to one upstream. Shared by all workers.
@@ -43,6 +43,16 @@ pub struct Stale {
     pub keys: Vec<ResourceKey>,
     pub presented: Token,
     pub newest: Token,
+}
+
+/// There is no backup.
+#[derive(Debug, thiserror::Error)]
+pub enum NotBackedUp {
+    /// The tools of its database do that, and of all guards at once.
+    #[error("the store is a database, which others have as well")]
+    Shared,
+    #[error(transparent)]
+    NotCopied(#[from] NotCopied),
 }
 
 impl Guard {
@@ -91,6 +101,15 @@ impl Guard {
     /// Returns when nothing can be remembered any more.
     pub async fn store_failed(&self) -> NotDurable {
         self.arbiter.failed().await
+    }
+
+    /// Writes a backup of what it remembers at this moment. It blocks, and everything else goes on meanwhile.
+    ///
+    /// # Errors
+    /// The store is not its own, cannot be read, or nobody takes what is written.
+    pub fn back_up(&self, into: &mut dyn io::Write) -> Result<Header, NotBackedUp> {
+        let store = self.arbiter.own_store().ok_or(NotBackedUp::Shared)?;
+        Ok(store.copy(into)?)
     }
 
     /// After the last exchange, so that the next start needs no quarantine.

@@ -42,6 +42,6 @@ pub mod waiter;
 mod wall_clock;
 
 pub use self::{
-    guard::{Guard, Refusals, Stale},
+    guard::{Guard, NotBackedUp, Refusals, Stale},
     rules::Rules,
 };

@@ -3,6 +3,7 @@
 mod journal;
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -30,7 +31,9 @@ use super::{
     refused,
     register::Claim,
     reserve::Wanted,
-    store::{self, Change, Identity, JournalSize, Redb, Remembered, Store, StoreError},
+    store::{
+        self, Change, Identity, JournalSize, NotCopied, Redb, Remembered, Store, StoreError, backup::Header,
+    },
     waiter::{Patience, Staying},
     wall_clock,
 };
@@ -75,6 +78,10 @@ impl Store for Counted {
 
     fn journal(&self) -> JournalSize {
         self.store.journal()
+    }
+
+    fn copy(&self, into: &mut dyn io::Write) -> Result<Header, NotCopied> {
+        self.store.copy(into)
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Severity {
 macro_rules! codes {
     ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
         /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security,
-        /// `FG05..` met at start, beyond the file, `FG06..` met by a command that asks a running process.
+        /// `FG05..` met at start, beyond the file, `FG06..` met by a command that asks a running process or keeps its store.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $name,)*
@@ -156,6 +156,11 @@ codes! {
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"
     BreakNotMeant     "FG0603" Error "a lock is not broken without `--yes`"
     StillRunning      "FG0604" Error "a process that was to end is still running"
+    BackupBroken      "FG0611" Error "a file is not the whole backup of a guard's store"
+    BackupUnwritten   "FG0612" Error "a backup could not be written"
+    BackupElsewhere   "FG0613" Error "the store of a guard is a database, which has its own backups"
+    StoreInTheWay     "FG0614" Error "a store cannot be made where it belongs"
+    FloorTooLow       "FG0615" Error "no floor is known above every token that was given out"
 }
 
 impl fmt::Display for Code {

@@ -51,6 +51,17 @@ pub struct Caller {
 #[derive(Debug, Clone)]
 pub struct Principal(pub Arc<str>);
 
+/// Whoever reaches the listener from this machine, or from elsewhere, and has shown nothing.
+const LOCAL: &str = "local";
+const NOBODY: &str = "nobody";
+
+impl Principal {
+    /// The listener has asked who it is.
+    pub(super) fn is_known(&self) -> bool {
+        ![LOCAL, NOBODY].contains(&&*self.0)
+    }
+}
+
 /// A request and its answer, all in all. Nothing that it asks for is undone when that is over.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -69,7 +80,7 @@ pub async fn pass(State(door): State<Door>, mut request: Request, next: Next) ->
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let changes = !matches!(method, Method::GET | Method::HEAD);
     let admitted = door.admit(&request, &caller, changes);
-    let principal = admitted.as_ref().map_or_else(|_| "nobody".into(), |principal| principal.0.clone());
+    let principal = admitted.as_ref().map_or_else(|_| NOBODY.into(), |principal| principal.0.clone());
     let run = async move {
         match admitted {
             Ok(admitted) => {
@@ -194,8 +205,8 @@ impl Door {
         }
         Ok(Principal(match &caller.certificate {
             Some(subject) => subject.clone(),
-            None if caller.address.is_loopback() => "local".into(),
-            None => "nobody".into(),
+            None if caller.address.is_loopback() => LOCAL.into(),
+            None => NOBODY.into(),
         }))
     }
 }

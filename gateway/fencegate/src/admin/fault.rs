@@ -24,6 +24,8 @@ pub enum Word {
     Host,
     CrossOrigin,
     Credentials,
+    /// What is asked for is for those only who have shown who they are, and this listener asks nobody.
+    Open,
     Confirm,
     Malformed,
     NotFound,
@@ -31,6 +33,8 @@ pub enum Word {
     Changed,
     /// What is asked for is unsafe, and the operator has not said `force`.
     Force,
+    /// It is done by somebody else.
+    Elsewhere,
     /// Nobody who could do it answers.
     Away,
     Late,
@@ -44,11 +48,13 @@ impl Word {
             Self::Host => "host",
             Self::CrossOrigin => "cross-origin",
             Self::Credentials => "credentials",
+            Self::Open => "open",
             Self::Confirm => "confirm",
             Self::Malformed => "malformed",
             Self::NotFound => "not-found",
             Self::Changed => "changed",
             Self::Force => "force",
+            Self::Elsewhere => "elsewhere",
             Self::Away => "away",
             Self::Late => "late",
             Self::Unknown => "unknown",
@@ -58,11 +64,11 @@ impl Word {
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
-            Self::CrossOrigin => StatusCode::FORBIDDEN,
+            Self::CrossOrigin | Self::Open => StatusCode::FORBIDDEN,
             Self::Credentials => StatusCode::UNAUTHORIZED,
             Self::Confirm | Self::Malformed => StatusCode::BAD_REQUEST,
             Self::NotFound => StatusCode::NOT_FOUND,
-            Self::Changed | Self::Force => StatusCode::CONFLICT,
+            Self::Changed | Self::Force | Self::Elsewhere => StatusCode::CONFLICT,
             Self::Away => StatusCode::SERVICE_UNAVAILABLE,
             Self::Late | Self::Unknown => StatusCode::GATEWAY_TIMEOUT,
         }

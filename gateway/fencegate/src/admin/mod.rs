@@ -2,11 +2,12 @@
 //! have it do. It has a thread of its own, so it answers however busy the workers are, and none of them waits for it.
 //!
 //! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what people
-//! see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators decide. The
-//! listeners of both roles are put together here.
+//! see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators decide,
+//! `backup_download` what they take away. The listeners of both roles are put together here.
 
 pub mod api;
 pub mod authorize;
+mod backup_download;
 pub mod bearer;
 mod breaking;
 pub mod command;
@@ -47,6 +48,7 @@ pub fn of_guard(seen: GuardSeen) -> Router {
     let (metrics, counted) = (seen.metrics.clone(), seen.guard.clone());
     Router::new()
         .merge(outcomes::routes())
+        .merge(backup_download::routes())
         .merge(page::doubts::routes())
         .with_state(seen)
         .merge(exposed(metrics, move || counted.count()))

@@ -23,7 +23,7 @@ use super::{
     config::{self, Meant},
     policy,
 };
-use crate::json_client::{JsonAnswer, JsonClient, NotAnswered};
+use crate::json_client::{JsonAnswer, JsonClient, NotAnswered, streamed_answer::Streamed};
 
 /// Which process is meant, and what is shown to it.
 #[derive(Debug, Args)]
@@ -127,6 +127,11 @@ impl AdminAddress {
 }
 
 impl AdminAddress {
+    /// The file that was named.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.policy.as_deref()
+    }
+
     /// What was said on the command line, to be said again in commands that are printed.
     fn said(&self) -> Vec<OsString> {
         let files = [
@@ -208,12 +213,19 @@ impl Asker {
         }
     }
 
+    /// An answer that is read as it comes.
+    pub(super) async fn post_for_stream(&mut self, path: &str) -> Result<Streamed, Trouble> {
+        let begun = self.client.stream(path, PATIENCE).await;
+        let begun = begun.map_err(|source| self.unanswered(source))?;
+        begun.map_err(|answer| self.refused(&answer))
+    }
+
     fn body(&self, answer: Result<JsonAnswer, NotAnswered>) -> Result<Value, Trouble> {
         let answer = answer.map_err(|source| self.unanswered(source))?;
         if answer.status.is_success() { Ok(answer.body) } else { Err(self.refused(&answer)) }
     }
 
-    fn unanswered(&self, source: NotAnswered) -> Trouble {
+    pub(super) fn unanswered(&self, source: NotAnswered) -> Trouble {
         Trouble::Unanswered { admin: self.admin.clone(), guessed: self.guessed, why: source }
     }
 

@@ -36,7 +36,7 @@ impl Config {
 }
 
 /// Where a package puts it.
-fn usual(of: Of) -> &'static Path {
+pub(super) fn usual(of: Of) -> &'static Path {
     Path::new(match of {
         Of::Gateway => "/etc/fencegate/policy.yaml",
         Of::Guard => "/etc/fencegate/guard.yaml",

@@ -97,18 +97,18 @@ pub(super) enum Trouble {
 
 /// What `era show` tells.
 #[derive(Debug, Serialize)]
-struct Shown {
-    ensemble: String,
+pub(super) struct EraShown {
+    pub(super) ensemble: String,
     era: u64,
     base: u64,
     /// Not below any token that is known.
-    floor: u64,
+    pub(super) floor: u64,
     /// More is known than ZooKeeper has given out.
     #[serde(skip)]
-    went_back: bool,
+    pub(super) went_back: bool,
     /// No gateway grants: one of them has seen this epoch, which this state of ZooKeeper has not given out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    suspect: Option<u64>,
+    pub(super) suspect: Option<u64>,
     /// The one that has seen it.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspected_by: Option<String>,
@@ -148,15 +148,14 @@ impl Era {
 /// What is to be printed.
 pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
     let policy = &plan.zookeeper;
-    let state = || plan.state_dir.as_deref().map_or(Ok(Vec::new()), remembered);
     match verb {
         Era::Init { at_least, installation, .. } => init(policy, *at_least, installation.as_deref()),
         Era::Show { format, .. } => {
-            let shown = show(policy, state())?;
-            Ok(told(*format, &shown, Shown::text))
+            let shown = show(plan)?;
+            Ok(told(*format, &shown, EraShown::text))
         }
         Era::Bump { at_least, installation, force, format, .. } => {
-            let state = match state() {
+            let state = match known(plan) {
                 Ok(records) => records,
                 // What cannot be read must not stop what replaces it.
                 Err(why) if at_least.is_some() => {
@@ -174,6 +173,11 @@ pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
             Ok(told(*format, &bumped, Bumped::text))
         }
     }
+}
+
+/// What `state_dir` says, if the policy has one.
+fn known(plan: &plan::Gateway) -> Result<Vec<Progress>, Unusable> {
+    plan.state_dir.as_deref().map_or(Ok(Vec::new()), remembered)
 }
 
 /// A machine of an operator has the policy, and not what its gateways have written.
@@ -226,8 +230,10 @@ fn init(
     })
 }
 
-fn show(policy: &plan::ZooKeeper, state: Result<Vec<Progress>, Unusable>) -> Result<Shown, Trouble> {
-    ensemble::ask(policy, async |link, paths| {
+/// How far tokens have come.
+pub(super) fn show(plan: &plan::Gateway) -> Result<EraShown, Trouble> {
+    let state = known(plan);
+    ensemble::ask(&plan.zookeeper, async |link, paths| {
         let era = era::read(link, paths).await?;
         let floor = era::floor(link, paths, &era, &SystemRandomness).await?;
         let Meta { uuid: ensemble, era, base, suspect, .. } = era.meta;
@@ -237,7 +243,7 @@ fn show(policy: &plan::ZooKeeper, state: Result<Vec<Progress>, Unusable>) -> Res
         };
         let ours = state.as_ref().filter(|record| record.installation == ensemble);
         let marked = suspect.as_ref().map_or(0, |mark| mark.highest);
-        Ok(Shown {
+        Ok(EraShown {
             era,
             base,
             went_back: marked.max(ours.map_or(0, |record| record.highest)) > floor,
@@ -287,7 +293,7 @@ impl From<Progress> for Remembered {
     }
 }
 
-impl Shown {
+impl EraShown {
     fn text(&self) -> String {
         let Self { ensemble, era, base, floor, .. } = self;
         let mut text = format!(

@@ -8,6 +8,7 @@ mod ensemble;
 mod era;
 mod exit;
 mod explain;
+mod guard_backups;
 mod keys;
 mod locks;
 mod log;

@@ -4,4 +4,7 @@ mod guard_client;
 mod text;
 mod verb;
 
-pub(super) use self::{guard_client::run as ask, verb::Verb};
+pub(super) use self::{
+    guard_client::run as ask,
+    verb::{RunningGuard, Verb},
+};

@@ -1,15 +1,14 @@
-//! `fencegate guard`: runs one, or asks a running one for an operator what is unknown, and says what came of it.
+//! `fencegate guard`: runs one, asks a running one for an operator what is unknown, and keeps its store in backups.
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::{
     admin::Of,
-    config,
+    config, guard_backups,
     out::{ended, said},
-    outcomes::{self, Verb},
-    policy,
+    outcomes, policy,
 };
 use crate::serve::{guarding, staff::cores};
 
@@ -32,7 +31,15 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<GuardVerb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum GuardVerb {
+    #[command(flatten)]
+    Outcomes(outcomes::Verb),
+    #[command(flatten)]
+    Backups(guard_backups::BackupVerb),
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
@@ -44,6 +51,11 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
         return guarding::run(&plan, &guarding::GuardOptions { init, workers })
             .map_err(|trouble| ended(&trouble));
     };
-    let found = verb.running().place.found(Of::Guard)?;
-    said(outcomes::ask(&verb, &found))
+    match verb {
+        GuardVerb::Outcomes(verb) => {
+            let found = verb.running().place.found(Of::Guard)?;
+            said(outcomes::ask(&verb, &found))
+        }
+        GuardVerb::Backups(verb) => guard_backups::run(&verb),
+    }
 }

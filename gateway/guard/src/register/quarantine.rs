@@ -19,6 +19,8 @@ pub(super) struct Quarantine {
 pub enum Why {
     /// Its store is new: another guard may have sent what still runs.
     NewStore,
+    /// Its store was made of a backup: what was let in since then may still run.
+    Restored,
     /// A build kept its store that did not write it down.
     OlderBuild,
     /// Its database has lost what it had acknowledged: what was let in may be forgotten, and still run.

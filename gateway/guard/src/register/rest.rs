@@ -29,6 +29,7 @@ impl Register {
         let until = left.map(|left| now + left);
         let (every_key, keys): (_, &[ResourceKey]) = match &remembered.at_work {
             AtWork::NewStore => (Some(Why::NewStore), &[]),
+            AtWork::Restored => (Some(Why::Restored), &[]),
             AtWork::NotListed => (Some(Why::OlderBuild), &[]),
             AtWork::Keys(keys) => (None, keys),
         };

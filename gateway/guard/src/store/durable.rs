@@ -1,11 +1,12 @@
 //! Who keeps what must not be forgotten, and why that may fail.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::again;
 
 use super::{
+    backup::{Broken, Header},
     change::Change,
     remembered::{FORMAT, JournalSize, Remembered},
 };
@@ -38,6 +39,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// What the journal takes up, as it was last committed.
     fn journal(&self) -> JournalSize;
+
+    /// Writes a backup of what is committed now. Others go on committing meanwhile.
+    fn copy(&self, into: &mut dyn io::Write) -> Result<Header, NotCopied>;
 }
 
 /// The store cannot be used.
@@ -50,10 +54,36 @@ pub enum StoreError {
     Missing { path: String },
     #[error("{path} exists already")]
     Exists { path: String },
+    #[error(
+        "{path} is a backup, and no store; make a store of it with `{}`",
+        again::command(again::Of::Guard, &format!("guard restore {path}"))
+    )]
+    Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]
     Newer { path: String, found: u32 },
     #[error("{path} cannot be read: {why}")]
     Unreadable { path: String, why: String },
     #[error("{0}")]
     Failed(String),
+}
+
+/// There is no backup.
+#[derive(Debug, thiserror::Error)]
+pub enum NotCopied {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nobody takes what is written.
+    #[error("nobody takes it: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// There is no restored store.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRestored {
+    #[error(transparent)]
+    Backup(#[from] Broken),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the floor {floor} is below {highest}, which the backup has seen itself")]
+    Floor { floor: u64, highest: u64 },
 }

@@ -1,10 +1,14 @@
 //! The store of a guard that is alone: one redb file.
 
+mod copy;
+pub(super) mod restore;
 mod tables;
 
 use std::{
     collections::HashMap,
-    fmt, fs,
+    fmt,
+    fs::{self, File},
+    io::{Read, Write},
     os::unix::fs::PermissionsExt,
     path::Path,
     sync::{Mutex, PoisonError},
@@ -16,10 +20,12 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 
 use self::tables::{
     AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW, OPERATIONS,
-    SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
+    RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
 use super::{
     AtWork, Change, CleanStop, FORMAT, Identity, JournalSize, Remembered, Store, StoreError, WholeMarks,
+    backup::{BEGINNING, Header},
+    durable::NotCopied,
 };
 use crate::{operation::Entry, wall_clock::wall_clock};
 
@@ -39,15 +45,7 @@ impl Redb {
     /// # Errors
     /// There is one already: a store is never made anew silently, because that forgets every mark.
     pub fn init(path: &Path, identity: &Identity, floor: u64) -> Result<Self, StoreError> {
-        if path.exists() {
-            return Err(StoreError::Exists { path: path.display().to_string() });
-        }
-        let made = Database::builder().set_cache_size(CACHE).create(path);
-        let database = made.map_err(|error| unreadable(path, error))?;
-        // Answers may be kept in it, and answers may be card data.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .map_err(|error| unreadable(path, error))?;
-        let store = Self { database, path: path.display().to_string(), journal: Mutex::default() };
+        let store = Self::made(path)?;
         store.write(|write| {
             Tables::open(write)?;
             let mut single = write.open_table(SINGLE)?;
@@ -60,10 +58,26 @@ impl Redb {
         Ok(store)
     }
 
-    /// Opens what [`Redb::init`] made.
+    /// A file without anything in it.
+    fn made(path: &Path) -> Result<Self, StoreError> {
+        if path.exists() {
+            return Err(StoreError::Exists { path: path.display().to_string() });
+        }
+        let made = Database::builder().set_cache_size(CACHE).create(path);
+        let database = made.map_err(|error| unreadable(path, error))?;
+        // Answers may be kept in it, and answers may be card data.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(|error| unreadable(path, error))?;
+        Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() })
+    }
+
+    /// Opens what [`Redb::init`] or [`Redb::restore`] made.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing { path: path.display().to_string() });
+        }
+        if is_backup(path) {
+            return Err(StoreError::Backup { path: path.display().to_string() });
         }
         let opened = Database::builder().set_cache_size(CACHE).open(path);
         let mut database = opened.map_err(|error| unreadable(path, error))?;
@@ -181,6 +195,7 @@ impl Store for Redb {
             let at_work = match value(LIST)?.as_deref() {
                 Some(LISTED) => AtWork::Keys(Vec::new()),
                 Some(NEW) => AtWork::NewStore,
+                Some(RESTORED) => AtWork::Restored,
                 _ => AtWork::NotListed,
             };
             let remembered = Remembered {
@@ -275,6 +290,10 @@ impl Store for Redb {
     fn journal(&self) -> JournalSize {
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn copy(&self, into: &mut dyn Write) -> Result<Header, NotCopied> {
+        self.copied(into)
+    }
 }
 
 impl Redb {
@@ -297,6 +316,13 @@ impl Redb {
 
 fn operation_id(bytes: Vec<u8>) -> Option<OperationId> {
     Some(OperationId::of(bytes.try_into().ok()?))
+}
+
+/// What cannot be read is left to whoever opens it.
+fn is_backup(path: &Path) -> bool {
+    let mut beginning = [0; BEGINNING.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut beginning));
+    read.is_ok() && beginning == *BEGINNING
 }
 
 fn unreadable(path: &Path, error: impl fmt::Display) -> StoreError {

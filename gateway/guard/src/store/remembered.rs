@@ -51,6 +51,8 @@ pub struct Remembered {
 pub enum AtWork {
     /// The store is new; there may have been another guard.
     NewStore,
+    /// The store was made of a backup: what was let in since then is not known.
+    Restored,
     /// A build kept it that does not write it down.
     NotListed,
     Keys(Vec<ResourceKey>),

@@ -15,6 +15,7 @@ use fencegate_guard::{
 use fencegate_policies::token::Token;
 use fencegate_process::{clock::Boot, shown::Names};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -37,6 +38,8 @@ pub struct GuardSeen {
     pub end: CancellationToken,
     pub csrf: Csrf,
     pub names: Names,
+    /// One backup at a time.
+    pub backups: Arc<Semaphore>,
 }
 
 /// An operation or execution that nobody knows the outcome of.
@@ -164,6 +167,9 @@ pub(in crate::admin) fn quarantine(closed: Quarantined, now: Boot) -> String {
                 "in quarantine for {left:.1?}: the store is new, and another guard may have sent what still runs"
             )
         }
+        Scope::EveryKey(Why::Restored) => format!(
+            "in quarantine for {left:.1?}: the store was made of a backup, and what was let in since then may still run"
+        ),
         Scope::EveryKey(Why::OlderBuild) => format!(
             "in quarantine for {left:.1?}: an older build kept the store, which did not note which keys are at work"
         ),

@@ -5,6 +5,7 @@ use std::{io, sync::Arc};
 use fencegate_guard::Guard;
 use fencegate_policies::plan;
 use fencegate_process::{randomness::SystemRandomness, shown::Names};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,6 +31,7 @@ pub(super) fn let_in(
         end: end.clone(),
         csrf: Csrf::new(&SystemRandomness),
         names: Names(plan.serving.log.keys),
+        backups: Arc::new(Semaphore::new(1)),
     };
     reception.open(admin::of_guard(seen), async {})?;
     Ok(end)

@@ -31,9 +31,10 @@ pub(super) const CLEAN_STOP: &str = "clean-stop";
 /// Milliseconds.
 pub(super) const MAX_EXECUTION: &str = "max-execution";
 pub(super) const TIME: &str = "time";
-/// [`NEW`] or [`LISTED`]; missing where a build has kept the file that knows no list.
+/// [`NEW`], [`RESTORED`] or [`LISTED`]; missing where a build has kept the file that knows no list.
 pub(super) const LIST: &str = "at-work-list";
 pub(super) const NEW: &[u8] = b"new";
+pub(super) const RESTORED: &[u8] = b"restored";
 pub(super) const LISTED: &[u8] = b"listed";
 /// Entries and bytes of the journal: 16 bytes, big-endian.
 pub(super) const JOURNAL: &str = "journal";

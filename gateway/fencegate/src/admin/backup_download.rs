@@ -1,0 +1,129 @@
+//! Sends a backup of the guard's store, while the guard goes on, to whoever has shown the credentials of the listener.
+//!
+//! It has kept answers and every key in it, in plain: more than any other question tells. The store is read on a thread of
+//! its own. It is read as of one moment, and what changes after that takes room in the store's file until the reading
+//! ends; so a receiver that stands still is hung up on.
+
+use std::{
+    io::{self, Write},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Extension, Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::header::CONTENT_TYPE,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use fencegate_guard::{Guard, NotBackedUp, store::backup::Header};
+use fencegate_process::{failpoint, said::Brief};
+use futures_util::stream::unfold;
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, Sender},
+    task::spawn_blocking,
+    time::timeout,
+};
+use tracing::{info, warn};
+
+use super::{
+    authorize::Principal,
+    deed::Deed,
+    fault::{Fault, Word},
+    outcomes::guard_seen::GuardSeen,
+};
+
+pub(super) fn routes() -> Router<GuardSeen> {
+    Router::new().route("/api/v1/backup", post(backup))
+}
+
+/// The receiver takes the next part within this.
+const STALLED: Duration = Duration::from_secs(10);
+
+/// From the moment that is backed up to the end.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Parts that wait for the receiver.
+const AHEAD: usize = 2;
+
+async fn backup(
+    State(seen): State<GuardSeen>,
+    Extension(principal): Extension<Principal>,
+) -> Result<Response, Fault> {
+    if !principal.is_known() {
+        let said = "it asks nobody who they are, and a backup has kept answers and every key in it; write \
+                    `auth: {bearer_file: FILE}` into `admin` of the guard's file, or take it with `--offline` from a \
+                    guard that is stopped";
+        return Err(Fault::new(Word::Open, said));
+    }
+    let busy = || Fault::new(Word::Away, "another backup is being made; try again when it has ended");
+    let only = seen.backups.clone().try_acquire_owned().map_err(|_| busy())?;
+    let (to, mut parts) = mpsc::channel(AHEAD);
+    let (guard, runtime) = (seen.guard.clone(), Handle::current());
+    spawn_blocking(move || {
+        let receiver =
+            BackupReceiver { to: to.clone(), runtime: runtime.clone(), until: Instant::now() + LONGEST };
+        // Nothing behind a part that is missing: the answer is cut off, and its receiver knows.
+        if let Err(fault) = made(&guard, receiver) {
+            runtime.block_on(async { timeout(STALLED, to.send(Err(fault))).await }).ok();
+        }
+        drop(only);
+    });
+    let first = parts.recv().await.ok_or_else(|| Fault::new(Word::Away, "the backup ended unmade"))??;
+    let rest = unfold((Some(first), parts), async |(first, mut parts)| {
+        let part = match first {
+            Some(first) => Ok(first),
+            None => parts.recv().await?.map_err(|fault: Fault| io::Error::other(fault.said)),
+        };
+        Some((part, (None, parts)))
+    });
+    let did = Deed("backup of the store".into());
+    let body = Body::from_stream(rest);
+    Ok((Extension(did), [(CONTENT_TYPE, "application/octet-stream")], body).into_response())
+}
+
+fn made(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), Fault> {
+    let began = Instant::now();
+    match guard.back_up(&mut receiver) {
+        Ok(header) => {
+            let Header { marks, operations, highest, .. } = header;
+            info!(keys = marks, operations, highest, took = %Brief(began.elapsed()), "guard.backed_up");
+            Ok(())
+        }
+        Err(NotBackedUp::Shared) => Err(Fault::new(
+            Word::Elsewhere,
+            "FG0613: the store is a PostgreSQL that guards share, and is backed up with its own tools; see `fencegate \
+             explain FG0613`",
+        )),
+        Err(NotBackedUp::NotCopied(why)) => {
+            warn!(%why, "guard.not_backed_up");
+            Err(Fault::new(Word::Away, why.to_string()))
+        }
+    }
+}
+
+/// Whoever gets the backup, as the store's reader sees them.
+struct BackupReceiver {
+    to: Sender<Result<Bytes, Fault>>,
+    runtime: Handle,
+    until: Instant,
+}
+
+impl Write for BackupReceiver {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        failpoint::pass("guard_backs_up");
+        let patience = STALLED.min(self.until.saturating_duration_since(Instant::now()));
+        let part = Bytes::copy_from_slice(bytes);
+        match self.runtime.block_on(async { timeout(patience, self.to.send(Ok(part))).await }) {
+            Ok(Ok(())) => Ok(bytes.len()),
+            Ok(Err(_gone)) => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the receiver has hung up")),
+            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "the receiver is too slow")),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Writes a backup into a file that is there as a whole or not at all.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use fencegate_guard::store::backup::{Broken, Header, verify};
+use rustix::fs::fstatvfs;
+use tempfile::{Builder, NamedTempFile};
+
+/// What becomes of a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    Kept,
+    Replaced,
+}
+
+/// A backup that is being written, under another name. Dropped before its end, nothing is left of it.
+pub struct NewFile {
+    file: NamedTempFile,
+    path: PathBuf,
+    existing: Existing,
+}
+
+/// There is no new backup, and what was there before is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    #[error("FG0612: {path} is there already; `--overwrite` replaces it")]
+    Exists { path: String },
+    #[error(
+        "FG0612: write the backup to {path}: {source}; nothing is left of it, and the store is as it was"
+    )]
+    Io { path: String, source: io::Error },
+    #[error("FG0611: what was to become {path} is not whole: {source}; nothing is left of it")]
+    Broken { path: String, source: Broken },
+}
+
+/// So much is left free on every disk: it may be the guard's, and a guard that cannot write ends.
+const LEFT_FREE: u64 = 16 << 20;
+
+impl NewFile {
+    /// # Errors
+    /// There is one already, or its folder cannot be written.
+    pub fn begin(path: &Path, existing: Existing) -> Result<Self, NotWritten> {
+        if existing == Existing::Kept && path.symlink_metadata().is_ok() {
+            return Err(NotWritten::Exists { path: path.display().to_string() });
+        }
+        // Readable for nobody else: kept answers are in it.
+        let made = Builder::new().prefix(".fencegate-backup-").tempfile_in(folder(path));
+        let file = made.map_err(|source| NotWritten::io(path, source))?;
+        Ok(Self { file, path: path.to_owned(), existing })
+    }
+
+    /// The whole backup is in it. It is read again before it gets its name.
+    ///
+    /// # Errors
+    /// What was written is not whole, or cannot get its name.
+    pub fn finish(self) -> Result<Header, NotWritten> {
+        let Self { file, path, existing } = self;
+        let synced = file.as_file().sync_all();
+        synced.map_err(|source| NotWritten::io(&path, source))?;
+        let broken = |source| NotWritten::Broken { path: path.display().to_string(), source };
+        let header = verify(file.path()).map_err(broken)?;
+        let named = match existing {
+            Existing::Kept => file.persist_noclobber(&path),
+            Existing::Replaced => file.persist(&path),
+        };
+        named.map_err(|failed| match failed.error.kind() {
+            io::ErrorKind::AlreadyExists => NotWritten::Exists { path: path.display().to_string() },
+            _ => NotWritten::io(&path, failed.error),
+        })?;
+        synced_folder(&path).map_err(|source| NotWritten::io(&path, source))?;
+        Ok(header)
+    }
+
+    fn has_room(&self, bytes: usize) -> io::Result<()> {
+        let disk = fstatvfs(self.file.as_file())?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        // A file system that counts nothing says that it has none.
+        if disk.f_blocks > 0 && free < LEFT_FREE.saturating_add(bytes as u64) {
+            let said = format!("the disk is full but for {free} bytes, and {LEFT_FREE} are left to others");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, said));
+        }
+        Ok(())
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.has_room(bytes.len())?;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl NotWritten {
+    pub fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), source }
+    }
+}
+
+/// A name without a folder is one in the current one.
+pub(super) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The names in the folder of this file are on the disk.
+pub(super) fn synced_folder(path: &Path) -> io::Result<()> {
+    File::open(folder(path))?.sync_all()
+}

@@ -1,0 +1,18 @@
+//! `fencegate guard backup` and `guard restore`: what a guard remembers, in a file, and back in its place.
+
+mod backup_verb;
+mod failure;
+mod make_backup;
+mod restore_backup;
+mod wording;
+
+use std::process::ExitCode;
+
+pub(super) use self::backup_verb::BackupVerb;
+
+pub(super) fn run(verb: &BackupVerb) -> Result<(), ExitCode> {
+    match verb {
+        BackupVerb::Backup(making) => make_backup::run(making),
+        BackupVerb::Restore(restoring) => restore_backup::run(restoring),
+    }
+}

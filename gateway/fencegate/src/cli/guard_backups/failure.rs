@@ -1,0 +1,50 @@
+//! Why there is no backup, or no store of one.
+
+use std::path::Path;
+
+use fencegate_guard::store::{NotCopied, StoreError, backup::Broken};
+
+use crate::{
+    backups::{new_file::NotWritten, store_place::NotMade},
+    cli::{admin, era},
+};
+
+/// Why nothing could be said or done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BackupTrouble {
+    #[error(transparent)]
+    Asked(#[from] admin::Trouble),
+    #[error(transparent)]
+    NotWritten(#[from] NotWritten),
+    #[error("read the store: {0}")]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    NotMade(#[from] NotMade),
+    #[error("FG0611: {backup}: {source}")]
+    Broken { backup: String, source: Broken },
+    #[error("FG0613: the store is a PostgreSQL that guards share; {0}")]
+    Shared(&'static str),
+    #[error(transparent)]
+    Era(#[from] era::Trouble),
+    #[error(
+        "FG0615: no floor is known: `--policy` names a gateway's policy, so that ZooKeeper can be asked; or `--floor E`, \
+         which `fencegate era show` prints where it can be reached, once the old guard has ended"
+    )]
+    NoFloor,
+    #[error("FG0615: the backup is of the guard of installation {theirs}; the policy leads to {ours}")]
+    OtherInstallation { theirs: String, ours: String },
+    #[error(
+        "FG0615: ZooKeeper went back: it gives tokens out that are below others, and no floor is above them all. \
+         `fencegate era bump` first"
+    )]
+    WentBack,
+}
+
+impl BackupTrouble {
+    pub(super) fn copied(path: &Path, not: NotCopied) -> Self {
+        match not {
+            NotCopied::Store(error) => Self::Store(error),
+            NotCopied::Write(error) => Self::NotWritten(NotWritten::io(path, error)),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Restores a backup. What makes it safe is the order: nothing is at work on the store that is there, then ZooKeeper is
+//! asked how far tokens have come, then the store is made, and its guard starts last.
+
+use std::{path::Path, process::ExitCode};
+
+use fencegate_guard::store::{
+    Restored,
+    backup::{Header, verify},
+};
+use fencegate_policies::plan;
+use fencegate_process::randomness::{Guid, SystemRandomness};
+
+use super::{
+    backup_verb::Restoring,
+    failure::BackupTrouble,
+    wording::{self, RestoreOutcome},
+};
+use crate::{
+    backups::{
+        new_file::Existing,
+        store_place::{MadeStore, StorePlace},
+    },
+    cli::{admin::Of, config, era, out, policy},
+};
+
+pub(super) fn run(restoring: &Restoring) -> Result<(), ExitCode> {
+    let file = config::file(restoring.config.as_deref(), Of::Guard)?;
+    let guard = policy::read_guard_quietly(&file)?;
+    let gateway = match (restoring.floor, &restoring.policy) {
+        (Some(_), _) => None,
+        (None, Some(policy)) => Some(policy::read_quietly(policy)?),
+        (None, None) if config::usual(Of::Gateway).exists() => {
+            Some(policy::read_quietly(config::usual(Of::Gateway))?)
+        }
+        (None, None) => None,
+    };
+    let outcome = restore(restoring, &guard, gateway.as_ref()).map_err(|trouble| out::failed(&trouble))?;
+    out::say(wording::restored(&outcome, restoring.format))
+}
+
+fn restore(
+    restoring: &Restoring,
+    guard: &plan::Guard,
+    gateway: Option<&plan::Gateway>,
+) -> Result<RestoreOutcome, BackupTrouble> {
+    let plan::Store::Redb(path) = &guard.store else {
+        return Err(BackupTrouble::Shared(
+            "restore the database with its own tools; its guards take a store that went back for what it is",
+        ));
+    };
+    let backup = &restoring.backup;
+    let broken = |source| BackupTrouble::Broken { backup: backup.display().to_string(), source };
+    let header = verify(backup).map_err(broken)?;
+    let existing = if restoring.replace { Existing::Replaced } else { Existing::Kept };
+    let place = StorePlace::take(Path::new(path), existing)?;
+    // Not before: what the guard of this store has let in until now is below what ZooKeeper says now.
+    let floor = match (restoring.floor, gateway) {
+        (Some(floor), _) => floor,
+        (None, Some(gateway)) => asked(gateway, &header)?,
+        (None, None) => return Err(BackupTrouble::NoFloor),
+    };
+    let restored = Restored {
+        store: Guid::new(&SystemRandomness).to_string(),
+        floor,
+        send_within: guard.send_within,
+        max_execution: guard.max_execution,
+    };
+    let MadeStore { header, aside } = place.restore(backup, &restored)?;
+    let closed_for = restored.send_within + header.max_execution.unwrap_or_default().max(guard.max_execution);
+    Ok(RestoreOutcome { path: path.clone(), backup: backup.clone(), header, restored, aside, closed_for })
+}
+
+/// How far tokens have come, by ZooKeeper: at or above every one that was given out.
+fn asked(gateway: &plan::Gateway, header: &Header) -> Result<u64, BackupTrouble> {
+    let shown = era::show(gateway)?;
+    let (theirs, ours) = (&header.identity.ensemble, &shown.ensemble);
+    if theirs != ours {
+        return Err(BackupTrouble::OtherInstallation { theirs: theirs.clone(), ours: ours.clone() });
+    }
+    if shown.went_back || shown.suspect.is_some() {
+        return Err(BackupTrouble::WentBack);
+    }
+    Ok(shown.floor)
+}

@@ -1,0 +1,88 @@
+//! What an operator reads of a backup, and of a restored store: what is not known any more, too.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use fencegate_guard::store::{Restored, backup::Header};
+use serde_json::json;
+
+use crate::cli::{log::Format, when::since};
+
+/// What a restore came to.
+pub(super) struct RestoreOutcome {
+    pub(super) path: PathBuf,
+    pub(super) backup: PathBuf,
+    /// Of the backup.
+    pub(super) header: Header,
+    pub(super) restored: Restored,
+    /// Where the store is that was there before.
+    pub(super) aside: Option<PathBuf>,
+    /// From its first start on.
+    pub(super) closed_for: Duration,
+}
+
+pub(super) fn backed_up(file: &Path, header: &Header, format: Format) -> String {
+    let Header { identity, taken, highest, marks, operations, .. } = header;
+    match format {
+        Format::Json => format!(
+            "{:#}",
+            json!({
+                "backup": file, "store": identity.store, "ensemble": identity.ensemble, "taken": taken,
+                "highest": highest, "keys": marks, "operations": operations,
+            })
+        ),
+        Format::Text => format!(
+            "{}: store {}, {marks} keys, {operations} operations, tokens up to {highest}\n\
+             Kept answers are in it: keep it from others. What comes later is not in it, and a restore cannot know it.",
+            file.display(),
+            identity.store,
+        ),
+    }
+}
+
+pub(super) fn restored(outcome: &RestoreOutcome, format: Format) -> String {
+    let RestoreOutcome { path, header, restored, aside, closed_for, .. } = outcome;
+    match format {
+        Format::Json => format!(
+            "{:#}",
+            json!({
+                "path": path, "store": restored.store, "was": header.identity.store, "floor": restored.floor,
+                "taken": header.taken, "operations": header.operations, "moved_aside": aside,
+                "closed_for_ms": u64::try_from(closed_for.as_millis()).unwrap_or(u64::MAX),
+            })
+        ),
+        Format::Text => told(outcome),
+    }
+}
+
+fn told(outcome: &RestoreOutcome) -> String {
+    let RestoreOutcome { path, backup, header, restored, aside, closed_for } = outcome;
+    let aside = aside.as_ref().map(|aside| format!("moved aside  {}\n", aside.display()));
+    format!(
+        "{}: made of {}\n\
+         store        {}   (it was {})\n\
+         backed up    {}\n\
+         floor        {}   (no token up to here passes; whoever holds one gets a newer one by itself)\n\
+         operations   {}   (repeats of them are answered as before)\n\
+         {}\
+         \n\
+         What nobody knows any more: operations of `once` that were done after the backup. A repeat of one of them is\n\
+         CARRIED OUT AGAIN, and no guard can tell it from a new one. Before the guard lets requests in, have clients stop\n\
+         repeating, or compare the service's own records since {} with what clients will repeat.\n\
+         \n\
+         No other guard may go on with the store that this replaces: what it lets in from now on is not known here.\n\
+         After its first start the guard lets nothing in for {}: what was sent before may still run.",
+        path.display(),
+        backup.display(),
+        restored.store,
+        header.identity.store,
+        since(header.taken),
+        restored.floor,
+        header.operations,
+        aside.unwrap_or_default(),
+        since(header.taken),
+        humantime::format_duration(*closed_for),
+    )
+}

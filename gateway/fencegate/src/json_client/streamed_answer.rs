@@ -1,0 +1,55 @@
+//! An answer that is larger than memory should hold: it is read as it comes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, body::Incoming, client::conn::http1::SendRequest};
+use tokio::time::timeout;
+
+use super::{JsonAnswer, JsonClient, NotAnswered};
+
+/// An answer of which the body is still to come.
+pub struct Streamed {
+    body: Incoming,
+    /// The connection lives as long as this.
+    _connection: SendRequest<Full<Bytes>>,
+}
+
+impl JsonClient {
+    /// A POST without a body, on a connection that is used for nothing else afterwards. An answer that is not good is read
+    /// as a whole.
+    ///
+    /// # Errors
+    /// [`NotAnswered`] when no head of an answer came within `patience`.
+    pub async fn stream(
+        &mut self,
+        path: &str,
+        patience: Duration,
+    ) -> Result<Result<Streamed, JsonAnswer>, NotAnswered> {
+        let begun = async {
+            let (answer, connection) = self.begin(Method::POST, path, None, Bytes::new()).await?;
+            if !answer.status().is_success() {
+                return Ok(Err(JsonAnswer::of(answer).await?));
+            }
+            Ok(Ok(Streamed { body: answer.into_body(), _connection: connection }))
+        };
+        timeout(patience, begun).await.unwrap_or(Err(NotAnswered::Timeout(patience)))
+    }
+}
+
+impl Streamed {
+    /// The next part of the body; `None` behind its end.
+    ///
+    /// # Errors
+    /// It was broken off, or nothing came within `patience`.
+    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, NotAnswered> {
+        loop {
+            let frame = timeout(patience, self.body.frame()).await;
+            let Some(frame) = frame.map_err(|_| NotAnswered::Timeout(patience))? else { return Ok(None) };
+            if let Ok(data) = frame?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Reads a backup. It is outside data: a disk, a copy or a person may have changed any of it.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, ErrorKind, Read},
+    path::Path,
+};
+
+use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+
+use super::layout::{BEGINNING, BackupRow, FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
+use crate::store::remembered::FORMAT;
+
+/// Why a file is not taken for a backup.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    #[error("it cannot be read: {0}")]
+    Unreadable(io::Error),
+    #[error("it is no backup of a guard's store")]
+    Foreign,
+    #[error("a newer build has written it; upgrade this one")]
+    Newer,
+    #[error("it is cut off: its end is missing")]
+    CutOff,
+    #[error("it was changed since it was made: {0}")]
+    Changed(&'static str),
+}
+
+/// What a whole backup says of itself. Reads all of it.
+///
+/// # Errors
+/// It is not one, or not whole.
+pub fn verify(path: &Path) -> Result<Header, Broken> {
+    read(path, |_| Ok(()))
+}
+
+/// Hands over each row. What they say counts only when this has returned: the sum stands behind them.
+///
+/// # Errors
+/// It is no backup, not whole, or whoever takes the rows has had enough.
+pub fn read<E: From<Broken>>(path: &Path, each: impl FnMut(BackupRow) -> Result<(), E>) -> Result<Header, E> {
+    let file = File::open(path).map_err(Broken::Unreadable)?;
+    BackupReader { from: BufReader::with_capacity(BUFFER, file), sum: Context::new(&SHA256) }.read(each)
+}
+
+const BUFFER: usize = 64 << 10;
+
+/// The line of JSON is not longer than this.
+const LONGEST_HEADER: u64 = 64 << 10;
+
+struct BackupReader<R> {
+    from: R,
+    sum: Context,
+}
+
+impl<R: BufRead> BackupReader<R> {
+    fn read<E: From<Broken>>(
+        mut self,
+        mut each: impl FnMut(BackupRow) -> Result<(), E>,
+    ) -> Result<Header, E> {
+        let header = self.header()?;
+        let (mut marks, mut operations) = (0, 0);
+        while let Some(kind) = self.kind()? {
+            *match kind {
+                Kind::Mark => &mut marks,
+                Kind::Operation => &mut operations,
+            } += 1;
+            let (key, value) = (self.part()?, self.part()?);
+            each(BackupRow { kind, key, value })?;
+        }
+        self.end()?;
+        if (marks, operations) != (header.marks, header.operations) {
+            return Err(Broken::Changed("it holds more or less than it says").into());
+        }
+        Ok(header)
+    }
+
+    fn header(&mut self) -> Result<Header, Broken> {
+        let first = self.line(FIRST_LINE.len() as u64)?;
+        if first != FIRST_LINE {
+            let one = first.starts_with(BEGINNING);
+            return Err(if one { Broken::Newer } else { Broken::Foreign });
+        }
+        let line = self.line(LONGEST_HEADER)?;
+        if !line.ends_with(b"\n") {
+            return Err(Broken::CutOff);
+        }
+        let bad = |_| Broken::Changed("what it says of itself cannot be read");
+        let header: Header = serde_json::from_slice(&line).map_err(bad)?;
+        if header.identity.format > FORMAT {
+            return Err(Broken::Newer);
+        }
+        Ok(header)
+    }
+
+    /// Up to the end of a line, or to so many bytes.
+    fn line(&mut self, most: u64) -> Result<Vec<u8>, Broken> {
+        let mut line = Vec::new();
+        self.from.by_ref().take(most).read_until(b'\n', &mut line).map_err(Broken::Unreadable)?;
+        self.sum.update(&line);
+        Ok(line)
+    }
+
+    /// `None` where the sum follows.
+    fn kind(&mut self) -> Result<Option<Kind>, Broken> {
+        let [tag] = self.exactly()?;
+        self.sum.update(&[tag]);
+        match tag {
+            MARK => Ok(Some(Kind::Mark)),
+            OPERATION => Ok(Some(Kind::Operation)),
+            SUM => Ok(None),
+            _ => Err(Broken::Changed("something stands in it that nobody has written")),
+        }
+    }
+
+    fn part(&mut self) -> Result<Vec<u8>, Broken> {
+        let length: [u8; 4] = self.exactly()?;
+        self.sum.update(&length);
+        let length = u32::from_be_bytes(length);
+        if length > LONGEST {
+            return Err(Broken::Changed("an entry is longer than any can be"));
+        }
+        // It grows as bytes come, so a length that is wrong takes no more memory than the file has.
+        let mut part = Vec::new();
+        self.from.by_ref().take(length.into()).read_to_end(&mut part).map_err(Broken::Unreadable)?;
+        if part.len() != length as usize {
+            return Err(Broken::CutOff);
+        }
+        self.sum.update(&part);
+        Ok(part)
+    }
+
+    fn end(&mut self) -> Result<(), Broken> {
+        let told: [u8; SHA256_OUTPUT_LEN] = self.exactly()?;
+        let sum = self.sum.clone().finish();
+        if sum.as_ref() != told {
+            return Err(Broken::Changed("its sum is another one"));
+        }
+        match self.from.fill_buf() {
+            Ok([]) => Ok(()),
+            Ok(_) => Err(Broken::Changed("something stands behind its end")),
+            Err(error) => Err(Broken::Unreadable(error)),
+        }
+    }
+
+    fn exactly<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+        let mut bytes = [0; N];
+        self.from.read_exact(&mut bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Broken::CutOff,
+            _ => Broken::Unreadable(error),
+        })?;
+        Ok(bytes)
+    }
+}

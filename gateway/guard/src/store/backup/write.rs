@@ -1,0 +1,51 @@
+//! Writes a backup, row by row.
+
+use std::io::{self, Write};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use super::layout::{FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
+
+/// A backup that is being written.
+pub(in crate::store) struct BackupWriter<W> {
+    out: W,
+    sum: Context,
+}
+
+impl<W: Write> BackupWriter<W> {
+    pub(in crate::store) fn begin(out: W, header: &Header) -> io::Result<Self> {
+        let mut writing = Self { out, sum: Context::new(&SHA256) };
+        writing.write(FIRST_LINE)?;
+        let header = serde_json::to_vec(header).expect("plain fields serialise");
+        writing.write(&header)?;
+        writing.write(b"\n")?;
+        Ok(writing)
+    }
+
+    pub(in crate::store) fn row(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.write(&[match kind {
+            Kind::Mark => MARK,
+            Kind::Operation => OPERATION,
+        }])?;
+        for part in [key, value] {
+            let length = u32::try_from(part.len()).ok().filter(|length| *length <= LONGEST);
+            let length = length.ok_or_else(|| io::Error::other("an entry is longer than any can be"))?;
+            self.write(&length.to_be_bytes())?;
+            self.write(part)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing that was written before counts without this.
+    pub(in crate::store) fn end(mut self) -> io::Result<()> {
+        self.write(&[SUM])?;
+        let sum = self.sum.finish();
+        self.out.write_all(sum.as_ref())?;
+        self.out.flush()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sum.update(bytes);
+        self.out.write_all(bytes)
+    }
+}

@@ -1,0 +1,73 @@
+//! Writes down what the file holds at one moment, while others go on committing.
+
+use std::{
+    io::{BufWriter, Write},
+    time::Duration,
+};
+
+use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
+
+use super::{
+    Redb,
+    tables::{ERA, FLOOR, MARKS, MAX_EXECUTION, OPERATIONS, SINGLE, TIME, number, read_epochs},
+};
+use crate::{
+    store::{
+        Identity,
+        backup::{BackupWriter, Header, Kind},
+        durable::NotCopied,
+    },
+    wall_clock::wall_clock,
+};
+
+/// Bytes that are handed on at once.
+const CHUNK: usize = 64 << 10;
+
+impl Redb {
+    /// The moment is that of the call: whatever was committed before is in it, and nothing that is committed later. A
+    /// reader keeps nobody from committing; pages that would be free again stay taken until it has ended.
+    pub(super) fn copied(&self, into: &mut dyn Write) -> Result<Header, NotCopied> {
+        let identity = self.identity()?;
+        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
+        let header = self.header(&read, identity)?;
+        let mut writing = BackupWriter::begin(BufWriter::with_capacity(CHUNK, into), &header)?;
+        let marks = read.open_table(MARKS).map_err(|error| self.bad(error))?;
+        for row in marks.iter().map_err(|error| self.bad(error))? {
+            let (key, epochs) = row.map_err(|error| self.bad(error))?;
+            writing.row(Kind::Mark, key.value().as_bytes(), epochs.value())?;
+        }
+        let operations = read.open_table(OPERATIONS).map_err(|error| self.bad(error))?;
+        for row in operations.iter().map_err(|error| self.bad(error))? {
+            let (id, entry) = row.map_err(|error| self.bad(error))?;
+            writing.row(Kind::Operation, id.value(), entry.value())?;
+        }
+        writing.end()?;
+        Ok(header)
+    }
+
+    fn header(&self, read: &ReadTransaction, identity: Identity) -> Result<Header, NotCopied> {
+        let said = || -> Result<_, redb::Error> {
+            let single = read.open_table(SINGLE)?;
+            let one = |name| Ok::<_, redb::Error>(single.get(name)?.map(|value| number(value.value())));
+            let floor = one(FLOOR)?.unwrap_or_default();
+            let marks = read.open_table(MARKS)?;
+            let mut highest = floor;
+            for row in marks.iter()? {
+                let epochs = read_epochs(row?.1.value());
+                highest = highest.max(epochs.map_or(0, |epochs| epochs.highest()));
+            }
+            Ok(Header {
+                identity,
+                taken: wall_clock(),
+                highest,
+                floor,
+                era: one(ERA)?.unwrap_or_default(),
+                time: one(TIME)?,
+                max_execution: one(MAX_EXECUTION)?.map(Duration::from_millis),
+                marks: marks.len()?,
+                operations: read.open_table(OPERATIONS)?.len()?,
+            })
+        };
+        said().map_err(|error| self.bad(error).into())
+    }
+}

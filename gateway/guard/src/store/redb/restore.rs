@@ -1,0 +1,115 @@
+//! Makes a store of a backup: one that knows nothing of what came after it, and therefore lets in nothing of then.
+
+use std::{path::Path, time::Duration};
+
+use fencegate_policies::operation::OperationId;
+use fencegate_process::failpoint;
+
+use super::{
+    Redb,
+    tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, SINGLE, TIME, Tables, read_entry},
+};
+use crate::store::{
+    Change, Identity, StoreError,
+    backup::{BackupRow, Broken, Header, Kind, read},
+    durable::NotRestored,
+};
+
+/// What is to be true of a restored store.
+#[derive(Debug, Clone)]
+pub struct Restored {
+    /// A name that no store has had: the one of the backup may still be somewhere.
+    pub store: String,
+    /// No token up to here passes, on any key. It has to be at or above every token that was ever given out.
+    pub floor: u64,
+    /// What was let in before may be sent for so long, and then run for so long, or for longer if the backup says so.
+    pub send_within: Duration,
+    pub max_execution: Duration,
+}
+
+/// Operations, and bytes of them, in one transaction.
+const MOST_AT_ONCE: usize = 1000;
+const BYTES_AT_ONCE: usize = 8 << 20;
+
+impl Redb {
+    /// Makes the file at `path` of the backup. Until this has returned the file has no identity, and is no store.
+    ///
+    /// No mark is taken over: each would stand for its key in the place of the floor, and let in what came between.
+    ///
+    /// # Errors
+    /// The backup is not whole, or the floor is below what it knows itself.
+    pub fn restore(path: &Path, backup: &Path, restored: &Restored) -> Result<Header, NotRestored> {
+        let store = Self::made(path)?;
+        let mut batch = Batch::default();
+        let header = read(backup, |row| {
+            if row.kind == Kind::Operation {
+                batch.take(&row)?;
+                if batch.is_full() {
+                    batch.write(&store)?;
+                }
+            }
+            Ok::<_, NotRestored>(())
+        })?;
+        if restored.floor < header.highest {
+            return Err(NotRestored::Floor { floor: restored.floor, highest: header.highest });
+        }
+        batch.write(&store)?;
+        store.becomes_one(&header, restored)?;
+        Ok(header)
+    }
+
+    /// The last step, in one transaction.
+    fn becomes_one(&self, header: &Header, restored: &Restored) -> Result<(), StoreError> {
+        let Restored { store, floor, send_within, max_execution } = restored;
+        let identity = Identity { store: store.clone(), ..header.identity.clone() };
+        // For so long all is closed after the first start. A guard that stands still elsewhere may send for a while.
+        let longest = *send_within + header.max_execution.unwrap_or_default().max(*max_execution);
+        let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        failpoint::pass("amid_restore");
+        self.write(|write| {
+            let mut single = write.open_table(SINGLE)?;
+            single.insert(FLOOR, floor.to_be_bytes().as_slice())?;
+            single.insert(ERA, header.era.to_be_bytes().as_slice())?;
+            single.insert(MAX_EXECUTION, longest.to_be_bytes().as_slice())?;
+            if let Some(time) = header.time {
+                single.insert(TIME, time.to_be_bytes().as_slice())?;
+            }
+            single.insert(LIST, RESTORED)?;
+            let identity = serde_json::to_vec(&identity).expect("plain fields serialise");
+            single.insert(IDENTITY, identity.as_slice())?;
+            Ok(())
+        })
+    }
+}
+
+/// Operations that are written together.
+#[derive(Default)]
+struct Batch {
+    changes: Vec<Change>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn take(&mut self, row: &BackupRow) -> Result<(), Broken> {
+        let id = row.key.as_slice().try_into().ok().map(OperationId::of);
+        let (Some(id), Some(entry)) = (id, read_entry(&row.value)) else {
+            return Err(Broken::Changed("an operation is damaged"));
+        };
+        self.bytes += row.value.len();
+        self.changes.push(Change::Operation { id, entry: Box::new(entry) });
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.changes.len() >= MOST_AT_ONCE || self.bytes >= BYTES_AT_ONCE
+    }
+
+    fn write(&mut self, store: &Redb) -> Result<(), StoreError> {
+        let changes = std::mem::take(self).changes;
+        store.write(|write| {
+            let mut tables = Tables::open(write)?;
+            changes.iter().try_for_each(|change| tables.apply(change))?;
+            tables.close().map(drop)
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! What a store that was made of a backup knows, and what it does not believe.
+
+use std::{fs, io, path::PathBuf};
+
+use fencegate_process::clock::Boot;
+
+use super::*;
+use crate::{
+    refused::Refused,
+    register::{Claim, Register, Scope, Why},
+    store::backup::{Broken, verify},
+};
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn store(&self) -> Redb {
+        Redb::init(&self.path("guard.redb"), &identity(), 5).expect("a new store")
+    }
+
+    fn backup(&self, store: &Redb) -> PathBuf {
+        let path = self.path("backup");
+        let mut bytes = Vec::new();
+        store.copy(&mut bytes).expect("memory takes every byte");
+        fs::write(&path, bytes).expect("a folder of our own");
+        path
+    }
+}
+
+fn restored(floor: u64) -> Restored {
+    Restored { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
+}
+
+/// Eight operations of each: more than are written at once.
+const MANY: u8 = 250;
+
+#[test]
+fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
+    let place = Place::new();
+    let store = place.store();
+    store.commit(&[mark("a", 7), mark("b", 9), Change::Era(2), Change::Time(77)]).expect("written");
+    store.commit(&[Change::MaxExecution(SECOND * 30), Change::AtWorkListed]).expect("written");
+    store.commit(&[Change::CleanStop(CleanStop::default())]).expect("written");
+    let body = Some(bytes::Bytes::from_static(b"paid"));
+    let done = State::Done { at: 90, answer: Some(Kept { status: 201, fields: Vec::new(), body }) };
+    let operations = (0..MANY).flat_map(|number| {
+        let state = if number % 2 == 0 { done.clone() } else { State::Admitted };
+        let id = move |other| {
+            OperationId::of([[other].as_slice(), &[number; 31]].concat().try_into().expect("32"))
+        };
+        (0..8).map(move |other| Change::Operation { id: id(other), entry: entry(state.clone()).into() })
+    });
+    store.commit(&operations.collect::<Vec<_>>()).expect("written");
+    let backup = place.backup(&store);
+    let header = verify(&backup).expect("whole");
+    assert_eq!((header.highest, header.floor, header.marks, header.operations), (9, 5, 2, 2000));
+
+    let path = place.path("restored.redb");
+    Redb::restore(&path, &backup, &restored(20)).expect("made");
+    let made = Redb::open(&path).expect("a store");
+    let remembered = made.load(SECOND).expect("readable");
+    assert_eq!(remembered.identity, Identity { store: "s-2".into(), ..identity() });
+    assert_eq!((remembered.floor, remembered.era, remembered.time), (20, 2, 77));
+    assert_eq!(remembered.at_work, AtWork::Restored);
+    assert_eq!(remembered.clean_stop, None, "the word of an end before the backup");
+    assert_eq!(remembered.marks, HashMap::new());
+    assert_eq!(remembered.max_execution, Some(SECOND * 31), "and what may still be sent");
+    assert_eq!(made.journal().entries, 2000);
+    assert_eq!(made.unfinished(9999).expect("readable").len(), 1000);
+    let id = OperationId::of([2; 32]);
+    assert_eq!(made.operation(&id).expect("readable"), store.operation(&id).expect("readable"));
+}
+
+#[test]
+fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken() {
+    let place = Place::new();
+    let store = place.store();
+    store.commit(&[mark("a", 7)]).expect("written");
+    let path = place.path("restored.redb");
+    Redb::restore(&path, &place.backup(&store), &restored(20)).expect("made");
+    let remembered = Redb::open(&path).expect("a store").load(SECOND).expect("readable");
+    let now = Boot::from_nanos(1_000_000_000);
+    let mut register = Register::new(&remembered, now, SECOND);
+    assert_eq!(register.highest(), 20, "what gateways are told of it");
+    let closed = register.quarantine(now).expect("closed");
+    assert_eq!((closed.scope, closed.until), (Scope::EveryKey(Why::Restored), now + SECOND * 3));
+    // A key with a mark below the floor, and one that was first used after the backup.
+    for text in ["a", "b"] {
+        let claim = |epoch| Claim {
+            keys: vec![key(text)].into(),
+            token: Token::new(epoch, 1, 1).expect("small"),
+            mode: fencegate_policies::plan::Mode::Exclusive,
+            era: None,
+        };
+        for overtaken in [6, 7, 8, 19, 20] {
+            let refused = register.announce(&claim(overtaken), now).expect_err("it may have been overtaken");
+            assert!(matches!(refused, Refused::Floor { floor: 20 }), "{text}: {refused}");
+        }
+        register.announce(&claim(21), now).expect("newer than all");
+    }
+}
+
+#[test]
+fn a_floor_below_what_the_backup_knows_is_refused_and_no_store_is_left_that_opens() {
+    let place = Place::new();
+    let store = place.store();
+    store.commit(&[mark("a", 7)]).expect("written");
+    let (backup, path) = (place.backup(&store), place.path("restored.redb"));
+    let refused = Redb::restore(&path, &backup, &restored(6)).expect_err("it would let 7 in again");
+    assert!(matches!(refused, NotRestored::Floor { floor: 6, highest: 7 }));
+    assert!(Redb::open(&path).and_then(|store| store.load(SECOND)).is_err());
+}
+
+#[test]
+fn of_a_backup_that_is_cut_off_nothing_is_left_that_opens() {
+    let place = Place::new();
+    let store = place.store();
+    for number in 0..9 {
+        let (id, entry) = (OperationId::of([number; 32]), entry(State::Admitted).into());
+        store.commit(&[Change::Operation { id, entry }]).expect("written");
+    }
+    let (backup, path) = (place.backup(&store), place.path("restored.redb"));
+    let whole = fs::read(&backup).expect("there");
+    fs::write(&backup, &whole[..whole.len() - 1]).expect("there");
+    let refused = Redb::restore(&path, &backup, &restored(20)).expect_err("not whole");
+    assert!(matches!(refused, NotRestored::Backup(Broken::CutOff)), "{refused}");
+    assert!(Redb::open(&path).and_then(|store| store.load(SECOND)).is_err());
+}
+
+#[test]
+fn a_backup_is_no_store_and_stays_as_it_is_where_somebody_starts_with_it() {
+    let place = Place::new();
+    let backup = place.backup(&place.store());
+    let before = fs::read(&backup).expect("there");
+    let refused = Redb::open(&backup).map(drop).expect_err("no store");
+    assert!(matches!(&refused, StoreError::Backup { .. }));
+    assert!(refused.to_string().contains("guard restore"), "{refused}");
+    assert_eq!(fs::read(&backup).expect("there"), before);
+}
+
+/// Takes so many bytes.
+struct Full(usize);
+
+impl io::Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is committed while a backup is written is not in it, and waits for nobody.
+struct Meanwhile<'a> {
+    store: &'a Redb,
+    commits: u64,
+    taken: Vec<u8>,
+}
+
+impl io::Write for Meanwhile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.commits += 1;
+        self.store.commit(&[mark("z", 100 + self.commits), mark("k0", 900)]).map_err(io::Error::other)?;
+        self.taken.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_copy_is_of_one_moment_and_a_full_disk_leaves_the_store_as_it_was() {
+    let place = Place::new();
+    let store = place.store();
+    let marks: Vec<_> = (0..9000).map(|number| mark(&format!("k{number}"), 50)).collect();
+    store.commit(&marks).expect("written");
+    let full = store.copy(&mut Full(100_000)).expect_err("full");
+    assert!(matches!(full, NotCopied::Write(error) if error.kind() == io::ErrorKind::StorageFull));
+    let mut meanwhile = Meanwhile { store: &store, commits: 0, taken: Vec::new() };
+    let header = store.copy(&mut meanwhile).expect("written");
+    assert!(meanwhile.commits > 2, "nothing was committed while it was written");
+    assert_eq!((header.highest, header.marks), (50, 9000));
+    let path = place.path("backup");
+    fs::write(&path, &meanwhile.taken).expect("a folder of our own");
+    assert_eq!(verify(&path).expect("whole"), header);
+    let epochs = store.load(SECOND).expect("readable").marks;
+    assert_eq!(epochs[&key("k0")].highest(), 900);
+}

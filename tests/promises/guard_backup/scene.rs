@@ -1,0 +1,117 @@
+//! A guard that is backed up, and the place where its store is made again.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use fencegate_tests::{
+    gateway::{command, write_policy},
+    guard::{Beside, Dispatch, Guard, Launch},
+    guarded::quick,
+};
+use serde_json::Value;
+
+/// Exit code, stdout, stderr.
+pub(super) type Said = (Option<i32>, String, String);
+
+pub(super) async fn said(arguments: &[&str]) -> Said {
+    let output = command(arguments).await.expect("started");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A guard whose operators have to show a token, and what it takes to ask it.
+pub(super) struct Kept {
+    pub(super) guard: Guard,
+    pub(super) token: String,
+    pub(super) backup: PathBuf,
+}
+
+impl Kept {
+    pub(super) async fn before(beside: &Beside) -> Self {
+        Self::of(quick(beside.launch().await)).await
+    }
+
+    pub(super) async fn of(launch: Launch) -> Self {
+        let launch = launch.asking_for_a_token();
+        let guard = launch.start().await;
+        let token = launch.token_file().display().to_string();
+        Self { guard, token, backup: launch.home().join("night.backup") }
+    }
+
+    pub(super) fn words(&self) -> Vec<String> {
+        let (file, admin) = (self.backup.display().to_string(), self.guard.admin.to_string());
+        ["guard", "backup", &file, "--admin", &admin, "--token-file", &self.token].map(str::to_owned).into()
+    }
+
+    pub(super) async fn backs_up(&self, more: &[&str]) -> Said {
+        let words = self.words();
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        said(&words).await
+    }
+
+    /// What the backup says of itself.
+    pub(super) async fn backed_up(&self) -> Value {
+        let (code, out, log) = self.backs_up(&["--format", "json"]).await;
+        assert_eq!(code, Some(0), "{log}");
+        serde_json::from_str(&out).expect("JSON")
+    }
+
+    /// Nothing but the store and the guard's own files.
+    pub(super) fn nothing_is_left(&self) {
+        let left: Vec<String> = names(self.guard.launch().home());
+        let backups: Vec<&String> = left.iter().filter(|name| name.contains("backup")).collect();
+        assert!(backups.is_empty(), "{backups:?}");
+    }
+
+    pub(super) async fn executes(&self, dispatch: &Dispatch, path: &str) {
+        assert_eq!(self.guard.send(&dispatch.post(path)).await.status, 200);
+    }
+}
+
+pub(super) fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Another machine, where the store was not.
+pub(super) struct Elsewhere {
+    pub(super) launch: Launch,
+    pub(super) file: PathBuf,
+    pub(super) backup: PathBuf,
+}
+
+impl Elsewhere {
+    /// Where the store of this guard was lost.
+    pub(super) fn lost(launch: Launch, backup: &Path) -> Self {
+        fs::remove_file(launch.store()).expect("it was there");
+        Self::at(launch, backup)
+    }
+
+    pub(super) fn at(launch: Launch, backup: &Path) -> Self {
+        let file = write_policy(launch.home(), &launch.file().to_string());
+        Self { launch, file, backup: backup.to_owned() }
+    }
+
+    pub(super) async fn restores(&self, more: &[&str]) -> Said {
+        let (backup, file) = (self.backup.display().to_string(), self.file.display().to_string());
+        said(&[&["guard", "restore", &backup, "-c", &file], more].concat()).await
+    }
+
+    pub(super) async fn refuses(&self, more: &[&str], code: &str) {
+        let before = fs::read(self.launch.store()).ok();
+        let (exit, _, log) = self.restores(more).await;
+        assert_eq!(exit, Some(1), "{log}");
+        assert!(log.contains(code), "{code} is not in\n{log}");
+        assert_eq!(fs::read(self.launch.store()).ok(), before, "the store has changed");
+        let half = names(self.launch.home()).into_iter().find(|name| name.contains("restoring"));
+        assert_eq!(half, None);
+    }
+
+    pub(super) async fn restored(&self, more: &[&str]) -> Value {
+        let (code, out, log) = self.restores(&[&["--format", "json"], more].concat()).await;
+        assert_eq!(code, Some(0), "{log}");
+        serde_json::from_str(&out).expect("JSON")
+    }
+}

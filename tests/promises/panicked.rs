@@ -7,17 +7,31 @@ use fencegate_tests::{
     gateway::{Gateway, Launch},
     history::History,
     origin::{Act, Latch, Reply},
+    patience::{QUIET, patiently},
+    policy::Policy,
     site::Site,
 };
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::link::HOLDS;
 
-/// Long beside a round trip, and short beside the session, which takes every node along.
-const SOON: Duration = Duration::from_secs(2);
+/// Long beside a round trip, also on a busy machine, and short beside the session, which takes every node along, and beside
+/// the wait of whoever waits in vain.
+const SOON: Duration = Duration::from_secs(8);
+const WAIT: &str = "30s";
+
+/// Of a gateway whose session outlives the test: it ends none of its waits, however busy the machine is.
+fn patient(site: &Site, name: &str) -> Policy {
+    site.unswept(name).with("/routes/0/fence/wait", WAIT).with("/upstreams/ledger/response_timeout", "30s")
+}
+
+async fn beside(site: &Site) -> Gateway {
+    Gateway::start(&patient(site, "gw-2")).await
+}
 
 async fn panicking(site: &Site, failpoint: &str, hold: Value) -> Gateway {
-    let policy = site.unswept("gw-1").with("/defaults/hold", hold);
+    let policy = patient(site, "gw-1").with("/defaults/hold", hold);
     let gateway = Launch::new(&policy).failpoint(failpoint, "1*panic").start().await;
     gateway.becomes_ready().await;
     gateway
@@ -35,8 +49,7 @@ async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node(
     for hold in HOLDS {
         let site = Site::fresh().await;
         let tree = site.tree().await;
-        let (gateway, other) =
-            tokio::join!(panicking(&site, "after_create_sent", hold()), site.gateway("gw-2"));
+        let (gateway, other) = tokio::join!(panicking(&site, "after_create_sent", hold()), beside(&site));
         let told = gateway.send(&Ask::post("/pay/7")).await;
         assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
         assert_eq!(told.outcome(), Some(Outcome::NotDispatched));
@@ -49,18 +62,35 @@ async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node(
 
 /// The same, with a route that holds two keys at once.
 async fn panicking_over_a_set(site: &Site, failpoint: &str) -> Gateway {
-    let policy = site.unswept("gw-1").route(json!({
+    let policy = patient(site, "gw-1").route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
-        "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
+        "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "wait": WAIT},
     }));
     let gateway = Launch::new(&policy).failpoint(failpoint, "1*panic").start().await;
     gateway.becomes_ready().await;
     gateway
 }
 
+/// Returns when it has panicked, and whoever waited then is refused: who comes next waits for the next tenure.
 async fn panics(gateway: &Gateway) {
     gateway.says("the panic", |line| line.message().starts_with("lock.failed")).await;
+    // What is held is told to whoever asks, there is no event.
+    let given_up = async {
+        while takes_more(gateway).await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    patiently("the tenure to end", given_up, || gateway.log()).await;
+}
+
+/// Whether a request that comes now may be one of those under a tenure that is kept.
+async fn takes_more(gateway: &Gateway) -> bool {
+    let answer = gateway.admin("/api/v1/locks").await;
+    let told: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    let locks = told["locks"].as_array().expect("a list").iter();
+    let mut held = locks.flat_map(|lock| lock["held"].as_array().expect("a list"));
+    held.any(|held| held["keeping"] == "cached" && held["ending"] == false)
 }
 
 #[tokio::test]
@@ -79,12 +109,11 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
     for hold in HOLDS {
         let site = Site::fresh().await;
         let tree = site.tree().await;
-        let (gateway, other) = tokio::join!(panicking(&site, "while_watching", hold()), site.gateway("gw-2"));
+        let (gateway, other) = tokio::join!(panicking(&site, "while_watching", hold()), beside(&site));
         let first = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
         panics(&gateway).await;
         let next = [gateway.begin(Ask::post("/pay/7")), other.begin(Ask::post("/pay/7"))];
-        // Longer than the sweep of the other gateway, whose sessions are short.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        sleep(QUIET).await;
         assert_eq!(site.origin.count("/pay/7"), 1, "held twice");
         let answer = first.finishes().await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
@@ -102,12 +131,11 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
 async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_request_is_over() {
     let site = Site::fresh().await;
     let tree = site.tree().await;
-    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), site.gateway("gw-2"));
+    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), beside(&site));
     let first = site.origin.holds_one(&gateway, Ask::post("/move/6/7")).await;
     panics(&gateway).await;
     let next = [gateway.begin(Ask::post("/pay/6")), other.begin(Ask::post("/pay/7"))];
-    // Longer than the sweep of the other gateway, whose sessions are short.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(QUIET).await;
     assert_eq!((site.origin.count("/pay/6"), site.origin.count("/pay/7")), (0, 0), "held twice");
     let answer = first.finishes().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
@@ -124,11 +152,11 @@ async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_reques
 async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node() {
     for hold in HOLDS {
         let site = Site::fresh().await;
-        let (gateway, other) = tokio::join!(panicking(&site, "while_waiting", hold()), site.gateway("gw-2"));
+        let (gateway, other) = tokio::join!(panicking(&site, "while_waiting", hold()), beside(&site));
         waits_and_panics(&site, &gateway, &other, "/pay/7").await;
     }
     let site = Site::fresh().await;
-    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_waiting"), site.gateway("gw-2"));
+    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_waiting"), beside(&site));
     waits_and_panics(&site, &gateway, &other, "/move/6/7").await;
 }
 

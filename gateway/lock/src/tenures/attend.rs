@@ -88,8 +88,7 @@ impl<L: Link> Nodes<L> {
 
 /// After a panic: in flight under what is held may be anything.
 async fn give_up<L: Link>(slot: &Arc<Slot>, nodes: &Nodes<L>) {
-    slot.close(Cause::Failed);
-    slot.refuse(&NotGranted::Service(FAILED.into()));
+    slot.fail(&NotGranted::Service(FAILED.into()));
     if let Some(held) = nodes.held() {
         keep(slot, &held.candidate.live, &held).await;
     }

@@ -2,7 +2,12 @@
 
 use super::{Caller, Slot};
 use crate::tenures::wish::Waits;
-use crate::{not_granted::NotGranted, reach::Way, recipe::grant::Stop, tenures::queue::Patience};
+use crate::{
+    not_granted::NotGranted,
+    reach::Way,
+    recipe::grant::Stop,
+    tenures::{ended::Cause, queue::Patience},
+};
 
 impl Slot {
     /// Another holder is before us: those leave who do not wait, or wait for nobody but us. Who may be sent on stays
@@ -54,6 +59,17 @@ impl Slot {
     /// No lock can be had: everybody who waits is told why.
     pub(in crate::tenures) fn refuse(&self, why: &NotGranted) {
         self.dismiss(|_| true, why).ok();
+    }
+
+    /// A fault of ours: nothing is started under the tenure any more, and everybody who waits is told why. In one step: who
+    /// sees that the tenure ends, and comes then, is none of those.
+    pub(in crate::tenures) fn fail(&self, why: &NotGranted) {
+        let leaving = {
+            let mut entry = self.entry();
+            entry.queue.close(Cause::Failed);
+            entry.queue.dismiss(|_| true)
+        };
+        tell(leaving, why);
     }
 
     fn dismiss(&self, leaves: impl Fn(&Caller) -> bool, why: &NotGranted) -> Result<(), Stop> {

@@ -5,9 +5,9 @@
 //!
 //! 1. What a file means: [`mod@file`] is the YAML as written, [`diagnose`] what is wrong with it, [`plan`] what is left
 //!    after all checks, [`difference`] what another file would change.
-//! 2. What a request means: [`trusted_proxies`] who names its client, [`path`] and [`host`] what it asks for, [`plan::RouteTable`] who
-//!    takes it, [`key`] which locks it needs, [`operation`] what it is called if it happens at most once, [`prefer`] how long
-//!    its client waits.
+//! 2. What a request means: [`trusted_proxies`] who names its client, [`path`] and [`host`] what it asks for,
+//!    [`plan::RouteTable`] who takes it, [`key`] which locks it needs, [`operation`] what it is called if it happens at
+//!    most once, [`prefer`] how long its client waits.
 //! 3. What becomes of it further up: [`pick`] the endpoint, [`token`] whether it is still the newest, [`retry`] whether
 //!    it may be sent again.
 //!

@@ -34,7 +34,7 @@ pub use gateway::Gateway;
 pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};
 pub use listener::{Limits, Listener, Protocols, ProxyProtocol, Timeouts};
 pub use log::{Access, KeysShown, Log, Traces};
-pub use once::{Memory, Once, OnceRule, OnceStore};
+pub use once::{Memory, Once, OnceStore, OperationName};
 pub use route::{Route, RouteId};
 pub use routing::{Found, RouteTable};
 pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};

@@ -1,12 +1,14 @@
 //! The harness: starts real gateways, a real ZooKeeper and recording upstreams, and judges what they did.
 //!
-//! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it
-//! is told, [`zookeeper`] and [`ensemble`] the servers behind it and [`faulty_link`] the way there, [`origin`] the upstream
-//! that records, [`held`] a request that it works on until told, and [`ledger`] one that keeps accounts, [`guard`] what stands before one, [`guarded`] a site with both
-//! and [`hop`] what may stand between, [`hosts`] the names that
-//! a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages
-//! as they were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to compare with. [`zombie`] is a set-up with an accident behind it, for whoever
-//! shows what happens, and [`browser`] who looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session. [`memory`] is a ZooKeeper for simulated time.
+//! Reading order: [`site`] is what one test has to itself, [`gateway`] the process under test and [`policy`] what it is
+//! told, [`zookeeper`] and [`ensemble`] the servers behind it and [`faulty_link`] the way there, [`origin`] the
+//! upstream that records, [`held`] a request that it works on until told, and [`ledger`] one that keeps accounts,
+//! [`guard`] what stands before one, [`guarded`] a site with both and [`hop`] what may stand between, [`hosts`] the
+//! names that a process sees, [`client`] and [`load`] who asks, [`history`] the judge. [`wire`] reads messages as they
+//! were spelled, [`prometheus`] watches, [`case`] plays the byte cases of `tests/wire`, and [`peers`] are proxies to
+//! compare with. [`zombie`] is a set-up with an accident behind it, for whoever shows what happens, and [`browser`] who
+//! looks at it. [`postgres`] is a database with its accidents. [`lapse`] lets a proof end before its session.
+//! [`memory`] is a ZooKeeper for simulated time.
 
 pub mod balancer;
 pub mod browser;

@@ -69,7 +69,7 @@ pub struct Notes {
     pub upstream: Cell<Option<Duration>>,
     pub keys: OnceCell<Rc<[ResourceKey]>>,
     /// What the client calls what is to happen at most once. Shown to who asks for it, and never stored.
-    pub named: OnceCell<plan::OnceRule>,
+    pub named: OnceCell<plan::OperationName>,
     /// Since when it waits for its lock. `None` where that was here already.
     pub asked: Cell<Option<Instant>>,
     /// Time until the lock was granted, or the wait given up.

@@ -128,7 +128,7 @@ mod tests {
         metrics::{Metrics, WorkerMetrics},
         notes::Notes,
         refusal::Refusal,
-        steps::{forward::Forward, hygiene::Clean, screen::Admitted},
+        steps::{forward::Forward, hygiene::Clean, screen::Screened},
         trust::Guards,
     };
     use fencegate_http::{
@@ -225,7 +225,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let (host, path) = (CanonicalHost::parse("a").expect("a host"), CanonicalPath::parse("/"));
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let peer = Rc::new(Peer { address: local, local, tls: None });
-        let request = Admitted { http: http(), notes: notes.clone(), peer: peer.clone(), host, path };
+        let request = Screened { http: http(), notes: notes.clone(), peer: peer.clone(), host, path };
         let routed = size(&middle, Clean { request, presented: HeaderMap::new() });
         let begun = size(&decide(parts, routing, End), Arrived { http: http(), notes, peer });
         // What they are, and a little more; locks and second attempts are in the third one.

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::{
         key::Field,
-        plan::{Memory, OnceRule, OnceStore},
+        plan::{Memory, OnceStore, OperationName},
     };
 
     struct Request<'a>(&'a Body);
@@ -288,7 +288,7 @@ mod tests {
         assert!(fence.reads_body());
         let body = fence.body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
         let operation = fence.once("POST").expect("operations").expand(&Request(&body));
-        assert_eq!(operation, Ok(Some(OnceRule { name: "7".into(), principal: "x".into() })));
+        assert_eq!(operation, Ok(Some(OperationName { name: "7".into(), principal: "x".into() })));
         assert!(fence.once("GET").is_none());
     }
 

@@ -45,7 +45,7 @@ pub enum OnceStore {
 /// What a client calls one operation. Both parts are printable ASCII without spaces; two sets of values never give
 /// one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct OnceRule {
+pub struct OperationName {
     pub name: String,
     /// Empty where the route asks for none.
     pub principal: String,
@@ -68,13 +68,13 @@ impl Once {
     /// # Errors
     /// Where a value is missing, empty, longer than 255 characters, or not what a key may have. An `Idempotency-Key`
     /// in quotes and one without are the same.
-    pub fn expand(&self, values: &dyn Values) -> Result<Option<OnceRule>, BadKey> {
+    pub fn expand(&self, values: &dyn Values) -> Result<Option<OperationName>, BadKey> {
         let name = match self.key.name(values) {
             Err(BadKey::Missing { .. }) if !self.required => return Ok(None),
             name => name?,
         };
         let principal = self.principal.as_ref().map(|principal| principal.name(values)).transpose()?;
-        Ok(Some(OnceRule { name, principal: principal.unwrap_or_default() }))
+        Ok(Some(OperationName { name, principal: principal.unwrap_or_default() }))
     }
 
     /// The `Idempotency-Key` alone names the operation. Where there are principals, it names one of each of them.
@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    fn operation(name: &str, principal: &str) -> Option<OnceRule> {
-        Some(OnceRule { name: name.into(), principal: principal.into() })
+    fn operation(name: &str, principal: &str) -> Option<OperationName> {
+        Some(OperationName { name: name.into(), principal: principal.into() })
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) async fn remembered(tree: &Tree) -> Vec<Value> {
 
 /// Which of 256 nodes an operation stands below.
 pub(super) fn shelf(name: &str) -> u8 {
-    let named = plan::OnceRule { name: name.into(), principal: String::new() };
+    let named = plan::OperationName { name: name.into(), principal: String::new() };
     identity("", &named).bytes()[0]
 }
 

@@ -80,7 +80,7 @@ pub struct Effective {
     pub zookeeper: Ensemble,
     pub unmatched: String,
     pub routes: Vec<Shown>,
-    pub upstreams: Vec<EffectiveFence>,
+    pub upstreams: Vec<EffectiveUpstream>,
     pub tickets: bool,
 }
 
@@ -100,11 +100,11 @@ pub struct Shown {
     pub methods: Vec<String>,
     pub path: String,
     /// None on unfenced routes.
-    pub fence: Option<EffectiveKeys>,
+    pub fence: Option<EffectiveFence>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct EffectiveKeys {
+pub struct EffectiveFence {
     pub keys: Vec<String>,
     pub mode: &'static str,
     pub wait: String,
@@ -114,7 +114,7 @@ pub struct EffectiveKeys {
 }
 
 #[derive(Debug, Serialize)]
-pub struct EffectiveFence {
+pub struct EffectiveUpstream {
     pub name: String,
     pub endpoints: Vec<String>,
     pub fencing: &'static str,
@@ -124,7 +124,7 @@ pub struct EffectiveFence {
 impl Effective {
     pub fn of(gateway: &Gateway) -> Self {
         let plan = &gateway.serving;
-        let upstream = |route: &Route| plan.upstream(route.upstream).name.to_string();
+        let upstream_of = |route: &Route| plan.upstream(route.upstream).name.to_string();
         Self {
             fingerprint: format!("{:016x}", gateway.fingerprint),
             listener: format!("{} at {}", plan.listener.name, plan.listener.address),
@@ -139,8 +139,8 @@ impl Effective {
                 Unmatched::Reject => "reject".into(),
                 Unmatched::Pass(id) => format!("pass to {}", plan.upstream(id).name),
             },
-            routes: plan.routes.routes().iter().map(|route| shown(route, upstream(route))).collect(),
-            upstreams: plan.upstreams.iter().map(fenced).collect(),
+            routes: plan.routes.routes().iter().map(|route| shown(route, upstream_of(route))).collect(),
+            upstreams: plan.upstreams.iter().map(upstream).collect(),
             tickets: gateway.tickets.is_some(),
         }
     }
@@ -152,12 +152,12 @@ fn shown(route: &Route, upstream: String) -> Shown {
         upstream,
         methods: route.methods.clone(),
         path: route.path.to_string(),
-        fence: route.fence.as_ref().map(keys),
+        fence: route.fence.as_ref().map(fence),
     }
 }
 
-fn keys(fence: &Fence) -> EffectiveKeys {
-    EffectiveKeys {
+fn fence(fence: &Fence) -> EffectiveFence {
+    EffectiveFence {
         keys: fence.keys.iter().map(ToString::to_string).collect(),
         mode: fence.mode.word(),
         wait: text(fence.wait),
@@ -173,9 +173,9 @@ fn keys(fence: &Fence) -> EffectiveKeys {
     }
 }
 
-fn fenced(upstream: &Upstream) -> EffectiveFence {
+fn upstream(upstream: &Upstream) -> EffectiveUpstream {
     let scheme = upstream.scheme();
-    EffectiveFence {
+    EffectiveUpstream {
         name: upstream.name.to_string(),
         endpoints: upstream.endpoints.iter().map(|endpoint| format!("{scheme}://{endpoint}")).collect(),
         fencing: upstream.fencing.word(),

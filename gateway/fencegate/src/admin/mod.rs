@@ -1,9 +1,9 @@
 //! The admin listener: is it alive, can it grant locks, what has it counted, what does it hold; and what an operator may
 //! have it do. It has a thread of its own, so it answers however busy the workers are, and none of them waits for it.
 //!
-//! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what people
-//! see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators decide,
-//! `backup_download` what they take away. The listeners of both roles are put together here.
+//! [`authorize`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
+//! people see. [`documents`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
+//! decide, `backup_download` what they take away. The listeners of both roles are put together here.
 
 pub mod api;
 pub mod authorize;

@@ -42,7 +42,7 @@ pub(super) struct Explain {
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error(transparent)]
-    Ask(#[from] BadSample),
+    Sample(#[from] BadSample),
     #[error("read the body")]
     Body(#[source] io::Error),
     #[error("start a runtime")]
@@ -63,8 +63,8 @@ pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
     let default = explain::default_host(gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
     let body = body(explain.body.as_deref()).map_err(|trouble| failed(&trouble))?;
-    let ask = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
-    let explained = explain::explain(&gateway, &ask).map_err(|error| failed(&Trouble::Runtime(error)))?;
+    let sample = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
+    let explained = explain::explain(&gateway, &sample).map_err(|error| failed(&Trouble::Runtime(error)))?;
     Ok(written(&explained, explain.format))
 }
 

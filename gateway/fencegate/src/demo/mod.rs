@@ -1,7 +1,7 @@
 //! Plays the accident that fencing is for, on one machine, with a real ZooKeeper and real processes.
 //!
-//! Begin with [`scenario`]. [`cluster`] is who takes part, [`payer`] what a client does, [`audit`] what is claimed in the
-//! end, [`report`] how it is told. [`child`], [`zookeeper`] and [`relay`] are of use to tests too.
+//! Begin with [`scenario`]. [`cluster`] is who takes part, [`payer`] what a client does, [`audit`] what is claimed in
+//! the end, [`report`] how it is told. [`child`], [`zookeeper`] and [`relay`] are of use to tests too.
 
 mod audit;
 pub mod child;

@@ -50,9 +50,10 @@ use crate::{
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
-pub fn explain(gateway: &Gateway, ask: &SampleRequest) -> io::Result<Explained> {
-    let asked = Explained { method: ask.method.clone(), target: ask.target.clone(), ..Explained::default() };
-    let request = match ask.request() {
+pub fn explain(gateway: &Gateway, sample: &SampleRequest) -> io::Result<Explained> {
+    let asked =
+        Explained { method: sample.method.clone(), target: sample.target.clone(), ..Explained::default() };
+    let request = match sample.request() {
         Ok(request) => request,
         Err(refused) => return Ok(Explained { refused: Some(refused), ..asked }),
     };

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use self::{key_source::KeySource, role::Guarding};
 pub use self::{
-    not_guarding::GuardTrouble,
+    not_guarding::NotGuarding,
     options::{GuardOptions, Init},
 };
 use super::{
@@ -32,7 +32,7 @@ use crate::serve::guarding::opening::OpenGuard;
 
 /// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
 /// fails: what could not be remembered must not be acted on.
-pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), GuardTrouble> {
+pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding> {
     shown::keys_are(plan.serving.log.keys);
     let base = Base::of(Metrics::of_guard());
     let mut main = MainThread::begin()?;
@@ -58,7 +58,7 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), GuardTroubl
             () = manager.told_when(|| guard.lets_in()) => Ok(()),
             () = until_the_end(&mut main.signals, certificates.as_deref()) => Ok(()),
             () = end.cancelled() => Ok(()),
-            failed = guard.store_failed() => Err(GuardTrouble::StoreFailed(failed)),
+            failed = guard.store_failed() => Err(NotGuarding::StoreFailed(failed)),
             // Its failures are those of the store, which are seen above.
             () = guard.tend() => Ok(()),
             () = key_source::kept_current(tickets.as_ref()) => Ok(()),

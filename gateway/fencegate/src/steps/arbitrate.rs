@@ -43,7 +43,7 @@ use crate::{
         claim::{Claimed, Presented},
         detach::Detached,
         permitted::Permitted,
-        presence::DetachedClient,
+        presence::WaitingClient,
     },
 };
 
@@ -81,7 +81,7 @@ pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { request: Loaded(mut request), mut client } = request;
-    let Some(claimed) = request.claimed.take() else { return next.serve(held(request, None)).await };
+    let Some(claimed) = request.claimed.take() else { return next.serve(permitted(request, None)).await };
     let running = match checking.decide(&request, claimed, &mut client).await? {
         Decided::Run(running) => *running,
         Decided::Answer(kept) => return again(kept, &request.notes),
@@ -96,7 +96,7 @@ pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
     let admission = Admission::of(&running);
     let notes = request.notes.clone();
     let kept = Dispatched { running, checking: checking.clone(), notes: notes.clone() };
-    match next.serve(held(request, Some(admission))).await {
+    match next.serve(permitted(request, Some(admission))).await {
         Ok(reply) => answer::take(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
             kept.unanswered();
@@ -109,7 +109,7 @@ pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
     }
 }
 
-fn held(request: Presented, hold: Option<Admission>) -> Permitted<Admission> {
+fn permitted(request: Presented, hold: Option<Admission>) -> Permitted<Admission> {
     let Presented { http, notes, plan, upstream, .. } = request;
     Permitted { http, notes, plan, upstream, hold }
 }
@@ -125,7 +125,7 @@ impl<N: Network> Checking<N> {
         &self,
         request: &Presented,
         claimed: Claimed,
-        client: &mut DetachedClient,
+        client: &mut WaitingClient,
     ) -> Result<Decided, Refusal> {
         let mut patience = Patience::new(client, self.guard.rules.settle);
         let refused = match self.admit(request, &claimed, &mut patience).await {
@@ -147,7 +147,7 @@ impl<N: Network> Checking<N> {
         &self,
         request: &Presented,
         claimed: &Claimed,
-        patience: &mut Patience<'_, DetachedClient>,
+        patience: &mut Patience<'_, WaitingClient>,
     ) -> Result<Decided, Refused> {
         let reserved = match wanted(request, claimed) {
             None => None,

@@ -34,7 +34,7 @@ use crate::{
     notes::{Notes, Planned},
     refusal::{Reason, Refusal},
     step::Serve,
-    steps::{hygiene::Clean, incoming::Incoming, screen::Admitted},
+    steps::{hygiene::Clean, incoming::Incoming, screen::Screened},
 };
 
 /// At a guard: what it asks to be let in with is known, and may be refused.
@@ -88,7 +88,7 @@ pub async fn announce<S: Serve<Clean>>(
     request: Clean,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Admitted { http, path, .. } = &request.request;
+    let Screened { http, path, .. } = &request.request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
         return Ok(json(&claiming.guard.announcement().await?));
     }
@@ -100,7 +100,7 @@ pub async fn claim<S: Serve<Presented>>(
     request: Clean,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Clean { request: Admitted { mut http, notes, peer, path, .. }, presented } = request;
+    let Clean { request: Screened { mut http, notes, peer, path, .. }, presented } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }

@@ -11,14 +11,14 @@ use crate::{
     step::Serve,
     steps::{
         incoming::Incoming,
-        presence::{DetachedClient, presence},
+        presence::{WaitingClient, presence},
     },
 };
 
 /// No longer cancelled by its client's going away; who waits can still see it.
 pub struct Detached<R> {
     pub request: R,
-    pub client: DetachedClient,
+    pub client: WaitingClient,
 }
 
 /// Unfenced requests stay attached: for them a client that goes away is a reason to stop working.
@@ -28,7 +28,7 @@ pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
     if !request.is_fenced() {
-        return next.serve(Detached { request, client: DetachedClient::attached() }).await;
+        return next.serve(Detached { request, client: WaitingClient::attached() }).await;
     }
     let (here, client) = presence();
     let request = Detached { request, client };

@@ -36,7 +36,7 @@ use crate::{
         detach::Detached,
         key::{Fenced, Keyed},
         permitted::Permitted,
-        presence::DetachedClient,
+        presence::WaitingClient,
     },
 };
 
@@ -47,7 +47,7 @@ pub async fn fence<N: Network, S: Serve<Permitted<HeldTenure>>>(
 ) -> Result<Reply, Refusal> {
     let Detached { mut request, mut client } = request;
     let waits = fencing.waits(&request)?;
-    let Some(fenced) = request.fenced.take() else { return next.serve(held(request, None)).await };
+    let Some(fenced) = request.fenced.take() else { return next.serve(permitted(request, None)).await };
     let plan = request.plan.clone();
     let fence = fenced.fence(&plan);
     let share = match fencing.share(&request, &fenced, fence) {
@@ -106,7 +106,7 @@ async fn observed<S: Serve<Permitted<HeldTenure>>>(
     enforce: Enforce,
     refusal: Refusal,
     request: Keyed,
-    client: &mut DetachedClient,
+    client: &mut WaitingClient,
     next: &S,
 ) -> Result<Reply, Refusal> {
     if enforce == Enforce::Refuse || refusal.reason == Reason::Draining || client.is_gone() {
@@ -114,7 +114,7 @@ async fn observed<S: Serve<Permitted<HeldTenure>>>(
     }
     info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
     request.notes.observed.set(Some(refusal.reason));
-    next.serve(held(request, None)).await
+    next.serve(permitted(request, None)).await
 }
 
 /// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
@@ -123,7 +123,7 @@ pub fn wait(request: &Keyed, fence: &Fence) -> Duration {
     asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }
 
-fn held(request: Keyed, hold: Option<HeldTenure>) -> Permitted<HeldTenure> {
+fn permitted(request: Keyed, hold: Option<HeldTenure>) -> Permitted<HeldTenure> {
     let Keyed { http, notes, plan, upstream, .. } = request;
     Permitted { http, notes, plan, upstream, hold }
 }
@@ -154,7 +154,7 @@ impl<N: Network> Fencing<N> {
         request: &Keyed,
         fence: &Fence,
         deadline: Instant,
-        client: &mut DetachedClient,
+        client: &mut WaitingClient,
     ) -> Result<(), Refusal> {
         if self.edition.is_open(request.upstream) {
             return Ok(());
@@ -197,7 +197,7 @@ impl<N: Network> Fencing<N> {
             running: self.running.clone(),
         };
         let kept = Custody::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());
-        let taken = match next.serve(held(request, Some(hold.clone()))).await {
+        let taken = match next.serve(permitted(request, Some(hold.clone()))).await {
             Ok(reply) => answer::take(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
                 kept.refused(&refusal).await;

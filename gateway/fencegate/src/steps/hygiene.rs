@@ -15,19 +15,19 @@ use hyper::{
 use crate::{
     refusal::Refusal,
     step::Serve,
-    steps::{screen::Admitted, upgrade::Invitation},
+    steps::{screen::Screened, upgrade::Invitation},
 };
 
 /// No hop-by-hop field, no field that only we may write.
 pub struct Clean {
-    pub request: Admitted,
+    pub request: Screened,
     /// The fields taken off that only we may write: claims, until somebody has verified them.
     pub presented: HeaderMap,
 }
 
 pub async fn hygiene<S: Serve<Clean>>(
     plan: &Arc<Plan>,
-    mut request: Admitted,
+    mut request: Screened,
     next: &S,
 ) -> Result<Reply, Refusal> {
     if takes_trailers(request.http.headers()) {

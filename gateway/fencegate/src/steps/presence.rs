@@ -3,8 +3,8 @@
 use fencegate_guard::waiter::Waiting;
 use tokio::sync::oneshot;
 
-/// The client of a detached request.
-pub struct DetachedClient {
+/// The client of a request, who waits for its answer.
+pub struct WaitingClient {
     /// `None` for one who is not detached: its request goes with it.
     gone: Option<oneshot::Receiver<()>>,
 }
@@ -14,12 +14,12 @@ pub struct Presence {
     _here: oneshot::Sender<()>,
 }
 
-pub fn presence() -> (Presence, DetachedClient) {
+pub fn presence() -> (Presence, WaitingClient) {
     let (here, gone) = oneshot::channel();
-    (Presence { _here: here }, DetachedClient { gone: Some(gone) })
+    (Presence { _here: here }, WaitingClient { gone: Some(gone) })
 }
 
-impl DetachedClient {
+impl WaitingClient {
     /// Of a request that ends with its client.
     pub fn attached() -> Self {
         Self { gone: None }
@@ -45,7 +45,7 @@ impl DetachedClient {
     }
 }
 
-impl Waiting for DetachedClient {
+impl Waiting for WaitingClient {
     async fn gone(&mut self) {
         Self::gone(self).await;
     }

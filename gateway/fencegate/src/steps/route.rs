@@ -20,7 +20,7 @@ use crate::{
     notes::{Notes, Planned},
     refusal::{Reason, Refusal},
     step::Serve,
-    steps::{hygiene::Clean, incoming::Incoming, parameters::Parameters, screen::Admitted},
+    steps::{hygiene::Clean, incoming::Incoming, parameters::Parameters, screen::Screened},
 };
 
 /// Route and upstream are fixed; host and path are what will be forwarded.
@@ -75,7 +75,7 @@ impl Routing {
 
 pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
     let Routing { edition, plan, metrics } = routing;
-    let Admitted { mut http, notes, host, path, .. } = request.request;
+    let Screened { mut http, notes, host, path, .. } = request.request;
     let (query, headers, host_name) = (http.uri().query(), http.headers(), host.name());
     let carried = Parameters { bound: None, query, headers, host: host_name, body: None };
     let found = plan.routes.find(http.method().as_str(), &path, &carried);

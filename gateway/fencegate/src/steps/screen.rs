@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Can be forwarded without two parties reading it differently, but for its path on unfenced upstreams.
-pub struct Admitted {
+pub struct Screened {
     pub http: Box<Request<Body>>,
     pub notes: Rc<Notes>,
     pub peer: Rc<Peer>,
@@ -28,7 +28,7 @@ pub struct Admitted {
     pub path: CanonicalPath,
 }
 
-pub async fn screen<S: Serve<Admitted>>(
+pub async fn screen<S: Serve<Screened>>(
     plan: &Arc<Plan>,
     request: Arrived,
     next: &S,
@@ -56,7 +56,7 @@ pub async fn screen<S: Serve<Admitted>>(
         return Err(malformed("a target that is not a path"));
     }
     let path = CanonicalPath::parse(http.uri().path());
-    next.serve(Admitted { http, notes, peer, host, path }).await
+    next.serve(Screened { http, notes, peer, host, path }).await
 }
 
 fn malformed(why: &'static str) -> Refusal {

@@ -1,7 +1,8 @@
 //! Plays tokens against a service that claims to compare them, from outside, and judges what it does with them.
 //!
-//! Begin with [`cases`], the list of what is asked. [`action`] is the language of cases, [`play`] sends them, [`linearizable`] says
-//! whether requests that overlapped can have been compared, [`effects`] what they have done, [`report`] tells it.
+//! Begin with [`cases`], the list of what is asked. [`action`] is the language of cases, [`play`] sends them,
+//! [`linearizable`] says whether requests that overlapped can have been compared, [`effects`] what they have done,
+//! [`report`] tells it.
 
 pub mod action;
 pub mod case;

@@ -118,8 +118,8 @@ impl Backlog {
         self.more.notify_one();
     }
 
-    /// The database cannot be asked: who waits is told so. What must be said stays in the backlog, and what may have been
-    /// registered is ended.
+    /// The database cannot be asked: who waits is told so. What must be said stays in the backlog, and what may have
+    /// been registered is ended.
     pub(super) fn fail(&self, unavailable: &Unavailable) {
         let waiting = std::mem::take(&mut self.lock().items);
         let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.given_up(unavailable)).collect();

@@ -72,11 +72,8 @@ impl Postgres {
         let instance = Arc::new(instance);
         let deciding = tokio::spawn(driver::run(instance.clone())).abort_handle();
         let opened = Self::new(instance, deciding);
-        let unavailable = |unavailable: Unavailable| NotUsable::Failed {
-            place: place.to_string(),
-            why: unavailable.to_string(),
-        };
-        opened.beat().await.map_err(unavailable)?;
+        let unheard = |why: Unavailable| NotUsable::Failed { place: place.to_string(), why: why.to_string() };
+        opened.beat().await.map_err(unheard)?;
         Ok(opened)
     }
 }

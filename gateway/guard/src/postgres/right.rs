@@ -1,4 +1,4 @@
-//! The right to decide over an operation, and whether what was said by it was written.
+//! The right to decide over an operation, and whether what its holder says of the operation is written.
 
 use std::{mem, sync::Arc};
 

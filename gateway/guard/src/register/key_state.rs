@@ -1,7 +1,7 @@
 //! One key: its two marks, and the dispatches that may be at work on it.
 //!
-//! A guard keeps this of each key for an hour and longer, so a key at rest takes little: what only a key at work needs
-//! stands in a box of its own.
+//! A guard keeps this state of each key for an hour and longer, so that of a key at rest is small: what only a key at
+//! work needs stands in a box of its own.
 
 use std::sync::Arc;
 
@@ -154,7 +154,8 @@ impl KeyState {
         self.beyond_readers(token, mode)
     }
 
-    /// A key that a reader began knows no write, and the last one may have been forgotten with what was known before.
+    /// Where a reader was the first, no write is known, and the last one may have been forgotten with what was known
+    /// before.
     fn beyond_base(&self, token: Token) -> Result<(), Refused> {
         match self.write {
             Write::Unseen { base } if token.number() <= base => Err(Refused::Floor { floor: base }),

@@ -58,7 +58,7 @@ pub enum AtWork {
     Keys(Vec<ResourceKey>),
 }
 
-/// What a part of the store takes up.
+/// What the journal takes up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalSize {
     pub entries: u64,

@@ -1,7 +1,7 @@
 //! Takes connections and serves HTTP on them, until told to drain.
 //!
-//! [`door`] accepts and finds each a place, [`accepted`] finds out who is there and what is spoken, [`speak`] serves it; who
-//! answers is behind [`responder`].
+//! [`door`] accepts and finds each a place, [`accepted`] finds out who is there and what is spoken, [`speak`] serves
+//! it; who answers is behind [`responder`].
 
 mod accepted;
 mod answered;

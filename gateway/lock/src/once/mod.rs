@@ -1,8 +1,8 @@
 //! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
 //!
-//! [`record`] is what is written, [`write_ahead`] writes it, where [`shelves`] have room, under the lock of the request and nowhere else; [`sweep`] forgets
-//! what has been kept long enough and counts what is unknown, in [`census`]; [`unresolved`] is for operators. A worker sees
-//! [`Admitted`] only.
+//! [`record`] is what is written, [`write_ahead`] writes it, where [`shelves`] have room, under the lock of the request
+//! and nowhere else; [`sweep`] forgets what has been kept long enough and counts what is unknown, in [`census`];
+//! [`unresolved`] is for operators. A worker sees [`Admitted`] only.
 
 pub mod census;
 pub mod denied;

@@ -66,8 +66,8 @@ pub async fn serve<L: Link>(
     };
     let attempt = Guid::new(&*live.randomness);
     let _mark = census.mark(attempt);
-    let page = Page { id: wanted.operation.id, record: Record::new(&wanted, attempt), census };
-    let admitted = page.admit(&live, &shelves, &wanted).await;
+    let node = OperationNode { id: wanted.operation.id, record: Record::new(&wanted, attempt), census };
+    let admitted = node.admit(&live, &shelves, &wanted).await;
     // Not kept while the upstream works: a session that somebody has cannot be closed.
     drop(live);
     match admitted {
@@ -78,17 +78,17 @@ pub async fn serve<L: Link>(
                 Err(_) => Some(Came::Nothing),
             };
             match came {
-                Some(came) => page.settle(&current, Some(version), came.into()).await,
+                Some(came) => node.settle(&current, Some(version), came.into()).await,
                 None => {
-                    page.census.leave(attempt, page.id);
-                    warn!(reference = page.id.reference(), token = %wanted.token, "once.unknown");
+                    node.census.leave(attempt, node.id);
+                    warn!(reference = node.id.reference(), token = %wanted.token, "once.unknown");
                 }
             }
         }
         Err(Stop::Refused(why)) => drop(answer.send(Err(why))),
         Err(Stop::Unsettled(why)) => {
             drop(answer.send(Err(why)));
-            page.settle(&current, None, Came::Nothing.into()).await;
+            node.settle(&current, None, Came::Nothing.into()).await;
         }
     }
     // Fails when the caller has stopped waiting for it.
@@ -96,13 +96,13 @@ pub async fn serve<L: Link>(
 }
 
 /// The node of one attempt at one operation.
-struct Page {
+struct OperationNode {
     id: OperationId,
     record: Record,
     census: Arc<Census>,
 }
 
-impl Page {
+impl OperationNode {
     /// The version of the node once it is ours: then it may be sent.
     async fn admit<L: Link>(
         &self,

@@ -71,9 +71,9 @@ pub enum Rank<'a> {
     Gone,
 }
 
-/// The place of the node called `own`. A writer waits for whoever is directly before it, a reader for the nearest
+/// The rank of the node called `own`. A writer waits for whoever is directly before it, a reader for the nearest
 /// writer before it: readers that come later never overtake a waiting writer.
-pub fn place<'a>(children: &'a [String], own: &str) -> Rank<'a> {
+pub fn rank<'a>(children: &'a [String], own: &str) -> Rank<'a> {
     let Some(ours) = Contender::parse(own) else { return Rank::Gone };
     let mut present = false;
     let mut before: Option<Contender<'a>> = None;
@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn readers_hold_together_and_a_writer_between_them_is_not_overtaken() {
         let nodes = [reader(1), reader(2), writer(3), reader(4), reader(5)];
-        assert_eq!(place(&nodes, &nodes[1]), Rank::First);
-        assert_eq!(place(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
-        assert_eq!(place(&nodes, &nodes[3]), Rank::Behind(&nodes[2]));
-        assert_eq!(place(&nodes, &nodes[4]), Rank::Behind(&nodes[2]));
+        assert_eq!(rank(&nodes, &nodes[1]), Rank::First);
+        assert_eq!(rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
+        assert_eq!(rank(&nodes, &nodes[3]), Rank::Behind(&nodes[2]));
+        assert_eq!(rank(&nodes, &nodes[4]), Rank::Behind(&nodes[2]));
     }
 
     #[test]
@@ -176,10 +176,10 @@ mod tests {
     #[test]
     fn a_node_waits_for_the_one_directly_before_it() {
         let nodes = [writer(12), writer(3), writer(7)];
-        assert_eq!(place(&nodes, &nodes[1]), Rank::First);
-        assert_eq!(place(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
-        assert_eq!(place(&nodes, &nodes[0]), Rank::Behind(&nodes[2]));
-        assert_eq!(place(&nodes, &writer(1)), Rank::Gone);
+        assert_eq!(rank(&nodes, &nodes[1]), Rank::First);
+        assert_eq!(rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
+        assert_eq!(rank(&nodes, &nodes[0]), Rank::Behind(&nodes[2]));
+        assert_eq!(rank(&nodes, &writer(1)), Rank::Gone);
     }
 
     #[test]
@@ -187,24 +187,24 @@ mod tests {
         let low = format!("f{}", &writer(1)[1..]);
         let high = format!("0{}", &writer(2)[1..]);
         let nodes = [low.clone(), high.clone()];
-        assert_eq!(place(&nodes, &high), Rank::Behind(&low));
+        assert_eq!(rank(&nodes, &high), Rank::Behind(&low));
     }
 
     #[test]
     fn equal_numbers_block_each_other() {
         let nodes = [writer(i32::MAX as u32), writer(i32::MAX as u32)];
-        assert_eq!(place(&nodes, &nodes[0]), Rank::Behind(&nodes[1]));
-        assert_eq!(place(&nodes, &nodes[1]), Rank::Behind(&nodes[0]));
+        assert_eq!(rank(&nodes, &nodes[0]), Rank::Behind(&nodes[1]));
+        assert_eq!(rank(&nodes, &nodes[1]), Rank::Behind(&nodes[0]));
     }
 
     #[test]
     fn a_stranger_with_a_number_blocks_and_one_without_does_not() {
         let own = writer(5);
         let plain = ["readme".to_owned(), own.clone()];
-        assert_eq!(place(&plain, &own), Rank::First);
+        assert_eq!(rank(&plain, &own), Rank::First);
         for stranger in ["_c_1-lock-0000000001", "x-s-0000000001", "\u{e9}0000000001"] {
             let queue = [stranger.to_owned(), own.clone()];
-            assert_eq!(place(&queue, &own), Rank::Behind(stranger));
+            assert_eq!(rank(&queue, &own), Rank::Behind(stranger));
         }
     }
 

@@ -27,7 +27,7 @@ impl<L: Link> Candidate<L> {
     ) -> Result<bool, Stop> {
         let mut contended = false;
         loop {
-            let before = match layout::place(&children, own) {
+            let before = match layout::rank(&children, own) {
                 Rank::First => return Ok(contended),
                 Rank::Gone => return Err(NotGranted::Lost.into()),
                 Rank::Behind(before) => self.path(before),

@@ -87,7 +87,7 @@ impl<L: Link> SetAttempt<L> {
         }
         // Whoever holds one key stays first in it; but a stranger may have taken a node while we waited for another.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            if layout::place(&candidate.list().await?, &node.name) != layout::Rank::First {
+            if layout::rank(&candidate.list().await?, &node.name) != layout::Rank::First {
                 return Err(NotGranted::Lost.into());
             }
         }
@@ -108,7 +108,7 @@ impl<L: Link> SetAttempt<L> {
         created
     }
 
-    /// `made`: of which candidate the parent is ours.
+    /// `made`: for which candidates we have made the parent.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<Node>, NotGranted> {
         let requested: Vec<_> = self.candidates.iter().map(Candidate::requested).collect();
         let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };

@@ -297,7 +297,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
         let Some(own) = attempt.node().or_else(|| adopted(attempt, &children)) else {
             return taken_away(slot);
         };
-        if layout::place(&children, &own) == Rank::Gone {
+        if layout::rank(&children, &own) == Rank::Gone {
             return taken_away(slot);
         }
         if layout::is_contended(&children, &own) {

@@ -56,8 +56,10 @@ impl Desk {
                 tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
             {
                 match (asked, current.live()) {
-                    (Work::Order(order), Some(live)) => drop(tasks.spawn_local(strict::serve(live, order))),
-                    (Work::Order(order), None) => drop(order.caller.send(Err(NotGranted::Lost))),
+                    (Work::Strict(request), Some(live)) => {
+                        drop(tasks.spawn_local(strict::serve(live, request)))
+                    }
+                    (Work::Strict(request), None) => drop(request.caller.send(Err(NotGranted::Lost))),
                     (Work::Once(admission), _) => {
                         let (current, shelves, census) = (current.clone(), shelves.clone(), census.clone());
                         drop(tasks.spawn_local(write_ahead::serve(current, shelves, census, *admission)));

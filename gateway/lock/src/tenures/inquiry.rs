@@ -68,7 +68,7 @@ impl Keeper {
     pub fn sessions(&self) -> Vec<SessionStatus> {
         let now = self.clock.now();
         let proven = |proof: &Proof| proof.deadline().since(now).as_millis().try_into().unwrap_or(u64::MAX);
-        let session = |(number, view): (usize, View)| match view {
+        let status = |(number, view): (usize, View)| match view {
             View::Away(why) | View::Unmade(why) | View::RolledBack(why) => SessionStatus {
                 number,
                 connected: false,
@@ -84,7 +84,7 @@ impl Keeper {
                 away: None,
             },
         };
-        self.desks.iter().map(|line| line.view.borrow().clone()).enumerate().map(session).collect()
+        self.desks.iter().map(|session| session.view.borrow().clone()).enumerate().map(status).collect()
     }
 
     async fn ask<T>(
@@ -93,16 +93,16 @@ impl Keeper {
         question: impl FnOnce(Told<T>) -> Question,
     ) -> Result<T, Untold> {
         let (told, answer) = oneshot::channel();
-        self.line(key).work.send(Work::Ask(question(told))).map_err(|_| Untold::Away)?;
+        self.session(key).work.send(Work::Ask(question(told))).map_err(|_| Untold::Away)?;
         told_in_time(answer).await
     }
 
     /// Through a session that is ready, if there is one.
     async fn ask_any<T>(&self, question: impl FnOnce(Told<T>) -> Question) -> Result<T, Untold> {
-        let ready = self.desks.iter().find(|line| line.view.borrow().is_ready(&self.clock));
-        let line = ready.or(self.desks.first()).expect("there is at least one session");
+        let ready = self.desks.iter().find(|session| session.view.borrow().is_ready(&self.clock));
+        let session = ready.or(self.desks.first()).expect("there is at least one session");
         let (told, answer) = oneshot::channel();
-        line.work.send(Work::Ask(question(told))).map_err(|_| Untold::Away)?;
+        session.work.send(Work::Ask(question(told))).map_err(|_| Untold::Away)?;
         told_in_time(answer).await
     }
 }

@@ -157,11 +157,11 @@ impl Keeper {
         {
             return Err(Refused::Elsewhere(way));
         }
-        let line = self.line(key);
+        let session = self.session(key);
         let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
         let deadline = Deadline::after(wish.wait);
         let wants = Wants { mode, rules, patience, waits, route };
-        let mut view = line.view.clone();
+        let mut view = session.view.clone();
         loop {
             // Before anything is made for it: nobody works for a key while there is no session.
             self.check(&view.borrow())?;
@@ -174,7 +174,7 @@ impl Keeper {
                 Entered::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
-                line.work.send(Work::Attend(slot)).map_err(|_| stopping())?;
+                session.work.send(Work::Attend(slot)).map_err(|_| stopping())?;
             }
             let answered = deadline.answer(answer, || self.table.is_taken(key)).await;
             drop(place);
@@ -193,18 +193,18 @@ impl Keeper {
     }
 
     async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
-        let line = self.line(wish.keys.first().expect("a wish names at least one key"));
+        let session = self.session(wish.keys.first().expect("a wish names at least one key"));
         let enter = |key| self.occupancy.enter(key, wish.queue).map_err(|Full| Refused::QueueFull);
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let behind = Arc::<AtomicBool>::default();
         let asking = Asking { asked: self.clock.now(), behind: behind.clone() };
         let enrolled = self.roll.enrol(wish, asking);
         let deadline = Deadline::after(wish.wait);
-        let mut view = line.view.clone();
+        let mut view = session.view.clone();
         self.check(&view.borrow())?;
         loop {
             let taken = || behind.load(Ordering::Relaxed);
-            match deadline.answer(order(line, wish, &behind, &places), taken).await {
+            match deadline.answer(strictly(session, wish, &behind, &places), taken).await {
                 Some(Ok(Granted { grant, over })) => {
                     enrolled.granted(&grant, self.clock.now());
                     return Ok(Tenure::of_node(grant, over, enrolled));
@@ -222,9 +222,9 @@ impl Keeper {
     /// Dropping the future gives the operation up: nothing was sent, and that is written down.
     pub async fn admit(&self, wanted: Unwritten) -> Result<Admitted, denied::Denied> {
         let stopping = || denied::Denied::Service("the gateway is stopping".into());
-        let line = self.line(wanted.keys.first().expect("an operation has at least one key"));
+        let session = self.session(wanted.keys.first().expect("an operation has at least one key"));
         let (admission, answered, admitted) = Admission::new(wanted);
-        line.work.send(Work::Once(Box::new(admission))).map_err(|_| stopping())?;
+        session.work.send(Work::Once(Box::new(admission))).map_err(|_| stopping())?;
         let admitted = Unsent::new(admitted);
         answered.await.unwrap_or_else(|_| Err(stopping()))?;
         Ok(admitted.handed_out())
@@ -232,15 +232,15 @@ impl Keeper {
 
     /// Could a lock of any key be granted now?
     pub fn is_ready(&self) -> bool {
-        self.desks.iter().all(|line| line.view.borrow().is_ready(&self.clock))
+        self.desks.iter().all(|session| session.view.borrow().is_ready(&self.clock))
     }
 
     /// A session that is not ready, if there is one; else any.
     pub fn view(&self) -> View {
-        let ready = |line: &&SessionHandle| !line.view.borrow().is_ready(&self.clock);
-        let line =
+        let ready = |session: &&SessionHandle| !session.view.borrow().is_ready(&self.clock);
+        let session =
             self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
-        line.view.borrow().clone()
+        session.view.borrow().clone()
     }
 
     /// Keys that somebody here wants or holds.
@@ -248,7 +248,7 @@ impl Keeper {
         self.table.keys() + self.occupancy.keys()
     }
 
-    pub(super) fn line(&self, key: &ResourceKey) -> &SessionHandle {
+    pub(super) fn session(&self, key: &ResourceKey) -> &SessionHandle {
         &self.desks[usize::from(key.shard()) % self.desks.len()]
     }
 
@@ -258,7 +258,7 @@ impl Keeper {
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub async fn session_for(&self, key: &ResourceKey, patience: Duration) {
-        let mut view = self.line(key).view.clone();
+        let mut view = self.session(key).view.clone();
         // If none comes in time, whoever asks is told so.
         drop(timeout(patience, view.wait_for(|view| self.check(view).is_ok())).await);
     }
@@ -290,15 +290,15 @@ impl Keeper {
     }
 }
 
-async fn order(
-    line: &SessionHandle,
+async fn strictly(
+    session: &SessionHandle,
     wish: Wish<'_>,
     behind: &Arc<AtomicBool>,
     places: &Arc<[Occupant]>,
 ) -> Result<Granted, NotGranted> {
     let (caller, answer) = oneshot::channel();
     let gone = || NotGranted::Service("the gateway is stopping".into());
-    let order = StrictRequest {
+    let request = StrictRequest {
         keys: wish.keys.to_vec(),
         mode: wish.mode,
         waits: !wish.wait.is_zero(),
@@ -306,7 +306,7 @@ async fn order(
         behind: behind.clone(),
         places: places.clone(),
     };
-    line.work.send(Work::Order(order)).map_err(|_| gone())?;
+    session.work.send(Work::Strict(request)).map_err(|_| gone())?;
     answer.await.unwrap_or_else(|_| Err(gone()))
 }
 

@@ -1,10 +1,10 @@
 //! What one process holds, and who waits for it here.
 //!
-//! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which [`tenured`] lock, [`slot`]
-//! shares it between workers, [`attend`] works for one key. Locks for one request only: [`strict`]. [`desk`] puts the work
-//! on the session's thread as [`work`], also where it is [`caught`] in a panic; [`ended`] tells why a tenure is over. Kept by another
-//! gateway: [`ways`] remembers by which. For operators: [`survey`] shows what is held here, with [`roll`]; [`inquiry`]
-//! asks ZooKeeper.
+//! [`keeper`] is what a worker sees, [`tenure`] what it gets. Cached keys: [`queue`] decides who goes next, under which
+//! [`tenured`] lock, [`slot`] shares it between workers, [`attend`] works for one key. Locks for one request only:
+//! [`strict`]. [`desk`] puts the work on the session's thread as [`work`], also where it is [`caught`] in a panic;
+//! [`ended`] tells why a tenure is over. Kept by another gateway: [`ways`] remembers by which. For operators:
+//! [`survey`] shows what is held here, with [`roll`]; [`inquiry`] asks ZooKeeper.
 
 pub mod attend;
 pub mod caught;

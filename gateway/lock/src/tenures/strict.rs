@@ -53,7 +53,8 @@ pub struct Granted {
     pub over: oneshot::Sender<bool>,
 }
 
-/// Runs one request to its end; returns when no node of it is left, or the session is over.
+/// Gets the lock that is asked for, and keeps it until `over` is told; returns when no node is left, or the session is
+/// over.
 pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
     let StrictRequest { keys, mode, waits, caller, behind, places } = request;
     let mut caller = Asker { answer: caller, waits, behind };

@@ -8,8 +8,8 @@ use crate::tenures::question::Question;
 
 /// What a worker asks of a session.
 pub enum Work {
-    /// Locks for one request.
-    Order(StrictRequest),
+    /// The lock of one key or of several, for one request only.
+    Strict(StrictRequest),
     /// A key that somebody waits for and nobody works for yet.
     Attend(Arc<Slot>),
     /// An operation that is to be written down before it is sent.

@@ -93,8 +93,8 @@ fn state(seen: &GuardSeen) -> Condition {
 
 fn decisions(counted: &Gathered) -> Vec<Counter> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-    let fact = |(what, count): (String, f64)| Counter { what, means: "", count: count as u64 };
-    counted.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(fact).collect()
+    let counter = |(what, count): (String, f64)| Counter { what, means: "", count: count as u64 };
+    counted.by_label("fencegate_guard_decisions_total", "decision").into_iter().map(counter).collect()
 }
 
 async fn open(seen: &GuardSeen) -> Result<Vec<InDoubt>, String> {

@@ -168,7 +168,7 @@ fn state(seen: &GatewaySeen) -> Condition {
 fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety: &[Counter]) -> Vec<Tile> {
     let longest = survey.locks.iter().filter_map(|lock| lock.line.first()).map(|waiter| waiter.since).max();
     let least = sessions.iter().map(|session| session.proven_for_ms).min().unwrap_or(0);
-    let met: u64 = safety.iter().map(|fact| fact.count).sum();
+    let met: u64 = safety.iter().map(|counter| counter.count).sum();
     let plain = |value: String, label, bad: bool| Tile { value, label, class: if bad { "warn" } else { "" } };
     let in_flight = counted.sum("fencegate_requests_in_flight", None);
     vec![
@@ -288,13 +288,13 @@ const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
 ];
 
 fn safety(counted: &Gathered) -> Vec<Counter> {
-    let fact = |(family, reason, what, means): (&str, Option<Reason>, &str, &'static str)| {
+    let counter = |(family, reason, what, means): (&str, Option<Reason>, &str, &'static str)| {
         let of_reason = reason.map(|reason| ("reason", reason.word()));
         let count = counted.sum(&format!("fencegate_{family}"), of_reason);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
         Counter { what: what.to_owned(), means, count: count as u64 }
     };
-    SAFETY.into_iter().map(fact).collect()
+    SAFETY.into_iter().map(counter).collect()
 }
 
 fn session(session: SessionStatus) -> SessionRow {

@@ -10,7 +10,7 @@ pub(super) struct Plot {
     pub(super) title: &'static str,
     pub(super) width: u32,
     pub(super) height: u32,
-    pub(super) grid: Vec<Curve>,
+    pub(super) grid: Vec<GridLine>,
     /// One list of points per stretch without a gap.
     pub(super) half: Vec<String>,
     pub(super) most: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct Plot {
     pub(super) said: String,
 }
 
-pub(super) struct Curve {
+pub(super) struct GridLine {
     pub(super) y: String,
     pub(super) label: &'static str,
 }
@@ -37,7 +37,7 @@ const DECADES: [(f64, &str); 6] =
 impl Plot {
     /// The newest last.
     pub(super) fn of(title: &'static str, points: &[Option<Typical>]) -> Self {
-        let grid = DECADES.map(|(seconds, label)| Curve { y: format!("{:.1}", height(seconds)), label });
+        let grid = DECADES.map(|(seconds, label)| GridLine { y: format!("{:.1}", height(seconds)), label });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small constants")]
         let (width, tall) = (WIDTH as u32, HEIGHT as u32);
         Self {

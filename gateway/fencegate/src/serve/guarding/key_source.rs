@@ -7,7 +7,7 @@ use fencegate_policies::plan;
 use tokio::runtime::Runtime;
 use tracing::warn;
 
-use super::not_guarding::GuardTrouble;
+use super::not_guarding::NotGuarding;
 use crate::ticket_keys::{Pace, Remote};
 
 /// What tickets are verified with, and where the keys of it come from.
@@ -26,7 +26,7 @@ pub(super) async fn kept_current(source: Option<&KeySource>) {
 }
 
 impl KeySource {
-    pub(super) fn open(from: &plan::Verification, runtime: &Runtime) -> Result<Self, GuardTrouble> {
+    pub(super) fn open(from: &plan::Verification, runtime: &Runtime) -> Result<Self, NotGuarding> {
         let of_file = |verifier| Self { verifier: Arc::new(verifier), remote: None };
         Ok(match from {
             plan::Verification::PublicKeys(path) => of_file(Verifier::from_jwks_file(path)?),

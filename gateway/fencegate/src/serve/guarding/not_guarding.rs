@@ -14,7 +14,7 @@ use crate::{database::NoPlace, serve::not_serving::NotServing, ticket_keys::BadU
 
 /// Why a guard does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
-pub enum GuardTrouble {
+pub enum NotGuarding {
     #[error(transparent)]
     Process(#[from] NotServing),
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub enum GuardTrouble {
     NotLeft(String),
 }
 
-impl From<NotJoined> for GuardTrouble {
+impl From<NotJoined> for NotGuarding {
     fn from(not: NotJoined) -> Self {
         match not {
             NotJoined::Store(unusable) => Self::NotUsable(unusable),

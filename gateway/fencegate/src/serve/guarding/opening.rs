@@ -17,7 +17,7 @@ use fencegate_process::{
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::{not_guarding::GuardTrouble, options::Init};
+use super::{not_guarding::NotGuarding, options::Init};
 use crate::{
     database,
     serve::{
@@ -43,7 +43,7 @@ impl OpenGuard {
         init: Option<&Init>,
         base: &Base,
         main: &mut MainThread,
-    ) -> Result<Option<Self>, GuardTrouble> {
+    ) -> Result<Option<Self>, NotGuarding> {
         match &plan.store {
             plan::Store::Redb(path) => Self::alone(path, plan, init, base).map(Some),
             plan::Store::Postgres(from) => {
@@ -59,12 +59,7 @@ impl OpenGuard {
         }
     }
 
-    fn alone(
-        path: &Path,
-        plan: &plan::Guard,
-        init: Option<&Init>,
-        base: &Base,
-    ) -> Result<Self, GuardTrouble> {
+    fn alone(path: &Path, plan: &plan::Guard, init: Option<&Init>, base: &Base) -> Result<Self, NotGuarding> {
         let store: Arc<dyn Store> = Arc::new(match init {
             None => Redb::open(path)?,
             Some(init) => Redb::init(path, &Identity::new(&init.ensemble, &SystemRandomness), init.floor)?,
@@ -94,7 +89,7 @@ impl OpenGuard {
         plan: &plan::Guard,
         init: Option<&Init>,
         base: &Base,
-    ) -> Result<Self, GuardTrouble> {
+    ) -> Result<Self, NotGuarding> {
         if let Some(init) = init {
             let identity = Identity::new(&init.ensemble, &SystemRandomness);
             Postgres::init(place, &identity, init.floor).await?;
@@ -116,7 +111,7 @@ impl OpenGuard {
 }
 
 /// Waits for a database that is away: nothing is served without it, and it comes back by itself.
-async fn joined(place: &Place, plan: &plan::Guard, base: &Base) -> Result<Joined, GuardTrouble> {
+async fn joined(place: &Place, plan: &plan::Guard, base: &Base) -> Result<Joined, NotGuarding> {
     for attempt in 0_u32.. {
         let around = Surroundings {
             clock: base.clock.clone(),
@@ -150,9 +145,9 @@ async fn end_demanded(signals: &mut Signals) {
 ///
 /// # Errors
 /// It was not written down: the next start takes this end for a crash.
-pub(super) fn leave(guard: &Guard) -> Result<(), GuardTrouble> {
+pub(super) fn leave(guard: &Guard) -> Result<(), NotGuarding> {
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    last.block_on(guard.leave()).map_err(|refused| GuardTrouble::NotLeft(refused.to_string()))
+    last.block_on(guard.leave()).map_err(|refused| NotGuarding::NotLeft(refused.to_string()))
 }
 
 /// Waits for the end of the store's thread.

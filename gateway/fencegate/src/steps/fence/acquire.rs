@@ -19,7 +19,7 @@ use crate::{
     refusal::{Reason, Refusal},
     steps::{
         key::{Fenced, Keyed},
-        presence::DetachedClient,
+        presence::WaitingClient,
     },
 };
 
@@ -39,7 +39,7 @@ impl<N: Network> Fencing<N> {
         fenced: &Fenced,
         fence: &Fence,
         (wait, waits): (Duration, Waits),
-        client: &mut DetachedClient,
+        client: &mut WaitingClient,
     ) -> Result<Got, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;

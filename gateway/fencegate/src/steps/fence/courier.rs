@@ -29,7 +29,7 @@ use crate::{
         Ours, Reported, field,
         trunk::{Dialling, Idle, Lend},
     },
-    steps::{key::Keyed, presence::DetachedClient, upgrade::Invitation},
+    steps::{key::Keyed, presence::WaitingClient, upgrade::Invitation},
 };
 
 /// One worker's, under one plan.
@@ -75,7 +75,7 @@ impl<N: Network> Courier<N> {
     ///
     /// # Cancellation
     /// Not to be dropped before it returns: whether anything was written would not be known.
-    pub async fn carry(&self, errand: Errand<'_>, client: &mut DetachedClient) -> Carried {
+    pub async fn carry(&self, errand: Errand<'_>, client: &mut WaitingClient) -> Carried {
         let Errand { way, request, .. } = errand;
         if request.http.extensions().get::<Invitation>().is_some() {
             return Carried::Back("it asks for another protocol");
@@ -108,7 +108,7 @@ impl<N: Network> Courier<N> {
     async fn send(
         &self,
         Errand { way, key, request, left }: Errand<'_>,
-        client: &mut DetachedClient,
+        client: &mut WaitingClient,
     ) -> Carried {
         let until = Instant::now() + left;
         let due = until + self.patience(request);
@@ -271,7 +271,7 @@ enum Ended {
     Late,
 }
 
-async fn ended(client: &mut DetachedClient, due: Instant) -> Ended {
+async fn ended(client: &mut WaitingClient, due: Instant) -> Ended {
     tokio::select! {
         () = client.gone() => Ended::ClientGone,
         () = sleep_until(due) => Ended::Late,

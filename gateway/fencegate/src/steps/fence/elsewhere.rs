@@ -21,7 +21,7 @@ use crate::{
     refusal::{Outcome, Reason, Refusal},
     steps::{
         key::{Fenced, Keyed},
-        presence::{DetachedClient, presence},
+        presence::{WaitingClient, presence},
         upgrade::Invitation,
     },
 };
@@ -68,7 +68,7 @@ impl<N: Network> Fencing<N> {
         fenced: &Fenced,
         fence: &Fence,
         (deadline, mut waits): (Instant, Waits),
-        client: &mut DetachedClient,
+        client: &mut WaitingClient,
     ) -> Result<Waited, Refusal> {
         let (key, mut sendings) = (&fenced.keys[0], 0);
         loop {
@@ -114,7 +114,7 @@ impl<N: Network> Fencing<N> {
 
     /// Sends it on, for as long as its client waits, and not beyond half of our drain: what has no answer then can wait
     /// longer than we live.
-    async fn carry(&self, courier: &Courier<N>, errand: Errand<'_>, client: &mut DetachedClient) -> Carried {
+    async fn carry(&self, courier: &Courier<N>, errand: Errand<'_>, client: &mut WaitingClient) -> Carried {
         let (asking, mut asked) = presence();
         let mut carrying = pin!(courier.carry(errand, &mut asked));
         let drained = tokio::select! {

@@ -12,7 +12,7 @@ use crate::{
     refusal::{Reason, Refusal},
     steps::{
         key::{Fenced, Keyed, name},
-        presence::DetachedClient,
+        presence::WaitingClient,
     },
 };
 
@@ -24,7 +24,7 @@ impl<N: Network> Fencing<N> {
         fenced: &Fenced,
         fence: &Fence,
         hold: &HeldTenure,
-        client: &mut DetachedClient,
+        client: &mut WaitingClient,
     ) -> Result<Option<Admitted>, Refusal> {
         let once = fence.once.as_ref().filter(|once| once.store == OnceStore::ZooKeeper);
         let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };

@@ -19,7 +19,7 @@ use tracing::warn;
 use super::verdict::Account;
 use crate::{headers::FENCING_REFUSAL, notes::Planned};
 
-/// Its head is here.
+/// An answer of the upstream whose head is here.
 pub(super) struct AnswerHead<'a> {
     pub(super) response: Response<Incoming>,
     pub(super) lend: Lend,

@@ -16,7 +16,7 @@ pub struct Content<'a> {
 
 /// `upstream`: what the file calls it. It is no part of the identity, because a file may change; a build before this
 /// one made it one, and what that one remembers is looked for under it as well.
-pub fn operation(upstream: &str, once: &Once, named: &plan::OnceRule, wanted: Content<'_>) -> Operation {
+pub fn operation(upstream: &str, once: &Once, named: &plan::OperationName, wanted: Content<'_>) -> Operation {
     let Content { method, target, body } = wanted;
     Operation {
         id: identity(&once.scope, named),
@@ -29,12 +29,12 @@ pub fn operation(upstream: &str, once: &Once, named: &plan::OnceRule, wanted: Co
 }
 
 /// Within a scope, two requests are one operation exactly if principal and name are the same.
-pub fn identity(scope: &str, named: &plan::OnceRule) -> OperationId {
+pub fn identity(scope: &str, named: &plan::OperationName) -> OperationId {
     OperationId::of(hash([scope.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()]))
 }
 
 /// Stands for a principal where its operations are counted.
-pub fn principal(named: &plan::OnceRule) -> Option<String> {
+pub fn principal(named: &plan::OperationName) -> Option<String> {
     let hashed = || OperationId::of(hash([b"principal", named.principal.as_bytes(), b""])).reference();
     (!named.principal.is_empty()).then(hashed)
 }
@@ -55,8 +55,8 @@ mod tests {
 
     use super::*;
 
-    fn named(name: &str, principal: &str) -> plan::OnceRule {
-        plan::OnceRule { name: name.into(), principal: principal.into() }
+    fn named(name: &str, principal: &str) -> plan::OperationName {
+        plan::OperationName { name: name.into(), principal: principal.into() }
     }
 
     fn once(scope: &str) -> Once {

@@ -98,15 +98,15 @@ async fn line<L: Link>(live: &Live<L>, key: &ResourceKey) -> Result<Vec<LineEntr
     let mut line = Vec::new();
     for (name, seen) in nodes.iter().zip(seen) {
         let (Some(seen), Some(contender)) = (seen?, Contender::parse(name)) else { continue };
-        let place = layout::place(&nodes, name);
+        let rank = layout::rank(&nodes, name);
         let session = format!("{:016x}", seen.owner);
         line.push(LineEntry {
             node: name.clone(),
             mode: contender.mode,
             gateway: members.iter().find_map(|member| gateway(member, &session)).map(str::to_owned),
             number: epoch(live.base, seen.czxid).ok(),
-            holds: place == Rank::First,
-            behind: match place {
+            holds: rank == Rank::First,
+            behind: match rank {
                 Rank::Behind(other) => Some(other.to_owned()),
                 Rank::First | Rank::Gone => None,
             },
@@ -131,7 +131,7 @@ async fn remove_holder<L: Link>(
     let parent = live.paths.lock(key);
     live.link.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
-    if layout::place(&nodes, holder) != Rank::First {
+    if layout::rank(&nodes, holder) != Rank::First {
         return Ok(Broken::NotHolding);
     }
     // The operator has been told that no answer came: what happens from now on would surprise.

@@ -69,7 +69,7 @@ async fn as_client(
     to: SocketAddr,
     left: u64,
     request: &Keyed,
-    mut client: DetachedClient,
+    mut client: WaitingClient,
 ) -> Carried {
     let key = ResourceKey::parse("pay/7").expect("a key");
     let way = way(to);
@@ -255,7 +255,7 @@ async fn the_other_gateway_sees_a_client_that_hangs_up() {
         .run_until(async {
             let mut there = other(vec![Act::Wait]).await;
             let courier = courier();
-            let (here, client): (Presence, DetachedClient) = presence();
+            let (here, client): (Presence, WaitingClient) = presence();
             let request = keyed(&courier);
             let address = there.address;
             let asked = as_client(&courier, address, 10_000, &request, client);

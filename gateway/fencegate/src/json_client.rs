@@ -41,7 +41,7 @@ pub struct JsonAnswer {
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAnswered {
+pub enum NoJsonAnswer {
     /// Nothing was sent.
     #[error("connect")]
     Connect(#[source] io::Error),
@@ -85,33 +85,33 @@ impl JsonClient {
     }
 
     /// # Errors
-    /// [`NotAnswered`] when no complete answer came within `timeout`.
-    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonAnswer, NotAnswered> {
+    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonAnswer, NoJsonAnswer> {
         self.send(Method::GET, path, None, Bytes::new(), timeout).await
     }
 
     /// # Errors
-    /// [`NotAnswered`] when no complete answer came within `timeout`.
+    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
     pub async fn post(
         &mut self,
         path: &str,
         body: &Value,
         timeout: Duration,
-    ) -> Result<JsonAnswer, NotAnswered> {
+    ) -> Result<JsonAnswer, NoJsonAnswer> {
         self.send(Method::POST, path, None, Bytes::from(body.to_string()), timeout).await
     }
 
     /// A POST that is to happen once, under this name.
     ///
     /// # Errors
-    /// [`NotAnswered`] when no complete answer came within `timeout`.
+    /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
     pub async fn once(
         &mut self,
         path: &str,
         operation: &str,
         body: &Value,
         timeout: Duration,
-    ) -> Result<JsonAnswer, NotAnswered> {
+    ) -> Result<JsonAnswer, NoJsonAnswer> {
         self.send(Method::POST, path, Some(operation), Bytes::from(body.to_string()), timeout).await
     }
 
@@ -122,9 +122,9 @@ impl JsonClient {
         operation: Option<&str>,
         body: Bytes,
         timeout: Duration,
-    ) -> Result<JsonAnswer, NotAnswered> {
+    ) -> Result<JsonAnswer, NoJsonAnswer> {
         let answer = tokio::time::timeout(timeout, self.exchange(method, path, operation, body)).await;
-        let answer = answer.unwrap_or(Err(NotAnswered::Timeout(timeout)));
+        let answer = answer.unwrap_or(Err(NoJsonAnswer::Timeout(timeout)));
         if answer.is_err() {
             // An answer that is still to come would be taken for that of the next request.
             self.connection = None;
@@ -138,7 +138,7 @@ impl JsonClient {
         path: &str,
         operation: Option<&str>,
         body: Bytes,
-    ) -> Result<JsonAnswer, NotAnswered> {
+    ) -> Result<JsonAnswer, NoJsonAnswer> {
         let (answer, sender) = self.begin(method, path, operation, body).await?;
         let answer = JsonAnswer::of(answer).await?;
         self.connection = Some(sender);
@@ -152,7 +152,7 @@ impl JsonClient {
         path: &str,
         operation: Option<&str>,
         body: Bytes,
-    ) -> Result<(Response<Incoming>, SendRequest<Full<Bytes>>), NotAnswered> {
+    ) -> Result<(Response<Incoming>, SendRequest<Full<Bytes>>), NoJsonAnswer> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.connect().await?,
@@ -176,7 +176,7 @@ impl JsonClient {
 }
 
 impl JsonAnswer {
-    async fn of(answer: Response<Incoming>) -> Result<Self, NotAnswered> {
+    async fn of(answer: Response<Incoming>) -> Result<Self, NoJsonAnswer> {
         let (head, body) = answer.into_parts();
         let body = body.collect().await?.to_bytes();
         let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
@@ -189,18 +189,18 @@ impl JsonAnswer {
 }
 
 impl JsonClient {
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, NotAnswered> {
-        let stream = TcpStream::connect(self.address).await.map_err(NotAnswered::Connect)?;
-        stream.set_nodelay(true).map_err(NotAnswered::Connect)?;
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, NoJsonAnswer> {
+        let stream = TcpStream::connect(self.address).await.map_err(NoJsonAnswer::Connect)?;
+        stream.set_nodelay(true).map_err(NoJsonAnswer::Connect)?;
         let Some(tls) = &self.tls else { return over(stream).await };
-        let (stream, _) = tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(NotAnswered::Tls)?;
+        let (stream, _) = tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(NoJsonAnswer::Tls)?;
         over(stream).await
     }
 }
 
 async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, NotAnswered> {
+) -> Result<SendRequest<Full<Bytes>>, NoJsonAnswer> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends when the sender is dropped; what broke it is told to whoever waits for an answer.
     tokio::spawn(connection);

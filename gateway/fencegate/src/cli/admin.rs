@@ -23,7 +23,7 @@ use super::{
     config::{self, Meant},
     policy,
 };
-use crate::json_client::{JsonAnswer, JsonClient, NotAnswered, streamed_answer::Streamed};
+use crate::json_client::{JsonAnswer, JsonClient, NoJsonAnswer, streamed_answer::Streamed};
 
 /// Which process is meant, and what is shown to it.
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ pub(super) enum Trouble {
     } else {
         "is the process running, and is that its admin address?"
     })]
-    Unanswered { admin: String, guessed: bool, why: NotAnswered },
+    Unanswered { admin: String, guessed: bool, why: NoJsonAnswer },
     #[error("read the token for {admin}")]
     Token { admin: String, source: BadFile },
     #[error(
@@ -220,12 +220,12 @@ impl Asker {
         begun.map_err(|answer| self.refused(&answer))
     }
 
-    fn body(&self, answer: Result<JsonAnswer, NotAnswered>) -> Result<Value, Trouble> {
+    fn body(&self, answer: Result<JsonAnswer, NoJsonAnswer>) -> Result<Value, Trouble> {
         let answer = answer.map_err(|source| self.unanswered(source))?;
         if answer.status.is_success() { Ok(answer.body) } else { Err(self.refused(&answer)) }
     }
 
-    pub(super) fn unanswered(&self, source: NotAnswered) -> Trouble {
+    pub(super) fn unanswered(&self, source: NoJsonAnswer) -> Trouble {
         Trouble::Unanswered { admin: self.admin.clone(), guessed: self.guessed, why: source }
     }
 

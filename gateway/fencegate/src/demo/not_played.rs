@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use super::zookeeper;
-use crate::json_client::NotAnswered;
+use crate::json_client::NoJsonAnswer;
 
 /// Why the story could not be played to its end.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum NotPlayed {
     #[error("{0} did not happen in time")]
     Late(&'static str),
     #[error("ask {address} for {path}")]
-    Unanswered { address: SocketAddr, path: String, source: NotAnswered },
+    Unanswered { address: SocketAddr, path: String, source: NoJsonAnswer },
     #[error("{address} answers {path} with {said}")]
     Unexpected { address: SocketAddr, path: String, said: String },
     #[error("prepare or control the processes")]

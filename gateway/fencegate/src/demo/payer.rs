@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::json_client::{JsonAnswer, JsonClient, NotAnswered};
+use crate::json_client::{JsonAnswer, JsonClient, NoJsonAnswer};
 
 /// A change of one account that a client wants, under a name of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> Receipt {
         let answer = attempt(client, &payment).await;
         let again = match &answer {
             Ok(answer) => answer.outcome.as_deref() == Some("not-dispatched") && is_temporary(answer.status),
-            Err(unanswered) => matches!(unanswered, NotAnswered::Connect(_)),
+            Err(unanswered) => matches!(unanswered, NoJsonAnswer::Connect(_)),
         };
         if !again || Instant::now() > deadline {
             return Receipt { payment, told: Told::of(answer) };
@@ -89,7 +89,7 @@ pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> Receipt {
 }
 
 /// Sends it once.
-pub(super) async fn attempt(client: &mut JsonClient, payment: &Payment) -> Result<JsonAnswer, NotAnswered> {
+pub(super) async fn attempt(client: &mut JsonClient, payment: &Payment) -> Result<JsonAnswer, NoJsonAnswer> {
     let direction = if payment.change < 0 { "debit" } else { "credit" };
     let path = format!("/v1/accounts/{}/{direction}", payment.account);
     let body = json!({ "operation": payment.operation, "amount": payment.change.abs() });
@@ -115,10 +115,10 @@ impl Payment {
 }
 
 impl Told {
-    pub(super) fn of(answer: Result<JsonAnswer, NotAnswered>) -> Self {
+    pub(super) fn of(answer: Result<JsonAnswer, NoJsonAnswer>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(unanswered @ NotAnswered::Connect(_)) => return Self::Refused(unanswered.to_string()),
+            Err(unanswered @ NoJsonAnswer::Connect(_)) => return Self::Refused(unanswered.to_string()),
             Err(unanswered) => return Self::Unknown(unanswered.to_string()),
         };
         let said = || {

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, body::Incoming, client::conn::http1::SendRequest};
 use tokio::time::timeout;
 
-use super::{JsonAnswer, JsonClient, NotAnswered};
+use super::{JsonAnswer, JsonClient, NoJsonAnswer};
 
 /// An answer of which the body is still to come.
 pub struct Streamed {
@@ -21,12 +21,12 @@ impl JsonClient {
     /// as a whole.
     ///
     /// # Errors
-    /// [`NotAnswered`] when no head of an answer came within `patience`.
+    /// [`NoJsonAnswer`] when no head of an answer came within `patience`.
     pub async fn stream(
         &mut self,
         path: &str,
         patience: Duration,
-    ) -> Result<Result<Streamed, JsonAnswer>, NotAnswered> {
+    ) -> Result<Result<Streamed, JsonAnswer>, NoJsonAnswer> {
         let begun = async {
             let (answer, connection) = self.begin(Method::POST, path, None, Bytes::new()).await?;
             if !answer.status().is_success() {
@@ -34,7 +34,7 @@ impl JsonClient {
             }
             Ok(Ok(Streamed { body: answer.into_body(), _connection: connection }))
         };
-        timeout(patience, begun).await.unwrap_or(Err(NotAnswered::Timeout(patience)))
+        timeout(patience, begun).await.unwrap_or(Err(NoJsonAnswer::Timeout(patience)))
     }
 }
 
@@ -43,10 +43,10 @@ impl Streamed {
     ///
     /// # Errors
     /// It was broken off, or nothing came within `patience`.
-    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, NotAnswered> {
+    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, NoJsonAnswer> {
         loop {
             let frame = timeout(patience, self.body.frame()).await;
-            let Some(frame) = frame.map_err(|_| NotAnswered::Timeout(patience))? else { return Ok(None) };
+            let Some(frame) = frame.map_err(|_| NoJsonAnswer::Timeout(patience))? else { return Ok(None) };
             if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));
             }

@@ -4,14 +4,14 @@
 //! file that was cut off, or of which one bit has changed, is refused as a whole. The sum tells accidents and not forgers:
 //! whoever can write the file can write the sum.
 
-mod layout;
+mod archive;
 mod reader;
 #[cfg(test)]
 mod tests;
 mod write;
 
-pub(super) use self::{layout::BEGINNING, write::BackupWriter};
+pub(super) use self::{archive::BEGINNING, write::BackupWriter};
 pub use self::{
-    layout::{BackupRow, Header, Kind},
+    archive::{BackupRow, Header, Kind},
     reader::{Broken, read, verify},
 };

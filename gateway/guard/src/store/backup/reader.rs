@@ -8,7 +8,7 @@ use std::{
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 
-use super::layout::{BEGINNING, BackupRow, FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
+use super::archive::{BEGINNING, BackupRow, FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
 use crate::store::remembered::FORMAT;
 
 /// Why a file is not taken for a backup.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-use super::layout::{FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
+use super::archive::{FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
 
 /// A backup that is being written.
 pub(in crate::store) struct BackupWriter<W> {

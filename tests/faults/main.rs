@@ -2,5 +2,6 @@
 
 mod given_up;
 mod guard_memory;
+mod guard_migrate_size;
 mod new_keys;
 mod shared_store;

@@ -36,6 +36,7 @@ mod guard_backup;
 mod guard_comeback;
 mod guard_journal;
 mod guard_many;
+mod guard_migrate;
 mod guard_observe;
 mod guard_paused;
 mod guard_restart;

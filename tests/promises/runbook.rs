@@ -31,7 +31,7 @@ enum When {
     Afterwards,
     /// The installation was wiped.
     Wiped,
-    /// It runs until it is stopped.
+    /// It runs until it is stopped, or needs a database.
     Starts,
 }
 
@@ -57,6 +57,7 @@ impl Told {
             ["guard", ..] if words.contains(&"--init") => When::Starts,
             // Of a guard that does not run any more; `guard_backup` runs it.
             ["guard", "restore", ..] => When::Starts,
+            ["guard", "migrate", ..] => When::Starts,
             _ => When::AtWork,
         }
     }
@@ -152,7 +153,7 @@ impl Night {
                 _ => word.clone(),
             });
         }
-        // It would run until somebody stops it: it is read, and not run.
+        // It would run until somebody stops it, or asks a database: it is read, and not run.
         if told.when() == When::Starts {
             typed.push("--help".to_owned());
         }

@@ -27,6 +27,7 @@ pub mod lapse;
 pub mod ledger;
 pub mod load;
 pub mod memory;
+pub mod migration;
 pub mod origin;
 pub mod origin_h2;
 pub mod patience;

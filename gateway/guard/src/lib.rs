@@ -7,6 +7,7 @@
 //! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
 //! - [`Guard`]: what a process has. Its arbiter is `alone`, a register [opened][open] on a store; or `shared`, a database
 //!   that it has [joined][join]
+//! - [`moving`]: moves the store of a guard that is alone into a database
 //! - [`admit`]: lets a dispatch in; nothing is sent before what announces it is durable. [`waiter`]: who waits for that
 //! - [`doubt`]: a dispatch until its end, and executions whose end nobody saw
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
@@ -24,6 +25,7 @@ mod guard;
 pub mod join;
 pub mod journal;
 pub mod metrics;
+pub mod moving;
 pub mod open;
 pub mod operation;
 pub mod postgres;

@@ -13,8 +13,11 @@ mod backlog;
 mod beat;
 mod bootstrap;
 mod connect;
+mod copied;
+mod copying;
 mod driver;
 mod instance;
+mod intake;
 mod item;
 mod journal;
 mod look;
@@ -29,7 +32,10 @@ mod view;
 mod wakes;
 
 pub use self::{
+    copied::Copied,
+    copying::{Copying, Handed, Marked, Unended},
     instance::{Postgres, Terms},
+    intake::{Intake, There},
     look::{Changed, DispatchName, InFlight, Look},
     membership::{Closed, Lease, Lost, StoreStatus, Swept},
     migrate::FORMAT,

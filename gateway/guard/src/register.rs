@@ -13,6 +13,7 @@ mod rest;
 mod tests;
 mod view;
 
+pub(crate) use self::key_state::recovered;
 pub use self::{
     claim::{Claim, DispatchId, InDoubt, Open},
     decide::{Ended, Register, Settled, Told},

@@ -9,15 +9,18 @@
 pub mod backup;
 mod change;
 mod commit;
+mod departed;
 mod durable;
 mod redb;
 mod remembered;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::departed::KeyMarks;
 pub use self::{
     change::{Change, CleanStop, Epochs, OpenDoubt, WholeMarks},
     commit::{Committer, Moment, NotDurable},
+    departed::Departed,
     durable::{NotCopied, NotRestored, Store, StoreError},
     redb::{Redb, restore::Restored},
     remembered::{AtWork, FORMAT, Identity, JournalSize, Remembered},

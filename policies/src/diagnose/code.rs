@@ -151,6 +151,8 @@ codes! {
     SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
     NoFile            "FG0530" Error "the file cannot be read"
     NoStore           "FG0540" Error "a database cannot be the store of a guard"
+    StoreMoved        "FG0545" Error "the file of a guard's store was moved into a database"
+    StoreInUse        "FG0546" Error "another process has the file of a guard's store open"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener does not let the command in"

@@ -58,6 +58,10 @@ fn remedy(unusable: &NotUsable) -> String {
             let init = again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID");
             format!("make the store once: `{init}`; `fencegate era show` prints both")
         }
+        NotUsable::Unfinished { from, .. } => {
+            let migrate = format!("guard migrate --from redb:{from} --to postgres");
+            format!("end what was begun: `{}`", again::command(again::Of::Guard, &migrate))
+        }
         NotUsable::NotDurable { setting, .. } => format!("write `{setting} = on` in its configuration"),
         NotUsable::Newer { .. } => "upgrade this guard".into(),
         _ => REACH.into(),

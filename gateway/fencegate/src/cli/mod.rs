@@ -12,6 +12,7 @@ mod guard_backups;
 mod keys;
 mod locks;
 mod log;
+mod migrate_guard;
 mod once;
 mod out;
 mod outcomes;

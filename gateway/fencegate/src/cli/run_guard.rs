@@ -1,4 +1,5 @@
-//! `fencegate guard`: runs one, asks a running one for an operator what is unknown, and keeps its store in backups.
+//! `fencegate guard`: runs one, asks a running one for an operator what is unknown, keeps its store in backups, and moves it
+//! elsewhere.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -7,6 +8,7 @@ use clap::{Args, Subcommand};
 use super::{
     admin::Of,
     config, guard_backups,
+    migrate_guard::{self, Migration},
     out::{ended, said},
     outcomes, policy,
 };
@@ -40,6 +42,8 @@ enum GuardVerb {
     Outcomes(outcomes::Verb),
     #[command(flatten)]
     Backups(guard_backups::BackupVerb),
+    /// Move the store of a guard that is stopped from its file into a database, for several guards.
+    Migrate(Migration),
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
@@ -57,5 +61,6 @@ pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
             said(outcomes::ask(&verb, &found))
         }
         GuardVerb::Backups(verb) => guard_backups::run(&verb),
+        GuardVerb::Migrate(migration) => migrate_guard::run(&migration),
     }
 }

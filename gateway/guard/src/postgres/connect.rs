@@ -156,10 +156,15 @@ impl Connection {
             Ok(Ok(row)) => row,
         };
         // Somebody who cancels the wait for a standby gets a commit reported as done which the standby may not have.
-        if self.warned.swap(false, Ordering::SeqCst) {
+        if self.has_warned() {
             return Err(Unanswered::Lost("the server warned of what it did".into()));
         }
         Ok(row)
+    }
+
+    /// The server has warned since somebody asked last: a commit that was reported may be missing at the standby.
+    pub(super) fn has_warned(&self) -> bool {
+        self.warned.swap(false, Ordering::SeqCst)
     }
 
     /// Any number of rows, of a question that changes nothing.

@@ -189,7 +189,7 @@ impl Row<'_> {
 }
 
 /// When it may be forgotten: seconds of the store's time.
-fn ends(entry: &Entry) -> Option<i64> {
+pub(super) fn ends(entry: &Entry) -> Option<i64> {
     let end = match entry.state {
         State::Admitted => return None,
         State::Done { at, .. } | State::Resolved { at, .. } => at.saturating_add(entry.keep),

@@ -4,6 +4,7 @@ use tokio_postgres::{Client, Error};
 
 use super::{
     connect::{Connection, For},
+    copied::copied,
     place::{NotUsable, Place},
 };
 use crate::store::Identity;
@@ -18,6 +19,10 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 /// Of a lock that whoever changes the form takes: two that come at once do it one after the other.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('fencegate migrates ' || $1, 0))";
 
+/// The same lock for a whole session, if nobody has it.
+pub(super) const LOCK_IF_FREE: &str =
+    "SELECT pg_try_advisory_lock(hashtextextended('fencegate migrates ' || $1, 0))";
+
 /// Makes schema, tables and functions, with a floor below which no token will pass.
 pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Result<(), NotUsable> {
     let mut connection = Connection::open(place, For::Making, "init").await?;
@@ -28,6 +33,9 @@ pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Resu
     transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
     if found(transaction.client(), place).await?.is_some() {
         return Err(NotUsable::Exists { place: place.to_string() });
+    }
+    if let Some(copied) = copied(transaction.client(), place).await? {
+        return Err(copied.unfinished(place));
     }
     let schema = format!("CREATE SCHEMA IF NOT EXISTS {}", place.schema);
     transaction.batch_execute(&schema).await.map_err(failed)?;
@@ -49,13 +57,15 @@ pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Resu
 /// Whose store it is. One of an older form is brought up to ours first.
 pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
     let mut connection = Connection::open(place, For::Making, "open").await?;
-    let missing = || NotUsable::Missing { place: place.to_string() };
-    let (mut format, identity) = found(connection.client(), place).await?.ok_or_else(missing)?;
+    let Some((mut format, identity)) = found(connection.client(), place).await? else {
+        return Err(missing(connection.client(), place).await?);
+    };
     if format < FORMAT {
         let failed = |error: Error| place.failed(&error);
         let transaction = connection.client_mut().transaction().await.map_err(failed)?;
         transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
-        format = found(transaction.client(), place).await?.ok_or_else(missing)?.0;
+        let gone = || NotUsable::Missing { place: place.to_string() };
+        format = found(transaction.client(), place).await?.ok_or_else(gone)?.0;
         climb(transaction.client(), place, format).await?;
         let told = format!("UPDATE {}.store SET format = greatest(format, $1)", place.schema);
         transaction.execute(&told, &[&(FORMAT as i32)]).await.map_err(failed)?;
@@ -71,7 +81,7 @@ pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
 pub(super) async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
     let connection = Connection::open(place, For::Making, "inspect").await?;
     match found(connection.client(), place).await? {
-        None => Err(NotUsable::Missing { place: place.to_string() }),
+        None => Err(missing(connection.client(), place).await?),
         Some((format, _)) if format > FORMAT => {
             Err(NotUsable::Newer { place: place.to_string(), found: format, reads: FORMAT })
         }
@@ -79,8 +89,14 @@ pub(super) async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
     }
 }
 
+/// Why there is no store.
+async fn missing(client: &Client, place: &Place) -> Result<NotUsable, NotUsable> {
+    let missing = NotUsable::Missing { place: place.to_string() };
+    Ok(copied(client, place).await?.map_or(missing, |copied| copied.unfinished(place)))
+}
+
 /// All steps above this form, within the transaction that the caller has begun.
-async fn climb(client: &Client, place: &Place, from: u32) -> Result<(), NotUsable> {
+pub(super) async fn climb(client: &Client, place: &Place, from: u32) -> Result<(), NotUsable> {
     let failed = |error: Error| place.failed(&error);
     let schema = format!("SET LOCAL search_path = {}", place.schema);
     client.batch_execute(&schema).await.map_err(failed)?;
@@ -93,7 +109,7 @@ async fn climb(client: &Client, place: &Place, from: u32) -> Result<(), NotUsabl
 }
 
 /// The form and the identity of a store; `None` where there is none.
-async fn found(client: &Client, place: &Place) -> Result<Option<(u32, Identity)>, NotUsable> {
+pub(super) async fn found(client: &Client, place: &Place) -> Result<Option<(u32, Identity)>, NotUsable> {
     let failed = |error: Error| place.failed(&error);
     let table = format!("{}.store", place.schema);
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;

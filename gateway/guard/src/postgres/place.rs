@@ -29,6 +29,12 @@ pub enum NotUsable {
     Missing { place: String },
     #[error("{place} has a store of a guard already")]
     Exists { place: String },
+    #[error(
+        "{place} has a copy of the store in {from} that is no store yet: run `{}` again; or, where the guard went on with \
+         that file, drop the schema",
+        again::command(again::Of::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
+    )]
+    Unfinished { place: String, from: String },
     #[error("{place} is of format {found}, this build reads up to {reads}; upgrade the guard")]
     Newer { place: String, found: u32, reads: u32 },
     /// `setting` is `fsync`, `full_page_writes` or `synchronous_commit`.

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 use super::claim::DispatchId;
 use crate::{
     refused::Refused,
-    store::{Change, Epochs, Moment},
+    store::{Change, Epochs, Moment, WholeMarks},
 };
 
 /// The newest token seen for one kind of access.
@@ -93,6 +93,15 @@ impl Mark {
         let token = Token::new(epoch, u32::MAX, u32::MAX).ok()?;
         Some(Self { token, exact: false })
     }
+}
+
+/// The marks of writes and of reads as the next process knows them: `whole` after an orderly end.
+pub(crate) fn recovered(epochs: &Epochs, whole: Option<&WholeMarks>) -> (Option<Mark>, Option<Mark>) {
+    let mut record = KeyState::recovered(epochs, 0, Boot::from_nanos(0));
+    if let Some(whole) = whole {
+        record.make_exact(whole.write, whole.read);
+    }
+    (record.write(), record.read())
 }
 
 impl KeyState {

@@ -20,13 +20,7 @@ use crate::store::{AtWork, Change, OpenDoubt, Remembered};
 impl Register {
     /// Keys that a process before us may have had at work. After a clean stop it has said what of that is left.
     pub(super) fn take_over(&mut self, remembered: &Remembered, now: Boot, max_execution: Duration) {
-        // Whichever is longer: what runs was sent under the old one.
-        let longest = max_execution.max(remembered.max_execution.unwrap_or_default());
-        let left = match &remembered.clean_stop {
-            None => Some(longest),
-            Some(stop) => stop.quarantine,
-        };
-        let until = left.map(|left| now + left);
+        let until = remembered.closed_for(max_execution).map(|left| now + left);
         let (every_key, keys): (_, &[ResourceKey]) = match &remembered.at_work {
             AtWork::NewStore => (Some(Why::NewStore), &[]),
             AtWork::Restored => (Some(Why::Restored), &[]),

@@ -61,6 +61,16 @@ pub enum StoreError {
     Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]
     Newer { path: String, found: u32 },
+    #[error(
+        "FG0545: {path} was moved into {to}, and is no guard's store any more; give this guard the file that names \
+         `store.postgres`"
+    )]
+    Moved { path: String, to: String },
+    #[error(
+        "FG0546: another process has {path} open; end it first: `systemctl stop fencegate-guard` where it is that \
+         unit, and `fuser {path}` names it"
+    )]
+    InUse { path: String },
     #[error("{path} cannot be read: {why}")]
     Unreadable { path: String, why: String },
     #[error("{0}")]

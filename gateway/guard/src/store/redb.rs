@@ -1,6 +1,7 @@
 //! The store of a guard that is alone: one redb file.
 
 mod copy;
+mod departure;
 pub(super) mod restore;
 mod tables;
 
@@ -19,11 +20,12 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId};
 use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, WriteTransaction};
 
 use self::tables::{
-    AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW, OPERATIONS,
-    RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
+    AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, GONE, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW,
+    OPERATIONS, RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
 use super::{
-    AtWork, Change, CleanStop, FORMAT, Identity, JournalSize, Remembered, Store, StoreError, WholeMarks,
+    AtWork, Change, CleanStop, Departed, FORMAT, Identity, JournalSize, Remembered, Store, StoreError,
+    WholeMarks,
     backup::{BEGINNING, Header},
     durable::NotCopied,
 };
@@ -71,21 +73,12 @@ impl Redb {
         Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() })
     }
 
-    /// Opens what [`Redb::init`] or [`Redb::restore`] made.
+    /// Opens what [`Redb::init`] or [`Redb::restore`] made, and nobody has moved elsewhere since.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        if !path.exists() {
-            return Err(StoreError::Missing { path: path.display().to_string() });
-        }
-        if is_backup(path) {
-            return Err(StoreError::Backup { path: path.display().to_string() });
-        }
-        let opened = Database::builder().set_cache_size(CACHE).open(path);
-        let mut database = opened.map_err(|error| unreadable(path, error))?;
-        // After an orderly stop the library takes every page for good.
-        match database.check_integrity() {
-            Ok(true) => Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() }),
-            Ok(false) => Err(unreadable(path, "pages are damaged")),
-            Err(error) => Err(unreadable(path, error)),
+        let store = Self::open_wherever(path)?;
+        match store.departed()? {
+            None => Ok(store),
+            Some(Departed { to, .. }) => Err(StoreError::Moved { path: store.path, to }),
         }
     }
 
@@ -127,10 +120,47 @@ impl Redb {
         let value = single.get(IDENTITY).map_err(|error| self.bad(error))?;
         let value = value.ok_or_else(|| self.bad("it has no identity"))?;
         let identity: Identity = serde_json::from_slice(value.value()).map_err(|error| self.bad(error))?;
-        if identity.format > FORMAT {
+        if identity.format > FORMAT && identity.format != GONE {
             return Err(StoreError::Newer { path: self.path.clone(), found: identity.format });
         }
         Ok(Identity { format: FORMAT, ..identity })
+    }
+
+    /// All that is remembered but what stands there once for each key.
+    pub(crate) fn beginning(&self) -> Result<Remembered, StoreError> {
+        let identity = self.identity()?;
+        self.write(|write| Tables::open(write).map(drop))?;
+        let (mut remembered, clean_stop) = self.read(|read| {
+            let single = read.open_table(SINGLE)?;
+            let value =
+                |name: &str| Ok::<_, redb::Error>(single.get(name)?.map(|value| value.value().to_vec()));
+            let single_number = |name| Ok::<_, redb::Error>(value(name)?.map(|value| number(&value)));
+            let at_work = match value(LIST)?.as_deref() {
+                Some(LISTED) => AtWork::Keys(Vec::new()),
+                Some(NEW) => AtWork::NewStore,
+                Some(RESTORED) => AtWork::Restored,
+                _ => AtWork::NotListed,
+            };
+            let remembered = Remembered {
+                identity,
+                floor: single_number(FLOOR)?.unwrap_or_default(),
+                era: single_number(ERA)?.unwrap_or_default(),
+                // It goes on from here by itself. A build that had no such time wrote the wall clock's into its journal,
+                // and that is where it begins: what the wall clock says now may be far from it.
+                time: match single_number(TIME)? {
+                    Some(time) => time,
+                    None => latest(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
+                },
+                max_execution: single_number(MAX_EXECUTION)?.map(Duration::from_millis),
+                marks: HashMap::new(),
+                at_work,
+                clean_stop: None,
+            };
+            Ok((remembered, value(CLEAN_STOP)?))
+        })?;
+        let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanStop>(&json)).transpose();
+        remembered.clean_stop = clean_stop.map_err(|error| self.bad(error))?;
+        Ok(remembered)
     }
 
     /// The marks as they stand, after an orderly end also with whole tokens; and the keys at work.
@@ -185,38 +215,7 @@ impl Redb {
 
 impl Store for Redb {
     fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError> {
-        let identity = self.identity()?;
-        self.write(|write| Tables::open(write).map(drop))?;
-        let (mut remembered, clean_stop) = self.read(|read| {
-            let single = read.open_table(SINGLE)?;
-            let value =
-                |name: &str| Ok::<_, redb::Error>(single.get(name)?.map(|value| value.value().to_vec()));
-            let single_number = |name| Ok::<_, redb::Error>(value(name)?.map(|value| number(&value)));
-            let at_work = match value(LIST)?.as_deref() {
-                Some(LISTED) => AtWork::Keys(Vec::new()),
-                Some(NEW) => AtWork::NewStore,
-                Some(RESTORED) => AtWork::Restored,
-                _ => AtWork::NotListed,
-            };
-            let remembered = Remembered {
-                identity,
-                floor: single_number(FLOOR)?.unwrap_or_default(),
-                era: single_number(ERA)?.unwrap_or_default(),
-                // It goes on from here by itself. A build that had no such time wrote the wall clock's into its journal,
-                // and that is where it begins: what the wall clock says now may be far from it.
-                time: match single_number(TIME)? {
-                    Some(time) => time,
-                    None => latest(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
-                },
-                max_execution: single_number(MAX_EXECUTION)?.map(Duration::from_millis),
-                marks: HashMap::new(),
-                at_work,
-                clean_stop: None,
-            };
-            Ok((remembered, value(CLEAN_STOP)?))
-        })?;
-        let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanStop>(&json)).transpose();
-        remembered.clean_stop = clean_stop.map_err(|error| self.bad(error))?;
+        let mut remembered = self.beginning()?;
         self.keys(&mut remembered)?;
         self.set_journal(self.take_over(&remembered, max_execution)?);
         Ok(remembered)

@@ -46,6 +46,18 @@ pub struct Remembered {
     pub clean_stop: Option<CleanStop>,
 }
 
+impl Remembered {
+    /// So long nothing is let in on what may have been at work at the end: on the keys of the list, or on every key where
+    /// there is none. `None` after an orderly end, which says what is left.
+    pub(crate) fn closed_for(&self, max_execution: Duration) -> Option<Duration> {
+        match &self.clean_stop {
+            // Whichever is longer: what runs was sent under the old one.
+            None => Some(max_execution.max(self.max_execution.unwrap_or_default())),
+            Some(stop) => stop.quarantine,
+        }
+    }
+}
+
 /// On which keys something may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AtWork {

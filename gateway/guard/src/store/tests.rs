@@ -169,4 +169,5 @@ fn the_time_of_a_store_of_an_older_build_begins_where_its_journal_ends_and_not_a
     assert!(store.load(SECOND).expect("readable").time >= now, "without a journal");
 }
 
+mod departed;
 mod restored;

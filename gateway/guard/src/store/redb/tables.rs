@@ -36,6 +36,11 @@ pub(super) const LIST: &str = "at-work-list";
 pub(super) const NEW: &[u8] = b"new";
 pub(super) const RESTORED: &[u8] = b"restored";
 pub(super) const LISTED: &[u8] = b"listed";
+/// Where the store has gone, JSON.
+pub(super) const DEPARTED: &str = "departed";
+/// Stands in the place of the written form where the store has gone, so that builds which do not know [`DEPARTED`] refuse
+/// the file as well.
+pub(super) const GONE: u32 = u32::MAX;
 /// Entries and bytes of the journal: 16 bytes, big-endian.
 pub(super) const JOURNAL: &str = "journal";
 

@@ -1,0 +1,235 @@
+//! `fencegate guard migrate`: moves the store of a guard from its file into a database, while no guard runs on it.
+
+use std::{
+    io,
+    path::{self, PathBuf},
+    process::ExitCode,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use clap::{Args, ValueEnum};
+use fencegate_guard::{
+    Rules,
+    moving::{Intent, LeftToDo, Move, Moved, NotMoved, Tally},
+};
+use fencegate_policies::plan::Store;
+use fencegate_process::{randomness::SystemRandomness, said::Brief};
+use serde::Serialize;
+
+use super::{
+    admin::Of,
+    config,
+    exit::USAGE,
+    log::Format,
+    out::{complain, said},
+    policy,
+};
+use crate::database::{self, NoPlace};
+
+#[derive(Debug, Args)]
+pub(super) struct Migration {
+    /// The file that the guards will be started with; it names the database as `store.postgres`.
+    ///
+    /// Unless given, that of $FENCEGATE_CONFIG, else /etc/fencegate/guard.yaml.
+    #[arg(short = 'c', long = "config", value_name = "GUARD")]
+    policy: Option<PathBuf>,
+    /// Where the store is: `redb:` and the file that `store.redb` named. The guard that has it must be stopped.
+    #[arg(long, value_name = "redb:FILE")]
+    from: Origin,
+    /// Where it goes: into the database that the guard's file names.
+    #[arg(long, value_enum, value_name = "postgres", hide_possible_values = true)]
+    to: Target,
+    /// Say what would be moved, and whether it could be. Nothing is changed.
+    #[arg(long)]
+    dry_run: bool,
+    /// How it is printed; `json` for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// The file of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Origin(PathBuf);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Target {
+    Postgres,
+}
+
+impl FromStr for Origin {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some(("redb", file)) if !file.is_empty() => Ok(Self(file.into())),
+            _ => Err("a store in a file is meant, as `redb:/var/lib/fencegate-guard/guard.redb`"),
+        }
+    }
+}
+
+/// Why nothing could be said or done.
+#[derive(Debug, thiserror::Error)]
+enum MigrateFailed {
+    #[error("start a runtime")]
+    Runtime(#[from] io::Error),
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+    #[error(transparent)]
+    NotMoved(#[from] NotMoved),
+}
+
+/// What is told.
+#[derive(Debug, Serialize)]
+struct Summary {
+    from: String,
+    to: String,
+    /// `moved`, `finished`, `was-there`, or with `--dry-run` `would-move` and `would-finish`.
+    outcome: &'static str,
+    store: String,
+    ensemble: String,
+    keys: u64,
+    floor: u64,
+    highest: u64,
+    era: u64,
+    operations: u64,
+    operations_unknown: u64,
+    doubts: u64,
+    longest_doubt_ms: u128,
+    /// How many keys are closed at first; all of them where this is `null`.
+    closed_keys: Option<u64>,
+    closed_ms: u128,
+    took_ms: u128,
+}
+
+pub(super) fn run(asked: &Migration) -> Result<(), ExitCode> {
+    let Target::Postgres = asked.to;
+    let file = config::file(asked.policy.as_deref(), Of::Guard)?;
+    let plan = policy::read_guard_quietly(&file)?;
+    let Store::Postgres(from) = &plan.store else {
+        complain(format_args!(
+            "error: {} names `store.redb`, and the store is to go into a database: write `store: {{postgres: {{url_file: \
+             FILE}}}}` into it, or name another file with `-c`",
+            file.display()
+        ));
+        return Err(ExitCode::from(USAGE));
+    };
+    said(migrated(asked, Rules::of(&plan), || database::place(from)))
+}
+
+/// What is to be printed.
+fn migrated(
+    asked: &Migration,
+    rules: Rules,
+    place: impl FnOnce() -> Result<fencegate_guard::postgres::Place, NoPlace>,
+) -> Result<String, MigrateFailed> {
+    // It is told to who may be elsewhere.
+    let from = path::absolute(&asked.from.0).unwrap_or_else(|_| asked.from.0.clone());
+    let whole = Move { from, into: place()?, rules };
+    let intent = if asked.dry_run { Intent::Look } else { Intent::Move };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let began = Instant::now();
+    let moved = runtime.block_on(whole.run(intent, &SystemRandomness))?;
+    let summary = Summary::of(&whole, &moved, intent, began.elapsed());
+    Ok(match asked.format {
+        Format::Json => serde_json::to_string_pretty(&summary).expect("plain fields serialise"),
+        Format::Text => summary.text(&moved.tally),
+    })
+}
+
+impl Summary {
+    fn of(whole: &Move, moved: &Moved, intent: Intent, took: Duration) -> Self {
+        let Moved { identity, left_to_do, tally } = moved;
+        Self {
+            from: whole.from.display().to_string(),
+            to: whole.into.to_string(),
+            outcome: match (left_to_do, intent) {
+                (LeftToDo::Everything, Intent::Look) => "would-move",
+                (LeftToDo::LastStep, Intent::Look) => "would-finish",
+                (LeftToDo::Everything, Intent::Move) => "moved",
+                (LeftToDo::LastStep, Intent::Move) => "finished",
+                (LeftToDo::Nothing, _) => "was-there",
+            },
+            store: identity.store.clone(),
+            ensemble: identity.ensemble.clone(),
+            keys: tally.keys,
+            floor: tally.floor,
+            highest: tally.highest,
+            era: tally.era,
+            operations: tally.operations,
+            operations_unknown: tally.unknown,
+            doubts: tally.doubts,
+            longest_doubt_ms: tally.longest_doubt.as_millis(),
+            closed_keys: (!tally.every_key).then_some(tally.closed_keys),
+            closed_ms: tally.closed.as_millis(),
+            took_ms: took.as_millis(),
+        }
+    }
+
+    fn text(&self, tally: &Tally) -> String {
+        let Self { from, to, store, ensemble, keys, floor, highest, era, operations, .. } = self;
+        let first = match self.outcome {
+            "would-move" => format!("{from} would be moved into {to}. Nothing was changed."),
+            "would-finish" => {
+                format!("{from} was copied into {to}, which would become the store. Nothing was changed.")
+            }
+            "moved" => format!("{from} was moved into {to}."),
+            "finished" => format!("{from} had been copied into {to}, which is the store now."),
+            _ => format!("{from} was moved into {to} already. There is nothing to do."),
+        };
+        let last = match self.outcome {
+            "would-move" | "would-finish" => {
+                "Run it without `--dry-run` while the guard is stopped.".to_owned()
+            }
+            _ => format!(
+                "Start the guards with this file. No guard opens {from} any more; remove it when they run."
+            ),
+        };
+        let took = Duration::from_millis(u64::try_from(self.took_ms).unwrap_or(u64::MAX));
+        format!(
+            "{first}\n\
+             store       {store}, for tokens of installation {ensemble}\n\
+             keys        {keys}, tokens up to epoch {highest}, floor {floor}, era {era}\n\
+             operations  {operations}, of which {} have an unknown outcome\n\
+             doubts      {}{}\n\
+             closed      {}\n\
+             took        {}\n\
+             {last}",
+            tally.unknown,
+            tally.doubts,
+            if tally.doubts > 0 {
+                format!(", the last ends {} after the first guard is there", Brief(tally.longest_doubt))
+            } else {
+                String::new()
+            },
+            closed(tally),
+            Brief(took),
+        )
+    }
+}
+
+fn closed(tally: &Tally) -> String {
+    let time = Brief(tally.closed);
+    match tally {
+        Tally { closed: Duration::ZERO, .. } => "nothing: the guard was stopped in order".to_owned(),
+        Tally { every_key: true, .. } => {
+            format!("every key for {time}: nobody knows which ones were at work")
+        }
+        Tally { closed_keys, .. } => {
+            format!("{closed_keys} keys for {time}: they may have been at work when the guard was killed")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_with_its_kind() {
+        assert_eq!("redb:/a/b.redb".parse(), Ok(Origin("/a/b.redb".into())));
+        for bad in ["redb", "redb:", "/a/b.redb", "postgres:/a", "guard.redb"] {
+            assert!(bad.parse::<Origin>().is_err(), "{bad}");
+        }
+    }
+}

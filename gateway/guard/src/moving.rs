@@ -1,0 +1,319 @@
+//! Moves the store of a guard that is alone from its file into a database that several guards share.
+//!
+//! Nobody decides meanwhile: the file is open here, so no guard has it, and what is copied is no store yet. When the copy
+//! is durable the file says that it has gone, for good; only then the copy becomes the store. So at no moment two guards
+//! could decide by what is the same store, and whenever this ends, it is begun anew or goes on:
+//!
+//! - The file says nothing: what was copied was never a store. It is copied anew, or the guard goes on with the file.
+//! - The file says that it has gone: what it names is made the store, if it is not one already. Nothing is ever copied out
+//!   of the file again, because guards may have decided since.
+
+mod old_file;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use fencegate_policies::operation::OperationId;
+use fencegate_process::{
+    failpoint,
+    randomness::{Guid, Randomness},
+};
+
+use self::old_file::{Closing, OldFile};
+use crate::{
+    operation::State,
+    postgres::{Copying, Handed, Intake, Marked, NotUsable, Place, Terms, There, Unended},
+    rules::Rules,
+    store::{Departed, Identity, StoreError},
+};
+
+/// From where to where.
+#[derive(Debug, Clone)]
+pub struct Move {
+    /// The file.
+    pub from: PathBuf,
+    pub into: Place,
+    /// Of the guards that go on.
+    pub rules: Rules,
+}
+
+/// Whether anything is to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// It is said what would happen.
+    Look,
+    Move,
+}
+
+/// What came of it, or would come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    pub identity: Identity,
+    pub left_to_do: LeftToDo,
+    pub tally: Tally,
+}
+
+/// What was left to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftToDo {
+    /// All of it.
+    Everything,
+    /// An earlier run had copied all of it; now it is the store.
+    LastStep,
+    Nothing,
+}
+
+/// What is in the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub keys: u64,
+    pub floor: u64,
+    pub highest: u64,
+    pub era: u64,
+    pub operations: u64,
+    /// Of these: nobody knows what came of them.
+    pub unknown: u64,
+    /// Executions in doubt, and how long the last of them takes.
+    pub doubts: u64,
+    pub longest_doubt: Duration,
+    /// Keys that may have been at work when the guard was killed, and are closed for so long.
+    pub closed_keys: u64,
+    /// So long every key is closed, or those above.
+    pub closed: Duration,
+    pub every_key: bool,
+}
+
+/// Why the store is where it was, or why nobody can say where it is.
+#[derive(Debug, thiserror::Error)]
+pub enum NotMoved {
+    #[error("{} does not exist; name the file that `store.redb` of the guard names", .0.display())]
+    NoFile(PathBuf),
+    #[error(transparent)]
+    File(#[from] StoreError),
+    #[error("FG0540: {0}")]
+    Database(#[from] NotUsable),
+    /// The file says that its store has gone.
+    #[error(
+        "FG0540: {why}. {path} says by now that its store has gone: run the same command again, it ends what it began"
+    )]
+    NotFinished { path: String, why: NotUsable },
+    #[error(
+        "FG0545: {path} was moved into {to} already, and that copy is not in {place}. Nothing is copied twice: guards may \
+         have let newer requests in since. If it was another database, name that one; if the database has lost the store, \
+         make a new one with `fencegate guard --init` and a floor above every token, as `fencegate era show` prints it"
+    )]
+    Gone { path: String, to: String, place: String },
+}
+
+impl Move {
+    /// # Errors
+    /// See [`NotMoved`]: run it again when that is mended.
+    pub async fn run(&self, intent: Intent, randomness: &dyn Randomness) -> Result<Moved, NotMoved> {
+        if !self.from.exists() {
+            return Err(NotMoved::NoFile(self.from.clone()));
+        }
+        let source = OldFile::open(&self.from)?;
+        let mut intake = Intake::open(&self.into).await?;
+        let identity = source.remembered.identity.clone();
+        let there = intake.there().await?;
+        let (left_to_do, tally) = match &source.departed {
+            None => {
+                (LeftToDo::Everything, self.copies(&source, &mut intake, there, intent, randomness).await?)
+            }
+            Some(departed) => {
+                let left_to_do = self.finishes(departed, &intake, there, intent).await?;
+                (left_to_do, self.walk(&source, None, randomness).await?)
+            }
+        };
+        Ok(Moved { identity, left_to_do, tally })
+    }
+
+    /// Everything, from the beginning.
+    async fn copies(
+        &self,
+        source: &OldFile,
+        intake: &mut Intake,
+        there: There,
+        intent: Intent,
+        randomness: &dyn Randomness,
+    ) -> Result<Tally, NotMoved> {
+        let ours = &source.remembered.identity.store;
+        match there {
+            There::Store(_) => return Err(NotUsable::Exists { place: self.into.to_string() }.into()),
+            There::Copy(copy) if copy.store != *ours => {
+                let (place, from) = (self.into.to_string(), copy.from);
+                return Err(NotUsable::Unfinished { place, from }.into());
+            }
+            There::Copy(_) | There::Nothing => {}
+        }
+        if intent == Intent::Look {
+            intake.tries().await?;
+            return self.walk(source, None, randomness).await;
+        }
+        let id = Guid::new(randomness).to_string();
+        let mut tally = Tally::default();
+        intake
+            .copy(self.handed(source, &id), async |copying| -> Result<(), NotMoved> {
+                tally = self.walk(source, Some(copying), randomness).await?;
+                failpoint::pass("before_copy_committed");
+                Ok(())
+            })
+            .await?;
+        failpoint::pass("before_file_departs");
+        source.depart(&Departed { id: id.clone(), to: self.into.to_string() })?;
+        failpoint::pass("before_copy_is_store");
+        self.finish(intake, &id).await?;
+        failpoint::pass("after_copy_is_store");
+        Ok(tally)
+    }
+
+    /// What an earlier run has begun.
+    async fn finishes(
+        &self,
+        departed: &Departed,
+        intake: &Intake,
+        there: There,
+        intent: Intent,
+    ) -> Result<LeftToDo, NotMoved> {
+        match there {
+            There::Store(Some(copy)) if copy.id == departed.id => Ok(LeftToDo::Nothing),
+            There::Copy(copy) if copy.id == departed.id => {
+                if intent == Intent::Move {
+                    self.finish(intake, &departed.id).await?;
+                }
+                Ok(LeftToDo::LastStep)
+            }
+            _ => {
+                let (path, to) = (shown(&self.from), departed.to.clone());
+                Err(NotMoved::Gone { path, to, place: self.into.to_string() })
+            }
+        }
+    }
+
+    async fn finish(&self, intake: &Intake, id: &str) -> Result<(), NotMoved> {
+        let not = |why| NotMoved::NotFinished { path: shown(&self.from), why };
+        intake.finish(id).await.map_err(not)
+    }
+
+    fn handed(&self, source: &OldFile, id: &str) -> Handed {
+        let remembered = &source.remembered;
+        let max_execution = self.rules.max_execution.max(remembered.max_execution.unwrap_or_default());
+        let Rules { send_within, evict_after, .. } = self.rules;
+        let closing = source.closing(self.rules.max_execution);
+        Handed {
+            id: id.to_owned(),
+            from: shown(&self.from),
+            identity: remembered.identity.clone(),
+            floor: remembered.floor,
+            era: remembered.era,
+            time: remembered.time,
+            closed: closing.filter(|closing| closing.every_key).map(|closing| closing.left),
+            terms: Terms { send_within, max_execution, evict_after },
+        }
+    }
+
+    /// Reads all of it, a batch at a time, and copies what it has read.
+    async fn walk(
+        &self,
+        source: &OldFile,
+        mut into: Option<&mut Copying<'_>>,
+        randomness: &dyn Randomness,
+    ) -> Result<Tally, NotMoved> {
+        let remembered = &source.remembered;
+        let (floor, era) = (remembered.floor, remembered.era);
+        let mut tally = Tally { floor, highest: floor, era, ..Tally::default() };
+        let mut batch = source.only_whole()?;
+        let mut last = None;
+        loop {
+            tally.keys(&batch);
+            if let Some(copying) = &mut into {
+                copying.marks(&batch).await?;
+                failpoint::pass("copying_keys");
+            }
+            batch = source.marks(last.as_ref())?;
+            match batch.last() {
+                Some(marked) => last = Some(marked.key.clone()),
+                None => break,
+            }
+        }
+        self.walk_work(source, &mut tally, into.as_deref_mut(), randomness).await?;
+        walk_journal(source, &mut tally, into).await?;
+        Ok(tally)
+    }
+
+    /// What may still be at work.
+    async fn walk_work(
+        &self,
+        source: &OldFile,
+        tally: &mut Tally,
+        mut into: Option<&mut Copying<'_>>,
+        randomness: &dyn Randomness,
+    ) -> Result<(), NotMoved> {
+        let doubts = source.doubts(randomness);
+        tally.doubts(&doubts);
+        if let Some(copying) = &mut into {
+            copying.unended(&doubts).await?;
+        }
+        let Some(Closing { every_key, left }) = source.closing(self.rules.max_execution) else {
+            return Ok(());
+        };
+        (tally.closed, tally.every_key) = (left, every_key);
+        if every_key {
+            return Ok(());
+        }
+        let mut last = None;
+        loop {
+            let batch = source.at_work(last.as_ref(), left, randomness)?;
+            let Some(key) = batch.last().and_then(|unended| unended.keys.last()) else { return Ok(()) };
+            last = Some(key.clone());
+            tally.closed_keys += count(&batch);
+            if let Some(copying) = &mut into {
+                copying.unended(&batch).await?;
+            }
+        }
+    }
+}
+
+/// What is known of operations.
+async fn walk_journal(
+    source: &OldFile,
+    tally: &mut Tally,
+    mut into: Option<&mut Copying<'_>>,
+) -> Result<(), NotMoved> {
+    let mut last: Option<OperationId> = None;
+    loop {
+        let batch = source.operations(last.as_ref())?;
+        let Some((id, _)) = batch.last() else { return Ok(()) };
+        last = Some(*id);
+        tally.operations += count(&batch);
+        tally.unknown += batch.iter().filter(|(_, entry)| entry.state == State::Admitted).count() as u64;
+        if let Some(copying) = &mut into {
+            copying.operations(&batch).await?;
+            failpoint::pass("copying_operations");
+        }
+    }
+}
+
+impl Tally {
+    fn keys(&mut self, marked: &[Marked]) {
+        self.keys += count(marked);
+        for mark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
+            self.highest = self.highest.max(mark.token.number());
+        }
+    }
+
+    fn doubts(&mut self, doubts: &[Unended]) {
+        self.doubts = count(doubts);
+        self.longest_doubt = doubts.iter().map(|doubt| doubt.left).max().unwrap_or_default();
+    }
+}
+
+fn count<T>(rows: &[T]) -> u64 {
+    u64::try_from(rows.len()).unwrap_or(u64::MAX)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,245 @@
+//! Copies a store into its tables, a batch at a time.
+
+use std::time::Duration;
+
+use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
+use tokio_postgres::{
+    Error, Transaction,
+    types::{ToSql, Type},
+};
+
+use super::{
+    connect::millis,
+    instance::Terms,
+    item::ends,
+    migrate::FORMAT,
+    place::{NotUsable, Place},
+};
+use crate::{
+    operation::{Entry, Kept, State},
+    register::Mark,
+    store::Identity,
+};
+
+/// A store as it is handed over, but for its keys and operations.
+#[derive(Debug, Clone)]
+pub struct Handed {
+    /// Names the move.
+    pub id: String,
+    /// For people: where it was before.
+    pub from: String,
+    pub identity: Identity,
+    pub floor: u64,
+    pub era: u64,
+    /// Seconds of the store's time.
+    pub time: u64,
+    /// Nothing is let in on any key for so long.
+    pub closed: Option<Duration>,
+    /// Of whoever had it before.
+    pub terms: Terms,
+}
+
+/// A key with its marks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marked {
+    pub key: ResourceKey,
+    pub write: Option<Mark>,
+    pub read: Option<Mark>,
+}
+
+/// What may be at work on some keys for as long as is left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unended {
+    /// Names it, and nothing else.
+    pub name: String,
+    pub keys: Vec<ResourceKey>,
+    pub token: Token,
+    pub mode: Mode,
+    pub left: Duration,
+}
+
+/// The transaction that copies. Dropped, nothing of it has happened.
+pub struct Copying<'i> {
+    transaction: Transaction<'i>,
+    place: &'i Place,
+    handed: Handed,
+    /// Of the row that stands for whoever had the store before.
+    instance: i32,
+    written: Rows,
+}
+
+/// How many rows there have to be, and what they come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Rows {
+    keys: i64,
+    unended: i64,
+    operations: i64,
+    bytes: i64,
+    highest: i64,
+}
+
+/// It cannot be taken for a guard that runs: their names are made of digits.
+const BEFORE: &str = "before the move";
+
+impl<'i> Copying<'i> {
+    pub(super) async fn begin(
+        transaction: Transaction<'i>,
+        handed: Handed,
+        place: &'i Place,
+    ) -> Result<Self, NotUsable> {
+        let mut copying = Self { transaction, place, handed, instance: 0, written: Rows::default() };
+        copying.written.highest = copying.number(copying.handed.floor)?;
+        let Terms { send_within, max_execution, .. } = copying.handed.terms;
+        let question = "INSERT INTO instance (name, renewed, dead, send_within, max_execution)
+            VALUES ($1, $2, true, $3, $4) RETURNING id";
+        let with: [&(dyn ToSql + Sync); 4] =
+            [&BEFORE, &copying.time()?, &millis(send_within), &millis(max_execution)];
+        let row =
+            copying.transaction.query_one(question, &with).await.map_err(|error| copying.failed(&error))?;
+        copying.instance = row.get(0);
+        Ok(copying)
+    }
+
+    /// # Errors
+    /// They cannot be written, here as below.
+    pub async fn marks(&mut self, marked: &[Marked]) -> Result<(), NotUsable> {
+        let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
+        let tokens = |of: fn(&Marked) -> Option<Mark>| -> Vec<Option<String>> {
+            marked.iter().map(|marked| of(marked).map(|mark| mark.token.to_string())).collect()
+        };
+        let (write, read) = (tokens(|marked| marked.write), tokens(|marked| marked.read));
+        let exact: Vec<bool> =
+            marked.iter().map(|marked| marked.write.is_none_or(|mark| mark.exact)).collect();
+        for mark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
+            self.written.highest = self.written.highest.max(self.number(mark.token.number())?);
+        }
+        // Used until now, as after any start: what is forgotten too late has only waited.
+        let question = "INSERT INTO key (key, write, exact, read, base, used)
+            SELECT *, $5, $6 FROM unnest($1, $2, $3, $4)";
+        let types =
+            [Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::INT8, Type::INT8];
+        let (base, used) = (self.number(self.handed.floor)?, self.time()?);
+        self.written.keys += count(&keys);
+        self.insert(question, &types, &[&keys, &write, &exact, &read, &base, &used]).await
+    }
+
+    pub async fn unended(&mut self, unended: &[Unended]) -> Result<(), NotUsable> {
+        let each = || unended.iter().flat_map(|one| one.keys.iter().map(move |key| (key, one)));
+        let keys: Vec<&str> = each().map(|(key, _)| key.as_str()).collect();
+        let names: Vec<&str> = each().map(|(_, one)| one.name.as_str()).collect();
+        let tokens: Vec<String> = each().map(|(_, one)| one.token.to_string()).collect();
+        let shared: Vec<bool> = each().map(|(_, one)| one.mode == Mode::Shared).collect();
+        let left: Vec<i64> = each().map(|(_, one)| millis(one.left)).collect();
+        let question = "INSERT INTO at_work (key, id, instance, token, shared, began, longest, until)
+            SELECT u.key, u.id, $6, u.token, u.shared, $7, u.remains, $7 + u.remains
+            FROM unnest($1, $2, $3, $4, $5) AS u (key, id, token, shared, remains)";
+        let types = [
+            Type::TEXT_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::BOOL_ARRAY,
+            Type::INT8_ARRAY,
+            Type::INT4,
+            Type::INT8,
+        ];
+        let (instance, time) = (self.instance, self.time()?);
+        self.written.unended += count(&keys);
+        self.insert(question, &types, &[&keys, &names, &tokens, &shared, &left, &instance, &time]).await
+    }
+
+    pub async fn operations(&mut self, operations: &[(OperationId, Entry)]) -> Result<(), NotUsable> {
+        let ids: Vec<&[u8]> = operations.iter().map(|(id, _)| id.bytes().as_slice()).collect();
+        let text = |entry| serde_json::to_string(entry).expect("plain fields serialise");
+        let entries: Vec<String> = operations.iter().map(|(_, entry)| text(entry)).collect();
+        let bodies: Vec<Option<&[u8]>> = operations.iter().map(|(_, entry)| body(entry)).collect();
+        let taken = |(entry, body): (&String, &Option<&[u8]>)| {
+            i64::try_from(entry.len() + body.map_or(0, <[u8]>::len) + 64).unwrap_or(i64::MAX)
+        };
+        let bytes: Vec<i64> = entries.iter().zip(&bodies).map(taken).collect();
+        let ends: Vec<Option<i64>> = operations.iter().map(|(_, entry)| ends(entry)).collect();
+        let question = "INSERT INTO operation (id, entry, body, bytes, ends)
+            SELECT * FROM unnest($1, $2, $3, $4, $5)";
+        let types =
+            [Type::BYTEA_ARRAY, Type::TEXT_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
+        self.written.bytes += bytes.iter().sum::<i64>();
+        self.written.operations += count(&ids);
+        self.insert(question, &types, &[&ids, &entries, &bodies, &bytes, &ends]).await
+    }
+
+    /// Everything was copied.
+    pub(super) async fn end(self) -> Result<(), NotUsable> {
+        let counted = "SELECT (SELECT count(*) FROM key), (SELECT count(*) FROM at_work), (SELECT count(*) FROM operation)";
+        let row = self.transaction.query_one(counted, &[]).await.map_err(|error| self.failed(&error))?;
+        let Rows { keys, unended, operations, bytes, highest } = self.written;
+        if (row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, i64>(2)) != (keys, unended, operations) {
+            return Err(self.wrong("other rows are there than were written"));
+        }
+        let (time, floor) = (self.time()?, self.number(self.handed.floor)?);
+        let era = i64::try_from(self.handed.era).unwrap_or(i64::MAX);
+        let Handed { id, from, identity, closed, .. } = &self.handed;
+        let closed_until = closed.map(|closed| time.saturating_add(millis(closed)));
+        let closed_why = closed.map(|_| "new");
+        let question = "INSERT INTO moved_in (id, came_from, format, store, ensemble, floor, highest, entries, bytes, era,
+                time, closed_until, closed_why)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        let format = FORMAT as i32;
+        let with: [&(dyn ToSql + Sync); 13] = [
+            id,
+            from,
+            &format,
+            &identity.store,
+            &identity.ensemble,
+            &floor,
+            &highest,
+            &operations,
+            &bytes,
+            &era,
+            &time,
+            &closed_until,
+            &closed_why,
+        ];
+        self.transaction.execute(question, &with).await.map_err(|error| self.failed(&error))?;
+        let place = self.place;
+        self.transaction.commit().await.map_err(|error| place.failed(&error))
+    }
+
+    async fn insert(
+        &self,
+        question: &str,
+        types: &[Type],
+        with: &[&(dyn ToSql + Sync)],
+    ) -> Result<(), NotUsable> {
+        let failed = |error: Error| self.failed(&error);
+        let prepared = self.transaction.prepare_typed(question, types).await.map_err(failed)?;
+        self.transaction.execute(&prepared, with).await.map_err(failed).map(drop)
+    }
+
+    /// Milliseconds of the store's time.
+    fn time(&self) -> Result<i64, NotUsable> {
+        self.number(self.handed.time.saturating_mul(1000))
+    }
+
+    fn number(&self, number: u64) -> Result<i64, NotUsable> {
+        i64::try_from(number).map_err(|_| self.wrong("a number of the store is beyond 2^63"))
+    }
+
+    fn failed(&self, error: &Error) -> NotUsable {
+        self.place.failed(error)
+    }
+
+    fn wrong(&self, why: &str) -> NotUsable {
+        NotUsable::Failed { place: self.place.to_string(), why: why.to_owned() }
+    }
+}
+
+fn count<T>(rows: &[T]) -> i64 {
+    i64::try_from(rows.len()).unwrap_or(i64::MAX)
+}
+
+/// The body of the answer that is kept, where one is.
+fn body(entry: &Entry) -> Option<&[u8]> {
+    match &entry.state {
+        State::Done { answer: Some(Kept { body, .. }), .. } => body.as_deref(),
+        _ => None,
+    }
+}

@@ -1,0 +1,149 @@
+//! Takes a store in that was kept elsewhere.
+//!
+//! It is copied in one transaction and is no store then: whoever copies makes sure that nobody goes on with the old one,
+//! and only then says that it is one. All that time nobody else makes a store in the schema, or takes one in.
+
+use tokio_postgres::Error;
+
+use super::{
+    connect::{Connection, For, Unanswered},
+    copied::{Copied, copied},
+    copying::{Copying, Handed},
+    migrate::{FORMAT, LOCK_IF_FREE, climb, found},
+    place::{NotUsable, Place},
+    unavailable::Unavailable,
+};
+
+/// A schema that nobody else changes meanwhile.
+pub struct Intake {
+    connection: Connection,
+    place: Place,
+}
+
+/// What is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum There {
+    Nothing,
+    /// A copy that is no store yet.
+    Copy(Copied),
+    /// A store, and which copy it was made of, if of any.
+    Store(Option<Copied>),
+}
+
+/// Makes a store of the copy of this name; once.
+const FINISH: &str = "WITH made AS (
+    INSERT INTO $$.store (format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why)
+    SELECT format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why
+    FROM $$.moved_in WHERE id = $1 RETURNING 1)
+    SELECT count(*) FROM made";
+
+impl Intake {
+    /// # Errors
+    /// The database cannot be a store, or somebody else makes one there, or takes one in, at this moment.
+    pub async fn open(place: &Place) -> Result<Self, NotUsable> {
+        let connection = Connection::open(place, For::Making, "migrate").await?;
+        let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
+        let free = free.map_err(|error| place.failed(&error))?;
+        let intake = Self { connection, place: place.clone() };
+        if free.get(0) {
+            return Ok(intake);
+        }
+        Err(intake.failed("another command makes a store there, or moves one there, at this moment"))
+    }
+
+    /// # Errors
+    /// It cannot be read.
+    pub async fn there(&self) -> Result<There, NotUsable> {
+        let client = self.connection.client();
+        let copy = copied(client, &self.place).await?;
+        Ok(match (found(client, &self.place).await?, copy) {
+            (Some(_), copy) => There::Store(copy),
+            (None, Some(copy)) => There::Copy(copy),
+            (None, None) => There::Nothing,
+        })
+    }
+
+    /// Whether a copy could be made: the tables are made, and nothing is left of it.
+    ///
+    /// # Errors
+    /// They cannot be.
+    pub async fn tries(&mut self) -> Result<(), NotUsable> {
+        let Self { connection, place } = self;
+        let transaction =
+            connection.client_mut().transaction().await.map_err(|error| place.failed(&error))?;
+        tables(&transaction, place).await?;
+        transaction.rollback().await.map_err(|error| place.failed(&error))
+    }
+
+    /// Copies all of it, in the place of any copy that is no store yet: durable when this returns, and no store.
+    ///
+    /// # Errors
+    /// Either nothing of it is there, or a copy that is no store.
+    pub async fn copy<E: From<NotUsable>>(
+        &mut self,
+        handed: Handed,
+        fill: impl AsyncFnOnce(&mut Copying<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Self { connection, place } = self;
+        let failed = |error: Error| place.failed(&error);
+        let transaction = connection.client_mut().transaction().await.map_err(failed)?;
+        tables(&transaction, place).await?;
+        let mut copying = Copying::begin(transaction, handed, place).await?;
+        fill(&mut copying).await?;
+        copying.end().await?;
+        if self.connection.has_warned() {
+            return Err(self.failed("the server warned of the commit: a standby may not have it").into());
+        }
+        Ok(())
+    }
+
+    /// From now on the copy of this name is the store.
+    ///
+    /// # Errors
+    /// Nobody knows whether it is, unless there is no such copy.
+    pub async fn finish(&self, id: &str) -> Result<(), NotUsable> {
+        let question = FINISH.replace("$$", &self.place.schema);
+        let asked = self.connection.ask(&question, &[&id]).await;
+        match asked.map(|row| row.get::<_, i64>(0)) {
+            Ok(1) => Ok(()),
+            Ok(_) => Err(self.failed("the copy is not there any more")),
+            Err(why) => Err(self.unanswered(why)),
+        }
+    }
+
+    fn failed(&self, why: impl ToString) -> NotUsable {
+        NotUsable::Failed { place: self.place.to_string(), why: why.to_string() }
+    }
+
+    fn unanswered(&self, why: Unanswered) -> NotUsable {
+        self.failed(Unavailable::from(why))
+    }
+}
+
+/// Schema and tables, empty.
+async fn tables(transaction: &tokio_postgres::Transaction<'_>, place: &Place) -> Result<(), NotUsable> {
+    let failed = |error: Error| place.failed(&error);
+    let schema = &place.schema;
+    let from = match copied(transaction.client(), place).await? {
+        Some(earlier) if earlier.format > FORMAT => {
+            let (found, reads) = (earlier.format, FORMAT);
+            return Err(NotUsable::Newer { place: place.to_string(), found, reads });
+        }
+        Some(earlier) => {
+            let names = ["key", "at_work", "held", "operation", "lane", "instance", "moved_in"];
+            let names = names.map(|name| format!("{schema}.{name}")).join(", ");
+            transaction.batch_execute(&format!("TRUNCATE {names}")).await.map_err(failed)?;
+            earlier.format
+        }
+        None => {
+            let made = format!("CREATE SCHEMA IF NOT EXISTS {schema}");
+            transaction.batch_execute(&made).await.map_err(failed)?;
+            0
+        }
+    };
+    climb(transaction.client(), place, from).await?;
+    if from == 0 {
+        transaction.batch_execute(include_str!("sql/moved_in.sql")).await.map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! What a file gives away when its store is moved elsewhere, and the word that it has gone.
+//!
+//! Nothing of it is changed before that word, so a move that is given up has never happened.
+
+use std::{ops::Bound, path::Path, sync::Mutex};
+
+use fencegate_policies::{key::ResourceKey, operation::OperationId};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
+
+use super::{
+    CACHE, Redb, is_backup, operation_id,
+    tables::{AT_WORK, DEPARTED, GONE, IDENTITY, MARKS, OPERATIONS, SINGLE, WHOLE, read_epochs},
+    unreadable,
+};
+use crate::{
+    operation::Entry,
+    store::{Departed, Epochs, Identity, KeyMarks, StoreError, WholeMarks},
+};
+
+/// Bytes of operations in one batch, beside the last one.
+const MOST_BYTES: usize = 1 << 20;
+
+/// A row of marks as it stands there: the key, its epochs, and its whole marks.
+type Row = (String, Vec<u8>, Option<Vec<u8>>);
+
+impl Redb {
+    /// Also one that was moved elsewhere.
+    pub(crate) fn open_wherever(path: &Path) -> Result<Self, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Missing { path: path.display().to_string() });
+        }
+        if is_backup(path) {
+            return Err(StoreError::Backup { path: path.display().to_string() });
+        }
+        let opened = Database::builder().set_cache_size(CACHE).open(path);
+        let mut database = opened.map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.display().to_string() },
+            error => unreadable(path, error),
+        })?;
+        // After an orderly stop the library takes every page for good.
+        match database.check_integrity() {
+            Ok(true) => Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() }),
+            Ok(false) => Err(unreadable(path, "pages are damaged")),
+            Err(error) => Err(unreadable(path, error)),
+        }
+    }
+
+    /// Where its store has gone, if it has.
+    pub(crate) fn departed(&self) -> Result<Option<Departed>, StoreError> {
+        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
+        let single = read.open_table(SINGLE).map_err(|error| self.bad(error))?;
+        let json = single.get(DEPARTED).map_err(|error| self.bad(error))?;
+        let departed = json.map(|json| serde_json::from_slice(json.value())).transpose();
+        departed.map_err(|error| self.bad(error))
+    }
+
+    /// From now on no guard opens the file: on the disk when this returns.
+    pub(crate) fn depart(&self, departed: &Departed) -> Result<(), StoreError> {
+        let identity = Identity { format: GONE, ..self.identity()? };
+        self.write(|write| {
+            let mut single = write.open_table(SINGLE)?;
+            let json = |value: serde_json::Result<Vec<u8>>| value.expect("plain fields serialise");
+            single.insert(DEPARTED, json(serde_json::to_vec(departed)).as_slice())?;
+            single.insert(IDENTITY, json(serde_json::to_vec(&identity)).as_slice())?;
+            Ok(())
+        })
+    }
+
+    /// The next keys behind this one, in the order of their bytes; none are left where there are fewer than `most`.
+    pub(crate) fn marks_behind(
+        &self,
+        last: Option<&ResourceKey>,
+        most: usize,
+    ) -> Result<Vec<KeyMarks>, StoreError> {
+        let rows: Vec<Row> = self.read(|read| {
+            let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
+            let mut rows = Vec::new();
+            for row in marks.range::<&str>((behind(last), Bound::Unbounded))?.take(most) {
+                let (key, epochs) = row?;
+                let whole = whole.get(key.value())?.map(|whole| whole.value().to_vec());
+                rows.push((key.value().to_owned(), epochs.value().to_vec(), whole));
+            }
+            Ok(rows)
+        })?;
+        rows.into_iter().map(|row| self.key_marks(row)).collect()
+    }
+
+    /// Keys of which only the marks of an orderly end tell.
+    pub(crate) fn only_whole(&self) -> Result<Vec<KeyMarks>, StoreError> {
+        let rows: Vec<Row> = self.read(|read| {
+            let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
+            let mut rows = Vec::new();
+            for row in whole.iter()? {
+                let (key, whole) = row?;
+                if marks.get(key.value())?.is_none() {
+                    rows.push((key.value().to_owned(), vec![0; 16], Some(whole.value().to_vec())));
+                }
+            }
+            Ok(rows)
+        })?;
+        rows.into_iter().map(|row| self.key_marks(row)).collect()
+    }
+
+    fn key_marks(&self, (key, epochs, whole): Row) -> Result<KeyMarks, StoreError> {
+        let key = self.key(&key)?;
+        let damaged = || self.bad(format!("the marks of `{key}` are damaged"));
+        let epochs = read_epochs(&epochs).ok_or_else(damaged)?;
+        if i64::try_from(epochs.highest()).is_err() {
+            return Err(damaged());
+        }
+        let whole = whole.map(|json| serde_json::from_slice(&json).map_err(|_| damaged())).transpose()?;
+        let whole = whole.map(|(write, read)| WholeMarks { key: key.clone(), write, read });
+        Ok(KeyMarks { key, epochs, whole })
+    }
+
+    /// The next keys behind this one that something may be at work on.
+    pub(crate) fn at_work_behind(
+        &self,
+        last: Option<&ResourceKey>,
+        most: usize,
+    ) -> Result<Vec<(ResourceKey, Epochs)>, StoreError> {
+        let rows: Vec<(String, Option<Vec<u8>>)> = self.read(|read| {
+            let (at_work, marks) = (read.open_table(AT_WORK)?, read.open_table(MARKS)?);
+            let mut rows = Vec::new();
+            for row in at_work.range::<&str>((behind(last), Bound::Unbounded))?.take(most) {
+                let key = row?.0;
+                let epochs = marks.get(key.value())?.map(|epochs| epochs.value().to_vec());
+                rows.push((key.value().to_owned(), epochs));
+            }
+            Ok(rows)
+        })?;
+        let at_work = |(key, epochs): (String, Option<Vec<u8>>)| {
+            Ok((self.key(&key)?, epochs.and_then(|epochs| read_epochs(&epochs)).unwrap_or_default()))
+        };
+        rows.into_iter().map(at_work).collect()
+    }
+
+    pub(crate) fn has_marks(&self, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.read(|read| Ok(read.open_table(MARKS)?.get(key.as_str())?.is_some()))
+    }
+
+    /// The next operations behind this one, a bounded number of bytes of them; none are left where there is none.
+    pub(crate) fn operations_behind(
+        &self,
+        last: Option<&OperationId>,
+        most: usize,
+    ) -> Result<Vec<(OperationId, Entry)>, StoreError> {
+        let rows: Vec<(Vec<u8>, Vec<u8>)> = self.read(|read| {
+            let table = read.open_table(OPERATIONS)?;
+            let from = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.bytes().as_slice()));
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            for row in table.range::<&[u8]>((from, Bound::Unbounded))?.take(most) {
+                let (id, written) = row?;
+                bytes += written.value().len();
+                rows.push((id.value().to_vec(), written.value().to_vec()));
+                if bytes > MOST_BYTES {
+                    break;
+                }
+            }
+            Ok(rows)
+        })?;
+        let operation = |(id, written): (Vec<u8>, Vec<u8>)| {
+            let id = operation_id(id).ok_or_else(|| self.bad("the name of an operation is damaged"))?;
+            Ok((id, self.entry(&written)?))
+        };
+        rows.into_iter().map(operation).collect()
+    }
+
+    fn key(&self, text: &str) -> Result<ResourceKey, StoreError> {
+        ResourceKey::parse(text).map_err(|error| self.bad(format!("`{text}`: {error}")))
+    }
+}
+
+fn behind(last: Option<&ResourceKey>) -> Bound<&str> {
+    last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.as_str()))
+}

@@ -1,0 +1,71 @@
+//! What a file gives away when its store goes elsewhere, and what is left of it.
+
+use super::*;
+
+#[test]
+fn a_file_whose_store_has_gone_is_opened_by_no_guard_and_gives_the_same_away_as_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("guard.redb");
+    let departed = Departed { id: "m-1".into(), to: "a database".into() };
+    let store = Redb::init(&path, &identity(), 5).expect("a new store");
+    assert!(matches!(Redb::open(&path), Err(StoreError::InUse { .. })), "it is open");
+    let id = OperationId::of([3; 32]);
+    store
+        .commit(&[mark("a", 7), Change::Operation { id, entry: entry(State::Admitted).into() }])
+        .expect("written");
+    store.commit(&[Change::AtWork { key: key("a") }, Change::AtWorkListed]).expect("written");
+    store.commit(&[Change::CleanStop(CleanStop::default())]).expect("written");
+    let given = |store: &Redb| {
+        let keys = store.marks_behind(None, 9).expect("readable");
+        let at_work = store.at_work_behind(None, 9).expect("readable");
+        (
+            store.beginning().expect("readable"),
+            keys,
+            at_work,
+            store.operations_behind(None, 9).expect("readable"),
+        )
+    };
+    let before = given(&store);
+    assert_eq!((before.1.len(), before.2.len(), before.3.len()), (1, 1, 1));
+    assert_eq!(before.0.clean_stop, Some(CleanStop::default()), "it was only looked at");
+    store.depart(&departed).expect("written");
+    drop(store);
+    let refused = Redb::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("FG0545") && refused.contains("a database"), "{refused}");
+    let store = Redb::open_wherever(&path).expect("whoever moves it opens it");
+    assert_eq!((store.departed().expect("readable"), given(&store)), (Some(departed), before));
+}
+
+#[test]
+fn what_a_file_gives_away_comes_in_batches_without_gaps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+    let names: Vec<String> = (0..25).map(|n| format!("k{n:02}")).collect();
+    let marks: Vec<_> = names.iter().map(|name| mark(name, 7)).collect();
+    let ids: Vec<_> = (0..25).map(|n| OperationId::of([n; 32])).collect();
+    let operation = |id: &OperationId| Change::Operation { id: *id, entry: entry(State::Admitted).into() };
+    store.commit(&marks).expect("written");
+    store.commit(&ids.iter().map(operation).collect::<Vec<_>>()).expect("written");
+    let (mut keys, mut operations) = (Vec::new(), Vec::new());
+    while let Some(last) = store.marks_behind(keys.last(), 10).expect("readable").pop().map(|row| row.key) {
+        keys.extend(store.marks_behind(keys.last(), 10).expect("readable").into_iter().map(|row| row.key));
+        assert_eq!(keys.last(), Some(&last));
+    }
+    loop {
+        let batch = store.operations_behind(operations.last(), 10).expect("readable");
+        if batch.is_empty() {
+            break;
+        }
+        operations.extend(batch.into_iter().map(|(id, _)| id));
+    }
+    assert_eq!(keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>(), names);
+    assert_eq!(operations, ids);
+    // A mark that only an orderly end has left is not lost.
+    let whole = WholeMarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
+    store.commit(&[Change::Whole(whole.clone())]).expect("written");
+    let only = store.only_whole().expect("readable");
+    assert_eq!(
+        only.into_iter().map(|row| (row.key, row.whole)).collect::<Vec<_>>(),
+        [(key("only"), Some(whole))]
+    );
+}

@@ -1,0 +1,94 @@
+//! A large store is moved from its file into a database in bounded time, and in memory that does not grow with it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fencegate_guard::{
+    operation::{Entry, Kept, State},
+    store::{Change, CleanStop, Epochs, FORMAT, Identity, Redb, Store, WholeMarks},
+};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_tests::{guard::Beside, migration::Migration, postgres, scratch, sharing::Sharing};
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+const KEYS: u64 = 100_000;
+const OPERATIONS: u64 = 20_000;
+/// Bytes of a kept answer.
+const BODY: usize = 4096;
+
+/// All of it takes longer than this in memory; the process alone, and a batch, takes less.
+const MEMORY: usize = 64 << 20;
+
+/// On a busy machine, built for tests.
+const TIME: Duration = Duration::from_secs(60);
+
+fn key(number: u64) -> ResourceKey {
+    ResourceKey::parse(&format!("account/{number}")).expect("a key")
+}
+
+fn mark(number: u64) -> [Change; 2] {
+    let epoch = 100 + number;
+    let token = Token::new(epoch, 1, 1).expect("small");
+    let (write, read) = (Some(token), (number % 2 == 0).then_some(token));
+    let epochs = Epochs { write: Some(epoch), read: read.map(Token::number) };
+    let whole = WholeMarks { key: key(number), write, read };
+    [Change::Mark { key: key(number), epochs }, Change::Whole(whole)]
+}
+
+fn operation(number: u64) -> Change {
+    let mut id = [0; 32];
+    id[..8].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
+    let answer = Kept { status: 200, fields: Vec::new(), body: Some(Bytes::from(vec![7; BODY])) };
+    let entry = Entry {
+        format: FORMAT,
+        fingerprint: "ab".repeat(32),
+        keys: vec![key(number)],
+        token: Token::new(100 + number, 1, 1).expect("small"),
+        method: "POST".into(),
+        target: "/pay".into(),
+        name: Some(format!("op-{number}")),
+        askable: true,
+        admitted: 100,
+        began: Some(100),
+        keep: 86_400,
+        state: State::Done { at: 100, answer: Some(answer) },
+    };
+    Change::Operation { id: OperationId::of(id), entry: Box::new(entry) }
+}
+
+fn filled(path: &std::path::Path) {
+    let identity = Identity { format: FORMAT, store: "large".into(), ensemble: "e".into() };
+    let file = Redb::init(path, &identity, 10).expect("a new store");
+    for from in (0..KEYS).step_by(5000) {
+        let changes: Vec<_> = (from..from + 5000).flat_map(mark).collect();
+        file.commit(&changes).expect("written");
+    }
+    for from in (0..OPERATIONS).step_by(1000) {
+        let changes: Vec<_> = (from..from + 1000).map(operation).collect();
+        file.commit(&changes).expect("written");
+    }
+    file.commit(&[Change::AtWorkListed, Change::CleanStop(CleanStop::default())]).expect("written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_keys_are_moved_in_bounded_time_and_memory() {
+    let beside = Beside::fresh().await;
+    let database = spawn_blocking(postgres::fresh_database).await.expect("no panic");
+    let sharing = Sharing::at(&database.url());
+    let home = scratch::place();
+    let path = home.path().join("guard.redb");
+    let file = path.clone();
+    spawn_blocking(move || filled(&file)).await.expect("filled");
+    let migration = Migration::of(&path, &sharing.guard(beside.unmade()));
+    let began = Instant::now();
+    let peak = migration.peak_of_memory().await;
+    let took = began.elapsed();
+    let told = migration.comes_to("was-there").await;
+    println!("{KEYS} keys and {OPERATIONS} operations in {took:?}, with {peak} bytes of memory");
+    assert_eq!((&told["keys"], &told["operations"]), (&json!(KEYS), &json!(OPERATIONS)), "{told}");
+    let rows = "SELECT (SELECT count(*) FROM fencegate.key), (SELECT count(*) FROM fencegate.operation)";
+    assert_eq!(database.run(rows), format!("{KEYS}|{OPERATIONS}"));
+    assert!(peak < MEMORY, "{peak} bytes");
+    assert!(took < TIME, "{took:?}");
+}

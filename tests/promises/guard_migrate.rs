@@ -1,0 +1,234 @@
+//! The store of a guard is moved from its file into a database: what the old guard refused the new ones refuse, what was
+//! done once is not done again, what was in doubt stays closed, and no guard opens the file any more.
+
+mod decisions;
+mod killed;
+mod load;
+
+use std::time::Duration;
+
+use fencegate::demo::child::Signal;
+use fencegate_tests::{
+    client::Outcome,
+    gateway::command,
+    guard::{Beside, Dispatch, Guard, Launch, assert_refused},
+    held::Held,
+    migration::Migration,
+    origin::{Act, Reply},
+    postgres::{self, Database},
+    sharing::{MAX_EXECUTION, Sharing},
+};
+use serde_json::json;
+
+async fn database() -> Database {
+    tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic")
+}
+
+/// A guard with a store in a file, and the one that is to go on with it in a database.
+struct House {
+    beside: Beside,
+    sharing: Sharing,
+    database: Database,
+    alone: Launch,
+    shared: Launch,
+    migration: Migration,
+}
+
+impl House {
+    async fn fresh() -> Self {
+        let beside = Beside::fresh().await;
+        let database = database().await;
+        let sharing = Sharing::at(&database.url());
+        // The times of both are the same.
+        let alone = beside.launch().await;
+        let file = alone.store().display().to_string();
+        let alone = sharing.guard(alone).with("/store", json!({ "redb": file }));
+        let shared = sharing.guard(alone.clone());
+        let migration = Migration::of(&alone.store(), &shared);
+        Self { beside, sharing, database, alone, shared, migration }
+    }
+
+    /// Sends it, and it is let in.
+    async fn passes(&self, guard: &Guard, dispatch: Dispatch) {
+        let answer = guard.send(&dispatch.post("/pay")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{dispatch:?}: {answer:?}");
+    }
+
+    async fn refuses(&self, guard: &Guard, dispatch: Dispatch, reason: &str) {
+        assert_refused(&guard.send(&dispatch.post("/late")).await, reason);
+    }
+
+    async fn no_guard_opens_the_file(&self) {
+        let output = self.alone.fails().await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("FG0545") && said.contains("store.postgres"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_old_guard_knew_the_new_ones_know() {
+    let it = House::fresh().await;
+    let patient = it.alone.clone().with("/max_execution", "6s");
+    let alone = patient.start().await;
+    for dispatch in [
+        Dispatch::new("a", 30),
+        Dispatch::new("a", 30).g(2),
+        Dispatch::new("r", 35),
+        Dispatch::new("r", 40).shared(),
+        Dispatch::new("s", 41).shared(),
+    ] {
+        it.passes(&alone, dispatch).await;
+    }
+    let receipt = Reply::with_body(b"{\"id\": 7}\0\xff".as_slice()).status(201).field("Location", "/pay/7");
+    it.beside.origin.script("/once", [Act::now(receipt)]);
+    let first = alone.send(&Dispatch::new("o", 50).once(1).post("/once")).await;
+    assert_eq!(first.status, 201);
+    it.beside.origin.script("/broken", [Act::Reset]);
+    assert_eq!(alone.send(&Dispatch::new("u", 60).once(2).post("/broken")).await.status, 502);
+    let last = it.beside.origin.request("/broken", 1).await.whole.expect("read");
+    let _left = alone.stops().await;
+
+    let told = it.migration.comes_to("moved").await;
+    assert_eq!((&told["keys"], &told["operations"]), (&json!(5), &json!(2)), "{told}");
+    assert_eq!((&told["operations_unknown"], &told["doubts"]), (&json!(1), &json!(1)), "{told}");
+    assert_eq!((&told["highest"], &told["closed_keys"]), (&json!(60), &json!(0)), "{told}");
+    let one = it.shared.start().await;
+    one.becomes_ready().await;
+    it.no_guard_opens_the_file().await;
+    let two = it.sharing.guard(it.alone.clone()).start().await;
+    two.becomes_ready().await;
+    for (guard, epoch) in [(&one, 72), (&two, 73)] {
+        it.refuses(guard, Dispatch::new("a", 29), "stale").await;
+        it.refuses(guard, Dispatch::new("a", 30).g(2), "duplicate").await;
+        it.refuses(guard, Dispatch::new("r", 34).shared(), "stale").await;
+        it.refuses(guard, Dispatch::new("r", 40), "stale").await;
+        it.refuses(guard, Dispatch::new("s", 41), "stale").await;
+        it.refuses(guard, Dispatch::new("new", 10), "floor").await;
+        let again = guard.send(&Dispatch::new("o", 70).once(1).post("/once")).await;
+        assert_eq!((again.status, again.outcome()), (201, Some(Outcome::Replayed)), "{again:?}");
+        assert_eq!((&again.body, again.field("location")), (&first.body, Some("/pay/7")));
+        it.refuses(guard, Dispatch::new("u", 71).once(2), "outcome-unknown").await;
+        it.refuses(guard, Dispatch::new("u", epoch), "in-doubt").await;
+    }
+    it.passes(&one, Dispatch::new("a", 30).g(3)).await;
+    it.passes(&two, Dispatch::new("r", 39).shared()).await;
+    assert_eq!((it.beside.origin.count("/once"), it.beside.origin.count("/late")), (1, 0));
+    for epoch in 80.. {
+        let next = one.send(&Dispatch::new("u", epoch).post("/next")).await;
+        if next.status == 200 {
+            break;
+        }
+        assert!(["busy", "in-doubt"].contains(&next.reason().as_str()), "{next:?}");
+    }
+    let next = it.beside.origin.request("/next", 1).await.arrived;
+    assert!(next >= last + Duration::from_secs(6), "{:?} too early", last + Duration::from_secs(6) - next);
+    it.migration.comes_to("was-there").await;
+    it.passes(&two, Dispatch::new("a", 90)).await;
+}
+
+#[tokio::test]
+async fn keys_that_were_at_work_when_the_old_guard_was_killed_wait_and_no_others_do() {
+    let it = House::fresh().await;
+    let alone = it.alone.start().await;
+    it.passes(&alone, Dispatch::new("rests", 20)).await;
+    alone.gauge_becomes("fencegate_guard_keys_at_work", 0.0).await;
+    let Held { latch, request: lost, .. } =
+        it.beside.origin.holds_one(&alone, Dispatch::new("k", 21).once(3).post("/held")).await;
+    let _dead = alone.dies().await;
+    drop(lost);
+    let told = it.migration.comes_to("moved").await;
+    assert_eq!((&told["closed_keys"], &told["doubts"]), (&json!(1), &json!(0)), "{told}");
+    let moved = std::time::Instant::now();
+    let one = it.shared.start().await;
+    one.becomes_ready().await;
+    it.passes(&one, Dispatch::new("rests", 30)).await;
+    it.refuses(&one, Dispatch::new("k", 30), "in-doubt").await;
+    // Only epochs were durable: the tenure that ran comes back with a larger one.
+    it.refuses(&one, Dispatch::new("rests", 20).g(2), "stale").await;
+    it.refuses(&one, Dispatch::new("k", 21).g(2), "stale").await;
+    for epoch in 40.. {
+        let next = one.send(&Dispatch::new("k", epoch).post("/next")).await;
+        if next.status == 200 {
+            break;
+        }
+        assert!(["busy", "in-doubt"].contains(&next.reason().as_str()), "{next:?}");
+    }
+    let next = it.beside.origin.request("/next", 1).await.arrived;
+    assert!(next >= moved + MAX_EXECUTION, "{:?} too early", moved + MAX_EXECUTION - next);
+    it.refuses(&one, Dispatch::new("k", 90).once(3), "outcome-unknown").await;
+    latch.let_go();
+    assert_eq!(it.beside.origin.count("/late"), 0);
+}
+
+#[tokio::test]
+async fn a_look_beforehand_changes_nothing_and_a_guard_that_runs_keeps_its_file() {
+    let it = House::fresh().await;
+    let alone = it.alone.start().await;
+    it.passes(&alone, Dispatch::new("a", 20)).await;
+    it.migration.refuses(&["FG0546", "fuser", "guard.redb"]).await;
+    alone.stops().await;
+    let looked = it.migration.told(&["--dry-run"]).await;
+    assert_eq!((&looked["outcome"], &looked["keys"]), (&json!("would-move"), &json!(1)), "{looked}");
+    let schemas = "SELECT count(*) FROM information_schema.schemata WHERE schema_name = 'fencegate'";
+    assert_eq!(it.database.run(schemas), "0");
+    let alone = it.alone.start().await;
+    assert!(alone.log().contains("\"clean\":true"), "{}", alone.log());
+    it.passes(&alone, Dispatch::new("a", 20).g(2)).await;
+    alone.stops().await;
+    let moved = it.migration.run(&[]).await;
+    let said = String::from_utf8_lossy(&moved.stdout);
+    assert!(said.contains("was moved into postgresql://") && said.contains("keys        1,"), "{said}");
+}
+
+#[tokio::test]
+async fn a_store_goes_only_where_there_is_none_and_the_command_says_what_it_needs() {
+    let it = House::fresh().await;
+    // Another store is there.
+    let other = it.sharing.first(it.beside.unmade(), 10).await;
+    it.migration.refuses(&["FG0540", "has a store of a guard already"]).await;
+    it.alone.start().await.stops().await;
+    drop(other);
+    it.database.run("DROP SCHEMA fencegate CASCADE");
+    let missing = Migration::of(&it.alone.home().join("none.redb"), &it.shared);
+    missing.refuses(&["none.redb does not exist", "store.redb"]).await;
+    // The policy says where it goes.
+    let policy = Migration::of(&it.alone.store(), &it.alone).run(&[]).await;
+    let said = String::from_utf8_lossy(&policy.stderr);
+    assert!(policy.status.code() == Some(2) && said.contains("store.redb"), "{said}");
+    let bad = command(&["guard", "migrate", "--from", "redb", "--to", "postgres"]).await.expect("it starts");
+    let said = String::from_utf8_lossy(&bad.stderr);
+    assert!(bad.status.code() == Some(2) && said.contains("redb:/"), "{said}");
+    it.database.run(&format!("ALTER DATABASE {} SET synchronous_commit = off", it.database.name));
+    it.migration.refuses(&["FG0540", "synchronous_commit"]).await;
+    it.database.run(&format!("ALTER DATABASE {} RESET synchronous_commit", it.database.name));
+    it.migration.comes_to("moved").await;
+    // What guards may have decided since must not be undone by a second copy.
+    it.database.run("DROP SCHEMA fencegate CASCADE");
+    it.migration.refuses(&["FG0545", "already", "Nothing is copied twice"]).await;
+    it.no_guard_opens_the_file().await;
+}
+
+#[tokio::test]
+async fn a_copy_of_the_old_file_is_no_second_guard_beside_the_new_one() {
+    let it = House::fresh().await;
+    let copied = it.alone.copied();
+    it.alone.start().await.stops().await;
+    it.migration.comes_to("moved").await;
+    let one = it.shared.start().await;
+    let other = copied.start().await;
+    let said = |guard: &Guard| {
+        let address = guard.public;
+        async move {
+            let ask = fencegate_tests::client::Ask::get("/.fencegate/v1/guard");
+            let told: serde_json::Value =
+                serde_json::from_slice(&ask.to(address).await.expect("it answers").body).expect("JSON");
+            told
+        }
+    };
+    let (new, old) = (said(&one).await, said(&other).await);
+    // One store, and only one of them says that it can be shared: gateways take that for a copy, and send to neither.
+    assert_eq!(new["store"], old["store"]);
+    assert!(new["shared"].is_string() && old["shared"].is_null(), "{new} {old}");
+    other.signal(Signal::TERM);
+}

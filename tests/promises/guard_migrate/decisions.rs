@@ -1,0 +1,187 @@
+//! A store that random requests have filled is moved, and what is asked next is decided by the guards that have it now as
+//! by the guard that would have gone on with the file.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use fencegate_guard::{
+    Rules,
+    moving::{Intent, Move},
+    postgres::{Place, SCHEMA},
+    register::{Claim, DispatchId, Ended, Register, Settled},
+    store::{Change, CleanStop, FORMAT, Identity, OpenDoubt, Redb, Store},
+};
+use fencegate_process::{
+    clock::{Boot, Clock, ManualClock},
+    randomness::SystemRandomness,
+};
+use fencegate_tests::{
+    scratch,
+    shared_store::{FLOOR, SharedStore, TERMS},
+};
+
+use super::database;
+use crate::guard_shared_decisions::{Random, Two, claim};
+
+/// A guard that is alone: its register, and its file, which is told each change.
+struct Alone {
+    register: Register,
+    file: Redb,
+    clock: Arc<ManualClock>,
+    random: Random,
+    running: Vec<(Claim, DispatchId)>,
+}
+
+/// How it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    InOrder,
+    Killed,
+}
+
+impl Alone {
+    fn new(path: &Path, clock: Arc<ManualClock>, seed: u64) -> Self {
+        let identity = Identity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
+        let file = Redb::init(path, &identity, FLOOR).expect("a new store");
+        let remembered = file.load(TERMS.max_execution).expect("readable");
+        let register = Register::new(&remembered, clock.now(), TERMS.max_execution);
+        let mut alone = Self { register, file, clock, random: Random::seeded(seed), running: Vec::new() };
+        // A new store lets nothing in at first.
+        alone.pass(TERMS.max_execution + Duration::from_secs(1));
+        alone
+    }
+
+    fn now(&self) -> Boot {
+        self.clock.now()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.clock.go(time);
+        let changes = self.register.rest(Duration::ZERO, usize::MAX, self.now());
+        self.write(&changes);
+    }
+
+    fn write(&self, changes: &[Change]) {
+        self.file.commit(changes).expect("written");
+    }
+
+    fn step(&mut self) {
+        let now = self.now();
+        match self.random.next(20) {
+            0..12 => {
+                let claim = claim(&mut self.random, self.register.highest());
+                let Ok(changes) = self.register.announce(&claim, now) else { return };
+                self.write(&changes);
+                if let Ok((Settled::Running(id), changes)) = self.register.settle(&claim, now) {
+                    self.write(&changes);
+                    self.running.push((claim, id));
+                }
+            }
+            12..18 if !self.running.is_empty() => {
+                let which = self.random.next(self.running.len() as u64) as usize;
+                let (claim, id) = self.running.swap_remove(which);
+                let until = now + Duration::from_millis(1 + self.random.next(6000));
+                let ended = if self.random.one_in(2) { Ended::Known } else { Ended::InDoubt { until } };
+                self.register.end(&claim, id, ended, now);
+            }
+            19 => {
+                let time = Duration::from_millis(1 + self.random.next(1500));
+                self.pass(time);
+            }
+            18 if self.random.one_in(4) => {
+                let mut round = self.register.round(now, usize::MAX);
+                let changes = self.register.evict(&mut round, 9, now).changes;
+                self.write(&changes);
+            }
+            _ => {}
+        }
+    }
+
+    /// As a guard leaves that drains nothing.
+    fn ends(mut self, end: End) {
+        if end == End::Killed {
+            return;
+        }
+        let now = self.now();
+        let changes = self.register.rest(Duration::ZERO, usize::MAX, now);
+        self.write(&changes);
+        let whole = self.register.exact_marks(0, usize::MAX).into_iter().map(Change::Whole);
+        self.write(&whole.collect::<Vec<_>>());
+        let doubts = self.register.open_doubts(now).into_iter().map(|doubt| {
+            let remaining = doubt.until.since(now);
+            OpenDoubt { keys: doubt.keys, token: doubt.token, mode: doubt.mode, remaining }
+        });
+        let running = self.register.open_dispatches().into_iter().map(|claim| OpenDoubt {
+            keys: claim.keys.to_vec(),
+            token: claim.token,
+            mode: claim.mode,
+            remaining: TERMS.max_execution,
+        });
+        let doubts = doubts.chain(running).collect();
+        let quarantine = self.register.quarantine(now).map(|closed| closed.until.since(now));
+        self.write(&[Change::CleanStop(CleanStop { marks: Vec::new(), doubts, quarantine })]);
+    }
+}
+
+async fn decide_alike(seed: u64, end: End) {
+    println!("SEED={seed} {end:?}");
+    let home = scratch::place();
+    let (path, copy) = (home.path().join("guard.redb"), home.path().join("copy.redb"));
+    let clock = Arc::new(ManualClock::default());
+    clock.go(Duration::from_secs(1));
+    let mut alone = Alone::new(&path, clock.clone(), seed);
+    for _ in 0..120 {
+        alone.step();
+    }
+    alone.ends(end);
+    fs::copy(&path, &copy).expect("a copy");
+
+    let database = database().await;
+    let place = Place::parse(&database.url(), None, SCHEMA).expect("a URL");
+    let rules = Rules {
+        max_execution: TERMS.max_execution,
+        send_within: TERMS.send_within,
+        evict_after: TERMS.evict_after,
+        ..Rules::default()
+    };
+    let whole = Move { from: path.clone(), into: place.clone(), rules };
+    let looked = whole.run(Intent::Look, &SystemRandomness).await.expect("it could be moved");
+    let moved = whole.run(Intent::Move, &SystemRandomness).await.expect("moved");
+    assert_eq!((looked.tally, looked.identity), (moved.tally, moved.identity));
+    Redb::open(&path).err().expect("nobody opens the file any more");
+
+    let file = Redb::open(&copy).expect("the copy knows nothing of it");
+    let remembered = file.load(TERMS.max_execution).expect("readable");
+    let register = Register::new(&remembered, clock.now(), TERMS.max_execution);
+    assert_eq!(moved.tally.keys, remembered.marks.len() as u64);
+    assert_eq!(moved.tally.highest, register.highest());
+    let mut two = Two::of(register, &SharedStore { database, place }, clock, seed + 1000).await;
+    if end == End::InOrder {
+        two.compare().await;
+    }
+    for _ in 0..150 {
+        two.step().await;
+    }
+    two.pass(2 * TERMS.max_execution).await;
+    two.compare().await;
+}
+
+#[tokio::test]
+async fn after_an_orderly_end_the_guards_of_the_database_decide_as_the_old_one_would() {
+    for seed in seeds() {
+        decide_alike(seed, End::InOrder).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_kill_the_guards_of_the_database_decide_as_the_old_one_would() {
+    for seed in seeds() {
+        decide_alike(seed, End::Killed).await;
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => vec![1, 2, 3, 4],
+    }
+}

@@ -1,0 +1,117 @@
+//! The command is killed wherever it stands, or an answer of the database is lost: either the old guard goes on, or the new
+//! ones do, and the command ends what it began.
+
+use fencegate_tests::{
+    guard::Dispatch,
+    migration::Migration,
+    postgres::{Cut, Lost},
+    sharing::Sharing,
+};
+
+use super::House;
+
+impl House {
+    /// With a key that the old guard has let in.
+    async fn used() -> Self {
+        let it = Self::fresh().await;
+        let alone = it.alone.start().await;
+        it.passes(&alone, Dispatch::new("a", 20)).await;
+        it.passes(&alone, Dispatch::new("o", 21).once(1)).await;
+        alone.stops().await;
+        it
+    }
+
+    /// The database has nothing that a guard would open.
+    async fn no_guard_joins(&self) {
+        let output = self.shared.fails().await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("FG0540"), "{said}");
+    }
+
+    /// Up to this epoch everything is known.
+    async fn goes_on_in_the_database(&self, epoch: u64) {
+        self.no_guard_opens_the_file().await;
+        let one = self.shared.start().await;
+        one.becomes_ready().await;
+        self.refuses(&one, Dispatch::new("a", epoch), "duplicate").await;
+        self.refuses(&one, Dispatch::new("a", epoch - 1).g(2), "stale").await;
+        let again = one.send(&Dispatch::new("o", 90).once(1).post("/pay")).await;
+        assert_eq!(
+            again.field("fencing-outcome").map(|told| told.starts_with("replayed")),
+            Some(true),
+            "{again:?}"
+        );
+        self.passes(&one, Dispatch::new("a", 91)).await;
+        assert_eq!(self.beside.origin.count("/late"), 0);
+    }
+}
+
+#[tokio::test]
+async fn killed_before_the_file_says_that_it_has_gone_the_old_guard_may_go_on() {
+    for step in ["copying_keys", "copying_operations", "before_copy_committed", "before_file_departs"] {
+        let it = House::used().await;
+        it.migration.is_killed_at(step).await;
+        it.no_guard_joins().await;
+        let alone = it.alone.start().await;
+        it.passes(&alone, Dispatch::new("a", 30)).await;
+        alone.stops().await;
+        it.no_guard_joins().await;
+        // What it has let in meanwhile goes along.
+        it.migration.comes_to("moved").await;
+        it.goes_on_in_the_database(30).await;
+    }
+}
+
+#[tokio::test]
+async fn killed_behind_it_the_command_ends_what_it_began() {
+    for (step, outcome) in [("before_copy_is_store", "finished"), ("after_copy_is_store", "was-there")] {
+        let it = House::used().await;
+        it.migration.is_killed_at(step).await;
+        it.no_guard_opens_the_file().await;
+        if outcome == "finished" {
+            it.no_guard_joins().await;
+            let init = it.shared.clone().init(10).fails().await;
+            let said = String::from_utf8_lossy(&init.stderr);
+            assert!(said.contains("FG0540") && said.contains("guard migrate --from redb:"), "{said}");
+            let looked = it.migration.told(&["--dry-run"]).await;
+            assert_eq!(looked["outcome"], "would-finish", "{looked}");
+            it.no_guard_joins().await;
+        }
+        it.migration.comes_to(outcome).await;
+        it.migration.comes_to("was-there").await;
+        it.goes_on_in_the_database(20).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_lost_on_the_way_to_the_database_leaves_nothing_half_done() {
+    for (words, lost, outcome) in [
+        ("COMMIT", Lost::Question, "moved"),
+        ("COMMIT", Lost::Answer, "moved"),
+        ("moved_in WHERE id", Lost::Question, "finished"),
+    ] {
+        let it = House::used().await;
+        let cut = Cut::before(it.database.address).await;
+        let way = Sharing::at(&it.database.url_at(&[cut.address]));
+        let through = Migration::of(&it.alone.store(), &way.guard(it.shared.clone()));
+        cut.next(words, lost);
+        let (output, ()) = tokio::join!(through.run(&[]), cut.done());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("FG0540"), "{words} {lost:?}: {said}");
+        it.migration.comes_to(outcome).await;
+        it.goes_on_in_the_database(20).await;
+    }
+}
+
+#[tokio::test]
+async fn two_stores_do_not_meet_in_one_database() {
+    let (it, other) = (House::used().await, House::used().await);
+    let theirs = Migration::of(&other.alone.store(), &it.shared);
+    it.migration.is_killed_at("before_file_departs").await;
+    theirs.refuses(&["FG0540", "has a copy of the store in", "guard.redb"]).await;
+    let alone = other.alone.start().await;
+    other.passes(&alone, Dispatch::new("a", 30)).await;
+    alone.stops().await;
+    it.migration.comes_to("moved").await;
+    theirs.refuses(&["FG0540", "already"]).await;
+}

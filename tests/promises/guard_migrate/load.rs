@@ -1,0 +1,139 @@
+//! Clients ask all the time while the guard is stopped or killed, its store is moved, and guards go on with it.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use fencegate_tests::{
+    client::{Ask, Outcome},
+    ensemble::free_ports,
+    gateway::Gateway,
+    guard::{Guard, Launch},
+    guarded::Guarded,
+    history::{ATTEMPT, History},
+    load::{Load, Plan, Told},
+    migration::Migration,
+    sharing::Sharing,
+};
+use serde_json::json;
+
+use super::database;
+
+/// Each request is an operation of its own.
+fn operation(path: &str) -> Ask {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("\"load-{}\"", NEXT.fetch_add(1, Ordering::SeqCst));
+    Ask::post(path).field("Idempotency-Key", &name).body("ten cents")
+}
+
+fn repeated(number: usize, attempt: &str) -> Ask {
+    let ask = Ask::post("/pay/early").field("Idempotency-Key", &format!("\"early-{number}\""));
+    ask.body("ten cents").field(ATTEMPT, &format!("{attempt}-{number}"))
+}
+
+struct Moving {
+    guarded: Guarded,
+    sharing: Sharing,
+    guard: Guard,
+    gateways: [Gateway; 2],
+    /// Who goes on at the same address, and who joins at another one.
+    heirs: [Launch; 2],
+    load: Load,
+}
+
+const EARLY: usize = 5;
+
+impl Moving {
+    async fn fresh() -> Self {
+        let guarded = Guarded::fresh().await;
+        let sharing = Sharing::at(&database().await.url());
+        let alone = guarded.launch().await;
+        let file = alone.store().display().to_string();
+        let address = |port: u16| format!("127.0.0.1:{port}");
+        let ports = free_ports(2);
+        let at = |launch: Launch, port| sharing.guard(launch).with("/listener/address", address(port));
+        let heirs = [at(alone.clone(), ports[0]), at(alone.clone(), ports[1])];
+        let guard = at(alone, ports[0]).with("/store", json!({ "redb": file })).start().await;
+        let doors = [0, 1].map(|at| address(ports[at]).parse().expect("an address"));
+        let policy = |name| {
+            let policy = guarded.through(name, &doors);
+            // An address where no guard was is asked again so often.
+            let policy = policy.with("/upstreams/ledger/dns", json!({"refresh": "200ms"}));
+            // The second guard is away for most of the time.
+            let policy = policy.with("/upstreams/ledger/eject", json!({"failures": 5, "for": "100ms"}));
+            policy.with("/routes/0/fence/once", json!({"store": "guard"}))
+        };
+        let (one, two) = Gateway::start_both(&policy("first"), &policy("second")).await;
+        for number in 0..EARLY {
+            let answer = one.send(&repeated(number, "early")).await;
+            assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+        }
+        let plan = Plan {
+            gateways: [&one, &two].map(|gateway| gateway.public).into(),
+            paths: (0..4).map(|n| format!("/pay/{n}")).collect(),
+            clients: 8,
+            requests: 100_000,
+            pause: Duration::from_millis(10),
+        };
+        let load = Load::of(operation, "load", &plan);
+        Self { guarded, sharing, guard, gateways: [one, two], heirs, load }
+    }
+
+    async fn some_more(&self, more: usize) {
+        let before = self.guarded.site.origin.log().records.len();
+        let enough =
+            move |log: &fencegate_tests::origin::Log| (log.records.len() > before + more).then_some(());
+        self.guarded.site.origin.when("requests that go on", enough).await;
+    }
+
+    /// Returns what the clients were told.
+    async fn moves(self, ended: impl AsyncFnOnce(Guard) -> Launch) -> Vec<Told> {
+        self.some_more(60).await;
+        let Self { guarded, sharing, guard, gateways, heirs, load } = self;
+        let alone = ended(guard).await;
+        let told = Migration::of(&alone.store(), &heirs[0]).comes_to("moved").await;
+        println!("moved under load: {told}");
+        let [one, two] = heirs;
+        let one = one.start().await;
+        one.becomes_ready().await;
+        one.series_reaches("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
+        let two = two.start().await;
+        two.series_reaches("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
+        let told = load.stop().await;
+        let history = History::of(&guarded.site.origin.log()).with(&told);
+        history.assert_holds();
+        assert!(history.tenures() > 30, "{} tenures hand nothing over", history.tenures());
+        // What was done before the move is not done again.
+        for gateway in &gateways {
+            for number in 0..EARLY {
+                let again = gateway.send(&repeated(number, "again")).await;
+                assert_eq!((again.status, again.outcome()), (200, Some(Outcome::Replayed)), "{again:?}");
+            }
+        }
+        assert_eq!(guarded.site.origin.count("/pay/early"), EARLY);
+        drop(sharing);
+        told
+    }
+}
+
+fn share(told: &[Told], outcome: Outcome) -> usize {
+    let of = |told: &&Told| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(outcome));
+    told.iter().filter(of).count()
+}
+
+#[tokio::test]
+async fn stopped_moved_and_joined_under_load_nothing_is_lost_and_nothing_is_done_twice() {
+    let told = Moving::fresh().await.moves(async |guard: Guard| guard.stops().await).await;
+    let (done, not) = (share(&told, Outcome::Done), share(&told, Outcome::NotDispatched));
+    println!("{done} done, {not} not dispatched, {} told", told.len());
+    assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
+}
+
+#[tokio::test]
+async fn killed_moved_and_joined_under_load_nothing_overlaps_with_what_was_at_work() {
+    let told = Moving::fresh().await.moves(async |guard: Guard| guard.dies().await).await;
+    let (done, not) = (share(&told, Outcome::Done), share(&told, Outcome::NotDispatched));
+    println!("{done} done, {not} not dispatched, {} told", told.len());
+    assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
+}

@@ -1,0 +1,128 @@
+//! The store of a guard, moved from its file into a database: the operator's command, run to its end or killed on the way.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Output,
+    sync::Arc,
+    time::Duration,
+};
+
+use fencegate::demo::child::{Child, Signal};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use crate::{
+    gateway::{command, write_policy},
+    guard::Launch,
+    patience::PATIENCE,
+    scratch,
+};
+
+/// From one guard's file to what another guard's policy names.
+#[derive(Debug, Clone)]
+pub struct Migration {
+    from: PathBuf,
+    policy: PathBuf,
+    _home: Arc<TempDir>,
+}
+
+impl Migration {
+    pub fn of(from: &Path, to: &Launch) -> Self {
+        let home = Arc::new(scratch::place());
+        let policy = write_policy(home.path(), &to.file().to_string());
+        Self { from: from.to_owned(), policy, _home: home }
+    }
+
+    fn arguments(&self, more: &[&str]) -> Vec<String> {
+        let from = format!("redb:{}", self.from.display());
+        let policy = self.policy.display().to_string();
+        let words = ["guard", "migrate", "--log-format", "json", "-c", &policy, "--from", &from];
+        words.iter().chain(&["--to", "postgres"]).chain(more).map(|word| (*word).to_owned()).collect()
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub async fn run(&self, more: &[&str]) -> Output {
+        let arguments = self.arguments(more);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        command(&arguments).await.expect("the binary starts")
+    }
+
+    /// What it says when it succeeds.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub async fn told(&self, more: &[&str]) -> Value {
+        let output = self.run(&[&["--format", "json"], more].concat()).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Runs it until that is the outcome.
+    ///
+    /// # Panics
+    /// If it is another one.
+    pub async fn comes_to(&self, outcome: &str) -> Value {
+        let told = self.told(&[]).await;
+        assert_eq!(told["outcome"], outcome, "{told}");
+        told
+    }
+
+    /// # Panics
+    /// If it succeeds, or says something else.
+    pub async fn refuses(&self, said: &[&str]) {
+        for more in [["--dry-run"].as_slice(), &[]] {
+            let output = self.run(more).await;
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{more:?}: {told}");
+            assert!(said.iter().all(|words| told.contains(words)), "{more:?}: {told}");
+        }
+    }
+
+    /// Kills it where it stands at a failpoint.
+    ///
+    /// # Panics
+    /// If it never gets there.
+    pub async fn is_killed_at(&self, failpoint: &str) {
+        let mut words = vec![format!("FAILPOINTS={failpoint}=sleep(60000)")];
+        words.push(scratch::binaries().join("fencegate").display().to_string());
+        words.extend(self.arguments(&[]));
+        let failpoint = failpoint.to_owned();
+        let killed = move || {
+            let child = Child::spawn("env", words).expect("setpriv");
+            let stands = |line: &str| line.contains("\"failpoint\"") && line.contains(&failpoint);
+            child.wait_line(stands, PATIENCE).unwrap_or_else(|never| panic!("{never}"));
+            child.signal(Signal::KILL).expect("our own child");
+            child.wait(PATIENCE).expect("it was killed");
+        };
+        spawn_blocking(killed).await.expect("no panic");
+    }
+
+    /// Runs it to its end, which has to be a good one, and tells the most bytes of memory that it has had.
+    ///
+    /// # Panics
+    /// If it does not succeed.
+    pub async fn peak_of_memory(&self) -> usize {
+        let (binary, words) = (scratch::binaries().join("fencegate"), self.arguments(&[]));
+        let runs = move || {
+            let child = Child::spawn(binary, words).expect("setpriv");
+            let mut peak = 0;
+            loop {
+                let status =
+                    std::fs::read_to_string(format!("/proc/{}/status", child.pid())).unwrap_or_default();
+                let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+                let kibibytes = kibibytes.and_then(|told| told.trim().strip_suffix(" kB"));
+                peak = kibibytes.and_then(|told| told.trim().parse::<usize>().ok()).unwrap_or(peak);
+                if let Some(ended) = child.wait(Duration::from_millis(5)) {
+                    assert!(ended.success(), "{ended}: {}", child.log());
+                    return peak << 10;
+                }
+            }
+        };
+        spawn_blocking(runs).await.expect("no panic")
+    }
+}

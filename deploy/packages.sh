@@ -23,6 +23,8 @@ install_missing() {
     # Children that end with their parent.
     need util-linux command -v setpriv
     if [ "${1-}" = tests ]; then
+        # What ZooKeeper speaks TLS with.
+        need libnetty-java test -e /usr/share/java/netty-handler.jar
         # Clients that others have written; httpx and undici come from PyPI and npm.
         need curl command -v curl
         need nghttp2-client command -v h2load

@@ -59,7 +59,7 @@ pub(crate) const FILES: &[Allowed] = &[
 pub(crate) const TYPES: &[Allowed] = &[
     Allowed { names: "fencegate::Arguments*5", are: "what a verb of the command line is told" },
     Allowed {
-        names: "fencegate::Trouble*5",
+        names: "fencegate::Trouble*6",
         are: "why a verb of the command line could not do what it was told",
     },
 ];

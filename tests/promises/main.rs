@@ -126,3 +126,5 @@ mod waiting;
 mod watched;
 mod websockets;
 mod wire;
+mod zookeeper_acl;
+mod zookeeper_tls;

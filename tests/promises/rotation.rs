@@ -6,7 +6,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::metrics::Metrics;
 use fencegate_lock::{
-    session::{nameplate::Nameplate, settings::Settings, zookeeper::Servers},
+    session::{nameplate::Nameplate, servers::Servers, settings::Settings},
     tenures::{
         keeper::{Keeper, keeper},
         wish::{Waits, Wish},
@@ -52,7 +52,11 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
             randomness: Arc::new(SystemRandomness),
             metrics: Metrics::of_gateway(&plan).session(0),
         };
-        tokio::task::spawn_local(desk.run(Servers::of(&plan.zookeeper), Rc::new(settings), stop.clone()));
+        tokio::task::spawn_local(desk.run(
+            Servers::of(&plan.zookeeper).expect("no files"),
+            Rc::new(settings),
+            stop.clone(),
+        ));
     }
     (keeper, stop)
 }

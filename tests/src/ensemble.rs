@@ -1,5 +1,7 @@
 //! Three real ZooKeeper servers that agree among themselves, for one test; each can be killed, frozen and brought back.
 
+pub mod over_tls;
+
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
@@ -25,20 +27,28 @@ pub struct Ensemble {
 struct Server {
     address: SocketAddr,
     configuration: PathBuf,
+    class_path: &'static str,
     /// `None` while it is down.
     process: Option<Child>,
 }
 
 pub const SERVERS: usize = 3;
 
+const PLAIN: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.jar";
+
 impl Ensemble {
     /// Returns when all three serve.
     pub async fn start() -> Self {
+        Self::of(SERVERS, PLAIN, |_| String::new()).await
+    }
+
+    /// So many servers, one or three, that have `more` in their configuration. Returns when all of them serve.
+    async fn of(count: usize, class_path: &'static str, more: impl Fn(usize) -> String) -> Self {
         let data = scratch::place();
-        let ports = free_ports(3 * SERVERS);
-        let peers: String = (0..SERVERS)
-            .map(|n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]))
-            .collect();
+        let ports = free_ports(3 * count);
+        let peer = |n| format!("server.{n}=127.0.0.1:{}:{}\n", ports[3 * n + 1], ports[3 * n + 2]);
+        // One alone has no peers.
+        let peers: String = (0..count).filter(|_| count > 1).map(peer).collect();
         let server = |n: usize| {
             let folder = data.path().join(n.to_string());
             fs::create_dir_all(&folder).expect("the folder can be written");
@@ -47,14 +57,20 @@ impl Ensemble {
             let text = format!(
                 "dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\ntickTime=200\ninitLimit=25\nsyncLimit=10\n\
                  minSessionTimeout=400\nmaxSessionTimeout=60000\nadmin.enableServer=false\n\
-                 4lw.commands.whitelist=*\nmaxClientCnxns=0\n{peers}",
+                 4lw.commands.whitelist=*\nmaxClientCnxns=0\n{peers}{}",
                 folder.display(),
                 ports[3 * n],
+                more(n),
             );
             fs::write(&configuration, text).expect("the folder can be written");
-            Server { address: ([127, 0, 0, 1], ports[3 * n]).into(), configuration, process: None }
+            Server {
+                address: ([127, 0, 0, 1], ports[3 * n]).into(),
+                configuration,
+                class_path,
+                process: None,
+            }
         };
-        let mut ensemble = Self { servers: (0..SERVERS).map(server).collect(), _data: data };
+        let mut ensemble = Self { servers: (0..count).map(server).collect(), _data: data };
         for server in &mut ensemble.servers {
             server.launch();
         }
@@ -76,7 +92,7 @@ impl Ensemble {
         let led = async {
             loop {
                 for (n, server) in self.servers.iter().enumerate() {
-                    if server.mode().await.as_deref() == Some("leader") {
+                    if matches!(server.mode().await.as_deref(), Some("leader" | "standalone")) {
                         return n;
                     }
                 }
@@ -153,7 +169,7 @@ impl Server {
             "-Dzookeeper.preAllocSize=64",
             "-Dzookeeper.forceSync=no",
             "-cp",
-            "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.jar",
+            self.class_path,
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             self.configuration.to_str().expect("our own path"),
         ];

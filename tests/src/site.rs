@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
+    ensemble::over_tls::{everywhere, shared as secured_servers},
     gateway::{Gateway, Launch},
     origin::Origin,
     policy::Policy,
@@ -15,6 +16,8 @@ pub struct Site {
     pub origin: Origin,
     pub zookeeper: SocketAddr,
     pub root: String,
+    /// Its gateways speak TLS with servers that know them.
+    over_tls: bool,
     _turn: Turn,
 }
 
@@ -37,7 +40,12 @@ impl Turn {
 impl Site {
     /// On the ZooKeeper that all tests share.
     pub async fn fresh() -> Self {
-        Self::at(zookeeper::shared()).await
+        Self::shared(Turn::beside_others().await)
+    }
+
+    /// On servers that speak TLS, and know its gateways by a certificate that they share.
+    pub async fn secured() -> Self {
+        Self::over_tls(Turn::beside_others().await)
     }
 
     /// On a ZooKeeper of the test's own.
@@ -54,11 +62,22 @@ impl Site {
 
     /// For promises with a time limit: no other test of this process keeps the machine busy.
     pub async fn alone() -> Self {
-        Self::new(zookeeper::shared(), Turn::Alone { _guard: TURNS.write().await })
+        Self::shared(Turn::Alone { _guard: TURNS.write().await })
+    }
+
+    fn shared(turn: Turn) -> Self {
+        if everywhere() { Self::over_tls(turn) } else { Self::new(zookeeper::shared(), turn) }
+    }
+
+    fn over_tls(turn: Turn) -> Self {
+        let (zookeeper, root) =
+            (secured_servers().address(), zookeeper::fresh_root().replace("/t/", "/tls-"));
+        Self { root, over_tls: true, ..Self::new(zookeeper, turn) }
     }
 
     fn new(zookeeper: SocketAddr, turn: Turn) -> Self {
-        Self { origin: Origin::start(), zookeeper, root: zookeeper::fresh_root(), _turn: turn }
+        let (origin, root) = (Origin::start(), zookeeper::fresh_root());
+        Self { origin, zookeeper, root, over_tls: false, _turn: turn }
     }
 
     /// With an upstream that compares tokens.
@@ -69,7 +88,14 @@ impl Site {
 
     /// The policy of a gateway with a door of its own at the origin.
     pub fn policy(&self, name: &str) -> Policy {
-        Policy::new(name, self.zookeeper, &self.root, self.origin.door(name))
+        let policy = Policy::new(name, self.zookeeper, &self.root, self.origin.door(name));
+        if !self.over_tls {
+            return policy;
+        }
+        let servers = secured_servers();
+        let listed = policy.with("/zookeeper/servers", servers.addresses());
+        let shown = listed.with("/zookeeper/tls", servers.known_as("gateways"));
+        if everywhere() { shown.with("/zookeeper/acl", "closed") } else { shown }
     }
 
     pub async fn gateway(&self, name: &str) -> Gateway {
@@ -91,6 +117,7 @@ impl Site {
     }
 
     pub async fn tree(&self) -> Tree {
-        Tree::connect(self.zookeeper, &self.root).await
+        let server = if self.over_tls { secured_servers().plain() } else { self.zookeeper };
+        Tree::connect(server, &self.root).await
     }
 }

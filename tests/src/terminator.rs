@@ -49,8 +49,32 @@ impl Authority {
     /// # Panics
     /// If one of them is no name.
     pub fn sign(&self, names: &[&str]) -> Signed {
+        self.sign_as(names, |_| ())
+    }
+
+    /// A certificate of somebody with this name.
+    ///
+    /// # Panics
+    /// Never: the name is text.
+    pub fn identify(&self, common_name: &str) -> Signed {
+        self.sign_as(&[], |params| params.distinguished_name.push(DnType::CommonName, common_name))
+    }
+
+    /// A certificate for these names and addresses, or for nobody in particular, that was valid years ago.
+    ///
+    /// # Panics
+    /// If one of them is no name.
+    pub fn sign_expired(&self, names: &[&str]) -> Signed {
+        self.sign_as(names, |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        })
+    }
+
+    fn sign_as(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Signed {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let params = CertificateParams::new(names).expect("names");
+        let mut params = CertificateParams::new(names).expect("names");
+        change(&mut params);
         let key = KeyPair::generate().expect("the kernel has randomness");
         let certificate = params.signed_by(&key, &self.0).expect("sound parameters");
         Signed { certificate, key }
@@ -88,6 +112,14 @@ impl Signed {
 
     pub fn key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
+    }
+
+    /// Both in one file, as Java reads them.
+    ///
+    /// # Panics
+    /// If the folder cannot be written.
+    pub fn write_as_one(&self, file: &Path) {
+        replace(file, &(self.key.serialize_pem() + &self.certificate.pem()), 0o600);
     }
 
     /// Writes certificate and key, over older ones: `name.pem` and `name.key`.

@@ -6,8 +6,8 @@ use fencegate_guard::{
     postgres::{NotUsable, Place, SCHEMA},
     ticket::{BadFile, secret},
 };
-use fencegate_http::upstream::tls::{self, BadTls};
 use fencegate_policies::plan;
+use fencegate_process::client_tls::{self, BadTls};
 
 /// Why nobody knows where the database is. Quotes nothing of a file.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,6 @@ pub(crate) fn place(from: &plan::Postgres) -> Result<Place, NoPlace> {
     if url.is_empty() || url.contains(char::is_whitespace) {
         return Err(NoPlace::Lines { path: path() });
     }
-    let secured = from.tls.as_ref().map(tls::config).transpose()?.map(Arc::new);
+    let secured = from.tls.as_ref().map(client_tls::config).transpose()?.map(Arc::new);
     Place::parse(url, secured, SCHEMA).map_err(|source| NoPlace::Url { path: path(), source })
 }

@@ -4,7 +4,7 @@
 //!
 //! - [`network`]: sockets behind small traits, so that a simulation brings its own
 //! - [`listen`]: connections of clients, from the first byte to the last; [`peer`] is who is at their other end, [`share`]
-//!   counts what each has under way, [`pem`] reads the files of TLS
+//!   counts what each has under way
 //! - [`body`]: a request or response body: where its bytes come from, and who is told of its end
 //! - [`course`]: what a client's connection is about at the moment, told by bodies and listeners to each other; [`parting`]
 //!   is a connection that has stopped speaking HTTP
@@ -21,6 +21,5 @@ pub mod listen;
 pub mod network;
 pub mod parting;
 pub mod peer;
-pub mod pem;
 pub mod share;
 pub mod upstream;

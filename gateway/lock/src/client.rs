@@ -22,14 +22,12 @@
 
 mod held_lock;
 mod options;
+mod session_thread;
 
 use std::{
     future::{Future, IntoFuture},
-    io,
     pin::Pin,
-    rc::Rc,
     sync::Arc,
-    thread,
     time::Duration,
 };
 
@@ -41,28 +39,26 @@ use fencegate_process::{
     clock::{MachineClock, SharedClock},
     families::Families,
     randomness::SystemRandomness,
+    said::causes,
 };
-use futures_util::future::join_all;
 use tokio::{
     sync::watch,
-    task::LocalSet,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
 pub use fencegate_policies::token::Token;
 
+use self::session_thread::start_sessions;
 pub use self::{held_lock::Held, options::Options};
 use crate::{
     bounds::SEQUENCE_LIMIT,
     metrics::SessionMetrics,
     session::{
-        complaints::Complaints, live::View, metered::Metered, nameplate::Nameplate, settings::Settings,
-        zookeeper::Servers,
+        complaints::Complaints, live::View, nameplate::Nameplate, servers::Servers, settings::Settings,
     },
     state::Memory,
     tenures::{
-        desk::Desk,
         keeper::{Keeper, Refused, keeper},
         wish::{Waits, Wish},
     },
@@ -168,8 +164,11 @@ impl Client {
             metrics: metrics.numbered(number),
             complaints: complaints.clone(),
         });
+        let servers = Servers::of(&policy).and_then(|servers| servers.followed(&metrics));
+        let servers = servers
+            .map_err(|bad| Error::Options(format!("use the files for ZooKeeper: {}", causes(&bad))))?;
         let stop = CancellationToken::new();
-        let ended = start_sessions(desks.into_iter().zip(settings).collect(), stop.clone(), memory)
+        let ended = start_sessions(desks.into_iter().zip(settings).collect(), &servers, stop.clone(), memory)
             .map_err(|error| Error::Options(format!("start the thread of the sessions: {error}")))?;
         Ok(Self { keeper, clock, name: options.name.as_str().into(), families, stop, ended })
     }
@@ -245,26 +244,6 @@ fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey
             ResourceKey::MOST_IN_SET
         ))),
     }
-}
-
-/// A thread of their own: a program that computes for long must not cost them their life.
-fn start_sessions(
-    desks: Vec<(Desk, Settings)>,
-    stop: CancellationToken,
-    memory: Arc<Memory>,
-) -> io::Result<watch::Receiver<()>> {
-    let (alive, ended) = watch::channel(());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::Builder::new().name("locks".into()).spawn(move || {
-        let _alive = alive;
-        let all = desks.into_iter().map(|(desk, settings)| {
-            let servers = Metered::new(Servers::of(&settings.policy), &settings.metrics);
-            desk.run(servers, Rc::new(settings), stop.clone())
-        });
-        LocalSet::new().block_on(&runtime, join_all(all));
-        memory.close();
-    })?;
-    Ok(ended)
 }
 
 /// A lock that is asked for: await it.

@@ -39,6 +39,7 @@ pub struct SessionMetrics {
     unknown: IntGaugeVec,
     rolled_back: IntGaugeVec,
     state_failures: IntCounter,
+    tls_reloads: IntCounterVec,
 }
 
 /// Dispatches under one tenure.
@@ -142,6 +143,11 @@ impl SessionMetrics {
                 "Tenures whose lock went before they were given up.",
                 &["cause"],
             ),
+            tls_reloads: counters(
+                "zk_tls_reloads_total",
+                "Files of the TLS with ZooKeeper that have changed.",
+                &["result"],
+            ),
         };
         metrics.begin();
         metrics
@@ -160,6 +166,9 @@ impl SessionMetrics {
         }
         for (over, _) in THRESHOLDS {
             self.pauses.with_label_values(&[over]);
+        }
+        for result in ["ok", "bad"] {
+            self.tls_reloads.with_label_values(&[result]);
         }
     }
 
@@ -206,6 +215,11 @@ impl SessionMetrics {
     /// Whether a session is refused because ZooKeeper went back.
     pub fn rolled_back(&self, refused: bool) {
         self.rolled_back.with_label_values(&[&self.label]).set(i64::from(refused));
+    }
+
+    /// The files of the TLS with ZooKeeper have changed, and were taken over or not.
+    pub fn tls_reloaded(&self, good: bool) {
+        self.tls_reloads.with_label_values(&[if good { "ok" } else { "bad" }]).inc();
     }
 
     /// So many gateways of the installation lock other keys.

@@ -79,6 +79,7 @@ codes! {
     BadAdvertise      "FG0139" Error "the address for other gateways is not `host:port`"
     SameEndpoint      "FG0141" Warning "an upstream has one endpoint twice"
     SmallMemory       "FG0142" Warning "bodies may come that never find room in memory"
+    BadIdentity       "FG0143" Error "an identity is not one that ZooKeeper has"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -128,6 +129,7 @@ codes! {
     PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
     PlainPeer         "FG0406" Warning "what gateways send on to each other crosses the network as plain text"
     CredentialKey     "FG0407" Error "a key is made of a credential"
+    PlainDigest       "FG0408" Warning "the password for ZooKeeper crosses the network as plain text"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"
@@ -148,6 +150,10 @@ codes! {
     PeerSilent        "FG0517" Warning "another gateway cannot be reached where it says that it can"
     StateUnusable     "FG0519" Error "what is in `state_dir` cannot be used"
     UnlikeServers     "FG0520" Warning "the servers of ZooKeeper keep a session for unlike times"
+    EnsembleTls       "FG0521" Error "TLS with ZooKeeper fails"
+    OpenNodes         "FG0522" Warning "others than meant may write nodes below the root"
+    NotZooKeeper      "FG0523" Error "a server speaks ZooKeeper's protocol, and is not ZooKeeper"
+    NotLetIn          "FG0524" Error "ZooKeeper does not let this identity in"
     SharedService     "FG0525" Warning "two upstreams lead to one service, which the file does not show"
     NoFile            "FG0530" Error "the file cannot be read"
     NoStore           "FG0540" Error "a database cannot be the store of a guard"

@@ -166,11 +166,21 @@ pub(super) fn server(text: &str) -> Parsed<String> {
         .ok_or_else(|| {
             let message = format!("`{text}` is not the address of a ZooKeeper server");
             let fault = Diagnostic::new(Code::BadServer, message);
-            match text.split_once('/') {
-                Some((host, root)) if !host.is_empty() && !host.ends_with(':') => {
-                    fault.remedy(format!("write `{host}`, and `root: /{root}` beside `servers`"))
+            // As other clients write them: all in one, with the path below which everything of theirs lies.
+            let (servers, root) = text.split_once('/').unwrap_or((text, ""));
+            let servers = servers.replace(',', ", ");
+            match (servers.contains(','), root) {
+                _ if servers.is_empty() || servers.ends_with(':') => fault.remedy("write `host:2181`"),
+                (false, "") => fault.remedy("write `host:2181`"),
+                (true, "") => fault.remedy(format!("write each by itself: `servers: [{servers}]`")),
+                (false, root) => {
+                    let root = root.trim_end_matches('/');
+                    fault.remedy(format!("write `{servers}`, and `root: /{root}` beside `servers`"))
                 }
-                _ => fault.remedy("write `host:2181`"),
+                (true, root) => {
+                    let root = root.trim_end_matches('/');
+                    fault.remedy(format!("write `servers: [{servers}]`, and beside it `root: /{root}`"))
+                }
             }
         })
 }

@@ -1,4 +1,4 @@
-//! Reads where an upstream is, and how TLS is spoken with it or with a database.
+//! Reads where an upstream is, and how TLS is spoken with it, with ZooKeeper, or with a database.
 
 use std::sync::Arc;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{block::Block, scalar};
+use super::{block::Block, scalar, tls};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Acl, ZooKeeper},
+    plan::{Acl, Digest, Tls, ZooKeeper},
 };
 
 pub(super) fn zookeeper(policy: &mut Block) -> Option<ZooKeeper> {
@@ -26,8 +26,12 @@ fn settings(block: &mut Block) -> ZooKeeper {
         tick: block.value("tick", scalar::time_limit).unwrap_or(Duration::from_secs(2)),
         safety_margin: block.value("safety_margin", scalar::duration),
         sessions: block.value("sessions", sessions).unwrap_or(4),
-        acl: block.word("acl", &[("checked", Acl::Checked), ("open", Acl::Open)]).unwrap_or_default(),
+        acl: block.word("acl", &ACLS).unwrap_or_default(),
+        identities: block.values("identities", identity).unwrap_or_default(),
+        tls: tls(block),
+        digest: digest(block),
     };
+    shown(block, &zookeeper);
     thin_margin(block, &zookeeper);
     short_session(block, &zookeeper);
     beyond_ticks(block, &zookeeper);
@@ -42,6 +46,65 @@ fn servers(block: &mut Block) -> Option<Vec<String>> {
         block.fault("servers", fault.remedy("write `[zk1:2181, zk2:2181, zk3:2181]`"));
     }
     Some(servers)
+}
+
+const ACLS: [(&str, Acl); 3] = [("checked", Acl::Checked), ("open", Acl::Open), ("closed", Acl::Closed)];
+
+/// Of the schemes whose identities are not everybody's. What stands behind the colon only the server understands.
+fn identity(text: &str) -> Result<String, Diagnostic> {
+    let known = |scheme, id: &str| match scheme {
+        "x509" | "sasl" | "ip" => !id.is_empty(),
+        "digest" => id.split_once(':').is_some_and(|(user, digest)| !user.is_empty() && digest.len() == 28),
+        _ => false,
+    };
+    match text.split_once(':') {
+        Some((scheme, id)) if known(scheme, id) && !text.contains(char::is_control) => Ok(text.to_owned()),
+        _ => {
+            let message = format!("`{text}` is not an identity that ZooKeeper has");
+            let remedy = "write `x509:CN=gw-2,O=Example`, with the whole name in the order in which ZooKeeper's log has it, or `digest:user:` and 28 characters, `sasl:name`, `ip:10.0.7.0/24`";
+            Err(Diagnostic::new(Code::BadIdentity, message).remedy(remedy))
+        }
+    }
+}
+
+fn digest(block: &mut Block) -> Option<Digest> {
+    let written = block.is_present("digest");
+    let read = |block: &mut Block| {
+        block.require("user", "user: fencegate");
+        block.require("password_file", "password_file: /run/secrets/fencegate-zookeeper");
+        let (user, password_file) =
+            (block.value("user", scalar::name), block.value("password_file", scalar::file));
+        Some(Digest { user: user?, password_file: password_file? })
+    };
+    if written { block.inner("digest", read).flatten() } else { None }
+}
+
+/// What is said of who we are has to fit together.
+fn shown(block: &mut Block, zookeeper: &ZooKeeper) {
+    let certificate = zookeeper.tls.as_ref().is_some_and(|tls| tls.client.is_some());
+    if zookeeper.acl == Acl::Closed && !certificate && !block.is_present("digest") {
+        let message = "`acl: closed` lets in who we are, and nothing says who that is";
+        let remedy =
+            "add `tls` with a `client_certificate_file`, or `digest` with `user` and `password_file`";
+        block.fault("acl", Diagnostic::new(Code::MissingField, message).remedy(remedy));
+    }
+    if zookeeper.acl != Acl::Closed && block.is_present("identities") {
+        let message = "`identities` has no effect while everybody may write";
+        let remedy = "write `acl: closed`, or leave `identities` out";
+        block.fault("identities", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+    }
+    if block.is_present("digest") && !block.is_present("tls") {
+        let message =
+            "the password of `digest` goes over the wire with every connection, and TLS is not spoken";
+        let remedy = "add `tls` with the `ca_file` of who signs the certificates of the servers";
+        block.fault("digest", Diagnostic::new(Code::PlainDigest, message).remedy(remedy));
+    }
+}
+
+fn tls(block: &mut Block) -> Option<Tls> {
+    let secured = block.is_present("tls");
+    // Asked for also where it is not there: that is how the schema hears of it.
+    block.inner("tls", tls::tls_by_host).filter(|_| secured)
 }
 
 fn sessions(text: &str) -> Result<usize, Diagnostic> {

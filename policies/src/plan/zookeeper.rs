@@ -1,6 +1,8 @@
 //! Where the locks live, and how long before the end of a session nothing is sent any more.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
+
+use super::Tls;
 
 /// Where the locks live.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,15 +20,30 @@ pub struct ZooKeeper {
     /// Sessions that share the keys between them, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
     pub sessions: usize,
     pub acl: Acl,
+    /// Who, beside ourselves, may do everything with the nodes that we make: `scheme:id`, as ZooKeeper has them.
+    pub identities: Vec<String>,
+    /// `None`: plain text.
+    pub tls: Option<Tls>,
+    pub digest: Option<Digest>,
 }
 
-/// Whether it has to be told that everybody who reaches ZooKeeper may write there.
+/// A name and a password, which ZooKeeper knows by what is made of both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Digest {
+    pub user: String,
+    pub password_file: PathBuf,
+}
+
+/// Who may write the nodes that we make, and whether it has to be told where everybody may.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Acl {
+    /// Everybody who reaches ZooKeeper, and that is told.
     #[default]
     Checked,
-    /// That is meant: something else keeps strangers away.
+    /// Everybody, and that is meant: something else keeps strangers away.
     Open,
+    /// We, by what we show, and those that are listed; what others may write is told.
+    Closed,
 }
 
 impl ZooKeeper {

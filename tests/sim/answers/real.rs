@@ -2,7 +2,7 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_lock::session::zookeeper::Servers;
+use fencegate_lock::session::servers::Servers;
 use fencegate_policies::plan;
 use fencegate_tests::zookeeper;
 use tokio::{
@@ -42,7 +42,7 @@ impl Site for Plugs {
 
     fn client(&self, who: usize, timeout: Duration) -> Servers {
         let policy = plan("script", self.0[who].address(), Duration::from_secs(2)).zookeeper;
-        Servers::of(&plan::ZooKeeper { session_timeout: timeout, ..policy })
+        Servers::of(&plan::ZooKeeper { session_timeout: timeout, ..policy }).expect("no files")
     }
 
     fn cut(&self, who: usize) {

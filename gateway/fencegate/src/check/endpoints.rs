@@ -5,7 +5,6 @@ use std::{collections::HashSet, io, net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_http::{
-    listen::identity::not_after,
     network::{Network, Tcp},
     upstream::{pool::offered, speak::HTTP2, tls::Secured},
 };
@@ -14,7 +13,7 @@ use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
     plan::{Level, Protocol, Upstream},
 };
-use fencegate_process::{again, said::causes};
+use fencegate_process::{again, pem::not_after, said::causes};
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{

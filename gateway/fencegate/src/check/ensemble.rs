@@ -6,25 +6,28 @@ use fencegate_lock::{
     meta::Meta,
     session::{
         era::{self, MetaUnreadable},
+        handshake::Met,
         link::{Connect, Fault, Link},
         member::{Member, gateway_of},
         paths::Paths,
-        zookeeper::{Servers, Session, Writer},
+        servers::Servers,
+        zookeeper::Session,
     },
     state::Memory,
 };
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
-    plan::{Acl, Gateway, ZooKeeper},
+    plan::{Gateway, ZooKeeper},
 };
 use fencegate_process::{
     again::{self, Of},
+    pem,
     said::{Brief, causes},
 };
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
 
-use super::findings::Findings;
+use super::{files, findings::Findings, writers};
 
 /// For a session, and once more for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -40,9 +43,23 @@ pub(super) struct Installation {
 pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory) -> Option<Installation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
-    let connected = timeout(PATIENCE, Servers::of(zookeeper).connect()).await;
+    let ensemble = match Servers::of(zookeeper) {
+        Ok(ensemble) => ensemble,
+        Err(bad) => {
+            files::unusable(findings, &["zookeeper"], &causes(&bad));
+            return None;
+        }
+    };
+    let (connected, (), ()) = join3(
+        timeout(PATIENCE, ensemble.connect()),
+        secured(findings, zookeeper, &ensemble),
+        others_than_zookeeper(findings, zookeeper, &ensemble),
+    )
+    .await;
     let link = match connected.unwrap_or_else(|_| Err(Fault::Refused("no answer in time".into()))) {
         Ok(link) => link,
+        // Which of the servers, and why, has been told.
+        Err(Fault::Tls(_)) => return None,
         Err(fault) => {
             let message = format!("no session with ZooKeeper at {servers}: {fault}");
             let remedy = "start the ensemble, or correct `servers`; `nc` to each of them shows which answers";
@@ -51,7 +68,7 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory
         }
     };
     session(findings, zookeeper, &servers, link.timeout());
-    each(findings, zookeeper).await;
+    each(findings, &ensemble, zookeeper).await;
     let asked = timeout(PATIENCE, ask(findings, gateway, memory, &link)).await;
     link.close().await;
     asked.unwrap_or_else(|_| {
@@ -94,13 +111,56 @@ fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: D
     findings.found(&["zookeeper", "session_timeout"], diagnostic.remedy(remedy));
 }
 
+/// Whether TLS is agreed on with each of them, and until when it will be.
+async fn secured(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers) {
+    if let Some(client) = zookeeper.tls.as_ref().and_then(|tls| tls.client.as_ref()) {
+        let until = pem::certificates(&client.chain).ok().and_then(|chain| pem::not_after(chain.first()?));
+        let way = ["zookeeper", "tls", "client_certificate_file"];
+        files::certificate(findings, &way, &client.chain.display().to_string(), until);
+    }
+    for (number, (server, met)) in ensemble.met().await.into_iter().enumerate() {
+        let number = number.to_string();
+        let way = ["zookeeper", "servers", &number];
+        match met {
+            Met::Agreed(until) => files::certificate(findings, &way, &format!("of {server}"), until),
+            Met::Refused(why) => {
+                let message = format!("TLS with {server} is not agreed on: {why}");
+                let remedy =
+                    "see `ca_file`, `client_certificate_file` and the port: `fencegate explain FG0521`";
+                findings.wrong(&way, Code::EnsembleTls, message, remedy);
+            }
+            // Is told where all of them are.
+            Met::Silent(why) => findings.saw("zookeeper", format!("{server} does not answer: {why}")),
+        }
+    }
+}
+
+/// What speaks ZooKeeper's protocol and keeps not all that it says.
+async fn others_than_zookeeper(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers) {
+    let told = join_all(zookeeper.servers.iter().map(|server| ensemble.says(server, "srvr"))).await;
+    for (number, (server, said)) in zookeeper.servers.iter().zip(told).enumerate() {
+        if said.is_some_and(|said| said.starts_with("ClickHouse Keeper")) {
+            let message = format!(
+                "{server} is ClickHouse Keeper, which does not give a session back after a broken connection"
+            );
+            let remedy = "take ZooKeeper: `fencegate explain FG0523` says what else differs";
+            findings.wrong(
+                &["zookeeper", "servers", &number.to_string()],
+                Code::NotZooKeeper,
+                message,
+                remedy,
+            );
+        }
+    }
+}
+
 /// A session goes from server to server, and each may keep it for another time.
-async fn each(findings: &Findings, zookeeper: &ZooKeeper) {
+async fn each(findings: &Findings, ensemble: &Servers, zookeeper: &ZooKeeper) {
     if zookeeper.servers.len() < 2 {
         return;
     }
     let asked = zookeeper.servers.iter().map(async |server| {
-        let connected = timeout(EACH, Servers::of(zookeeper).only(server).connect()).await;
+        let connected = timeout(EACH, ensemble.clone().only(server).connect()).await;
         let link = connected.ok()?.ok()?;
         let granted = link.timeout();
         link.close().await;
@@ -130,28 +190,15 @@ async fn ask(
     link: &Session,
 ) -> Option<Installation> {
     let paths = Paths::below(&gateway.zookeeper.root);
-    let root = paths.root();
-    let nodes = [root.to_owned(), paths.members(), paths.locks()];
-    let mut open = Vec::new();
-    for node in nodes {
-        match link.writers(&node).await {
-            Ok(writers) => open.extend(who_writes(findings, &node, &writers).then_some(node)),
-            Err(Fault::NoNode) => {}
-            Err(fault) => findings.saw("root", format!("who may write {node} cannot be told: {fault}")),
-        }
-    }
-    if !open.is_empty() && gateway.zookeeper.acl == Acl::Open {
-        findings
-            .saw("root", format!("everybody may write {}, which `acl: open` says is meant", open.join(", ")));
-    } else if !open.is_empty() {
-        let message =
-            format!("whoever reaches ZooKeeper may write {}, and take every lock away", open.join(", "));
-        let remedy = "let only the gateways' hosts in: `setAcl -R <root> ip:10.0.0.0/8:cdrwa`; or, where a firewall does that, write `acl: open`";
-        findings.wrong(&["zookeeper", "root"], Code::RootOpen, message, remedy);
-    }
+    writers::look(findings, gateway, link, &paths).await;
     let meta = match era::read(link, &paths).await {
         Ok(era) => era.meta,
         Err(unreadable) => {
+            if let MetaUnreadable::Fault { source: Fault::Denied(_), .. } = unreadable {
+                let remedy = "show the identity that the other gateways show: `fencegate explain FG0524`";
+                findings.wrong(&["zookeeper"], Code::NotLetIn, causes(&unreadable), remedy);
+                return None;
+            }
             let init = again::command(Of::Gateway, "era init");
             let (said, remedy) = match &unreadable {
                 MetaUnreadable::Missing { path } => {
@@ -163,7 +210,7 @@ async fn ask(
             return None;
         }
     };
-    findings.saw("root", format!("{root} has installation {}, era {}", meta.uuid, meta.era));
+    findings.saw("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
     if let Err(went_back) = memory.fits(&meta) {
         let bump = again::command(Of::Gateway, "era bump");
         let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
@@ -180,14 +227,6 @@ async fn ask(
         }
     };
     Some(Installation { meta, members })
-}
-
-/// Whether everybody may.
-fn who_writes(findings: &Findings, node: &str, writers: &[Writer]) -> bool {
-    let named = writers.iter().map(|Writer { who, may }| format!("{who} ({may})"));
-    let named = named.collect::<Vec<_>>().join(", ");
-    findings.saw("root", format!("{node} may be written by {named}"));
-    writers.iter().any(Writer::is_everybody)
 }
 
 /// By the name of the gateway. A node that goes meanwhile is one of a gateway that has gone.

@@ -12,7 +12,6 @@ use std::{
 use fencegate_http::{
     listen::certificates::examine,
     network::{Network, Tcp},
-    pem,
     upstream::tls::Secured,
 };
 use fencegate_lock::session::member::Member;
@@ -21,7 +20,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     plan::{self, ClientAuth, ClientCertificate, Gateway, PeerListener, PeerTls, ServedTls, TlsVersion},
 };
-use fencegate_process::said::causes;
+use fencegate_process::{pem, said::causes};
 use futures_util::future::join_all;
 use rustls::{
     CertificateError,

@@ -12,6 +12,7 @@ mod online;
 mod report;
 mod services;
 mod store;
+mod writers;
 
 use std::io;
 

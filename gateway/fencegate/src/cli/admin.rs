@@ -11,10 +11,10 @@ use std::{
 
 use clap::Args;
 use fencegate_guard::ticket::{BadFile, secret};
-use fencegate_http::upstream::tls::{BadTls, Secured};
+use fencegate_http::upstream::tls::Secured;
 use fencegate_policies::plan;
 pub(super) use fencegate_process::again::Of;
-use fencegate_process::{again, said};
+use fencegate_process::{again, client_tls::BadTls, said};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

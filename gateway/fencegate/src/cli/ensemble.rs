@@ -6,9 +6,11 @@ use fencegate_policies::plan;
 use tokio::task::LocalSet;
 
 use fencegate_lock::session::{
+    credentials::BadCredentials,
     link::{Connect, Fault, Link},
     paths::Paths,
-    zookeeper::{Servers, Session},
+    servers::Servers,
+    zookeeper::Session,
 };
 
 /// Why nobody could be asked.
@@ -16,6 +18,8 @@ use fencegate_lock::session::{
 pub(super) enum Away {
     #[error("start a runtime")]
     Runtime(#[from] io::Error),
+    #[error("use the files that `zookeeper` names")]
+    Tls(#[from] BadCredentials),
     #[error("connect to ZooKeeper at {servers}")]
     Connect { servers: String, source: Fault },
 }
@@ -28,7 +32,7 @@ pub(super) fn ask<R, E: From<Away>>(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Away::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
-        let connected = Servers::of(policy).connect().await;
+        let connected = Servers::of(policy).map_err(Away::Tls)?.connect().await;
         let link = connected.map_err(|source| Away::Connect { servers: policy.servers.join(","), source })?;
         let answer = question(&link, &Paths::below(&policy.root)).await;
         link.close().await;

@@ -1,5 +1,6 @@
 //! The command line: what can be asked of the one binary, and what it exits with.
 
+mod acl;
 mod admin;
 mod check;
 mod columns;
@@ -99,6 +100,9 @@ enum Command {
     /// The identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(era::Era),
+    /// Who may write the installation's nodes in ZooKeeper.
+    #[command(subcommand)]
+    Acl(acl::Acl),
     /// Operations that ZooKeeper remembers, for upstreams without a guard.
     #[command(subcommand)]
     Once(once::Once),
@@ -132,6 +136,7 @@ pub fn run() -> ExitCode {
         Command::Completions { shell } => say(print::completions(command(), shell)),
         Command::Man => say(print::manual(command())),
         Command::Era(verb) => verb.config().plan().and_then(|plan| said(era::run(&verb, &plan))),
+        Command::Acl(verb) => verb.config().plan().and_then(|plan| said(acl::run(&verb, &plan.zookeeper))),
         Command::Once(verb) => verb.config().plan().and_then(|plan| said(once::run(&verb, &plan.zookeeper))),
         Command::Keys(verb) => said(keys::run(&verb)),
         Command::Verify(arguments) => verify::run(&arguments),

@@ -29,6 +29,7 @@ use crate::{admin::effective::InForce, metrics::Metrics};
 pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> {
     shown::keys_are(gateway.serving.log.keys);
     let base = Base::of(Metrics::of_gateway(&gateway));
+    let servers = sessions::servers(&gateway, &base)?;
     let (keeper, desks) = sessions::keeper(&gateway, &base);
     let mut main = MainThread::begin()?;
     let reception = Reception::of(&gateway.serving.admin, options.beside, &base.metrics)?;
@@ -36,7 +37,7 @@ pub fn run(gateway: Gateway, options: GatewayOptions) -> Result<(), NotServing> 
 
     let nameplate = Nameplate::reached_at(gateway.fingerprint, ours.as_ref().map(|ours| ours.reach.clone()));
     let settings = sessions::settings(&gateway, &name, &options, &base, &nameplate, &memory);
-    let mut sessions = Sessions::start(desks, settings)?;
+    let mut sessions = Sessions::start(desks, servers, settings)?;
 
     let role = Gatekeeping::of(&gateway, keeper.clone(), &memory)?;
     let in_force = InForce::new(gateway.clone());

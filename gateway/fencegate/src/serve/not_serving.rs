@@ -3,8 +3,9 @@
 use std::{io, net::SocketAddr};
 
 use fencegate_guard::ticket::BadFile;
-use fencegate_http::{listen::certificates::BadCertificate, upstream::tls::BadTls};
-use fencegate_lock::state::NotOpened;
+use fencegate_http::listen::certificates::BadCertificate;
+use fencegate_lock::{session::credentials::BadCredentials, state::NotOpened};
+use fencegate_process::client_tls::BadTls;
 
 use super::worker::Deaf;
 use crate::{admin::bearer::BadBearer, siblings::BadPeerTls};
@@ -22,6 +23,8 @@ pub enum NotServing {
     AdminTls(#[source] BadCertificate),
     #[error("FG0510: speak TLS with other gateways")]
     PeerTls(#[from] BadPeerTls),
+    #[error("FG0510: use the files that `zookeeper` names")]
+    ZooKeeperTls(#[from] BadCredentials),
     #[error("read the token of the admin listener")]
     AdminToken(#[from] BadBearer),
     #[error("read the key that tickets are signed with")]

@@ -3,14 +3,10 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use fencegate_http::{
-    listen::certificates::Certificates,
-    network::Tcp,
-    upstream::{health, tls::BadTls},
-};
+use fencegate_http::{listen::certificates::Certificates, network::Tcp, upstream::health};
 use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
 use fencegate_policies::{difference::Difference, file, plan::Gateway};
-use fencegate_process::{said::causes, shown};
+use fencegate_process::{client_tls::BadTls, said::causes, shown};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 

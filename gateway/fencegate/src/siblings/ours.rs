@@ -12,7 +12,7 @@ use fencegate_policies::plan::{
     self, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol, ServedTls,
     TlsVersion,
 };
-use fencegate_process::randomness::Randomness;
+use fencegate_process::{client_tls::BadTls, randomness::Randomness};
 use tracing::{info, warn};
 
 use fencegate_http::{
@@ -20,7 +20,7 @@ use fencegate_http::{
         certificates::{BadCertificate, Certificates},
         metrics::ClientMetrics,
     },
-    upstream::tls::{BadTls, Refreshed, Secured},
+    upstream::tls::{Refreshed, Secured},
 };
 
 /// Shared by all workers, and the same as long as the process lives.

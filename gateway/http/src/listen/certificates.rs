@@ -10,6 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use fencegate_policies::plan::{self, ClientAuth, Pair, Protocols, ServedTls};
+use fencegate_process::pem::{self, BadPem, Stamp, not_after, stamp_of};
 use rustls::{
     ServerConfig,
     client::verify_server_name,
@@ -28,14 +29,10 @@ use tracing::{error, info, warn};
 
 use super::{
     detect::{Rewound, Spoken, begins_with_tls},
-    identity::{identity, not_after},
+    identity::identity,
     metrics::ClientMetrics,
 };
-use crate::{
-    network::Reset,
-    peer::Handshake,
-    pem::{self, BadPem, Stamp, stamp_of},
-};
+use crate::{network::Reset, peer::Handshake};
 
 /// What a listener shows its clients, and asks them for. Shared by all workers.
 pub struct Certificates {

@@ -19,12 +19,6 @@ pub(super) fn identity(certificate: &[u8]) -> Identity {
     Identity { subject, names: read.as_ref().map(names).unwrap_or_default(), fingerprint }
 }
 
-/// Seconds since 1970 after which a certificate is not valid any more. `None` for what is no certificate.
-pub fn not_after(certificate: &[u8]) -> Option<u64> {
-    let read = Certificate::from_der(certificate).ok()?;
-    Some(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
-}
-
 /// Of the kinds that a client can be known by.
 fn names(certificate: &Certificate) -> Vec<String> {
     let Ok(Some((_, SubjectAltName(names)))) = certificate.tbs_certificate.get::<SubjectAltName>() else {
@@ -41,6 +35,8 @@ fn names(certificate: &Certificate) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use fencegate_process::pem::not_after;
+
     use super::*;
 
     #[test]

@@ -2,7 +2,6 @@
 
 mod meet;
 
-use fencegate_process::said::{self, Brief};
 use std::{
     net::SocketAddr,
     sync::{
@@ -15,6 +14,10 @@ use fencegate_policies::{
     pick::{self, Candidate},
     plan::{Plan, Tls, Upstream, UpstreamId},
 };
+use fencegate_process::{
+    client_tls::BadTls,
+    said::{self, Brief},
+};
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +27,7 @@ use super::{
     address::Addresses,
     endpoint::{Bell, Endpoint, State},
     metrics::{EndpointMetrics, Seen, Sight},
-    tls::{BadTls, Refreshed, Secured},
+    tls::{Refreshed, Secured},
 };
 
 /// The upstreams of one plan, shared by all workers.

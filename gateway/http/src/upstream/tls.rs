@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -11,11 +10,13 @@ use std::{
 
 use arc_swap::ArcSwap;
 use fencegate_policies::plan;
+use fencegate_process::{
+    client_tls::{BadTls, config, stamps},
+    pem::Stamp,
+};
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, client::TlsStream};
-
-use crate::pem::{self, BadPem, Stamp, stamp_of};
 
 /// How an upstream is spoken with.
 #[derive(Debug)]
@@ -35,17 +36,6 @@ pub struct Generation {
     now: Arc<AtomicU64>,
 }
 
-/// Why TLS cannot be spoken with an upstream. Quotes nothing of a file.
-#[derive(Debug, thiserror::Error)]
-pub enum BadTls {
-    #[error(transparent)]
-    File(#[from] BadPem),
-    #[error("the client certificate in {path} cannot be used")]
-    Client { path: PathBuf, source: rustls::Error },
-    #[error("the cryptographic library does not do what TLS needs")]
-    Library(#[source] rustls::Error),
-}
-
 /// What came of looking at the files.
 #[derive(Debug)]
 pub enum Refreshed {
@@ -54,9 +44,6 @@ pub enum Refreshed {
     /// The old ones stay.
     Bad(BadTls),
 }
-
-/// Where Debian, and all that follow it, keep the certificates that the system believes.
-const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 impl Generation {
     /// No other files have taken over since.
@@ -130,33 +117,6 @@ impl Secured {
 fn host(endpoint: &str) -> &str {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-/// What the files say now, for who speaks another protocol than HTTP.
-pub fn config(tls: &plan::Tls) -> Result<ClientConfig, BadTls> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(BadTls::Library)?;
-    let builder = builder.with_root_certificates(roots(tls)?);
-    let Some(client) = &tls.client else { return Ok(builder.with_no_client_auth()) };
-    let (chain, key) = (pem::certificates(&client.chain)?, pem::private_key(&client.key)?);
-    let unfit = |source| BadTls::Client { path: client.chain.clone(), source };
-    builder.with_client_auth_cert(chain, key).map_err(unfit)
-}
-
-fn roots(tls: &plan::Tls) -> Result<RootCertStore, BadPem> {
-    if let Some(path) = &tls.ca_file {
-        return pem::roots(path);
-    }
-    let mut roots = RootCertStore::empty();
-    // Among those of a system there may be some that nobody understands.
-    roots.add_parsable_certificates(pem::certificates(Path::new(SYSTEM_ROOTS))?);
-    Ok(roots)
-}
-
-fn stamps(tls: &plan::Tls) -> Vec<Option<Stamp>> {
-    let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
-    let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);
-    [roots].into_iter().chain(client).map(stamp_of).collect()
 }
 
 #[cfg(test)]

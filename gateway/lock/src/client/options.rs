@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use fencegate_policies::plan::{Acl, ZooKeeper};
+use fencegate_policies::plan::{Acl, Digest, Tls, ZooKeeper};
 
 /// What a client is told. [`Options::of`] has a default for all that is optional.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,17 @@ pub struct Options {
     /// A folder of this process in which it remembers how far tokens have come, so that it notices after a restart as well
     /// that ZooKeeper was wiped or restored. Default none.
     pub state_dir: Option<PathBuf>,
+    /// How TLS is spoken with the servers: whom we believe, and what we show. Files that are replaced are taken over for
+    /// the next connection. Default none: plain text.
+    pub tls: Option<Tls>,
+    /// By which name and password ZooKeeper knows us. They cross the network as they are, so have `tls` as well. Default
+    /// none.
+    pub digest: Option<Digest>,
+    /// [`Acl::Closed`]: the nodes that we make are ours, by what `tls` and `digest` show, and those of `identities`.
+    /// Default: everybody's who reaches ZooKeeper.
+    pub acl: Acl,
+    /// Who else shares the locks, as `x509:CN=billing-2`.
+    pub identities: Vec<String>,
 }
 
 impl Options {
@@ -40,6 +51,10 @@ impl Options {
             sessions: 1,
             init: false,
             state_dir: None,
+            tls: None,
+            digest: None,
+            acl: Acl::default(),
+            identities: Vec::new(),
         }
     }
 
@@ -70,6 +85,10 @@ impl Options {
         if !(1..=ZooKeeper::MOST_SESSIONS).contains(&self.sessions) {
             return Err(format!("1 to {} sessions, not {}", ZooKeeper::MOST_SESSIONS, self.sessions));
         }
+        let shown = self.digest.is_some() || self.tls.as_ref().is_some_and(|tls| tls.client.is_some());
+        if self.acl == Acl::Closed && !shown {
+            return Err("nodes can be kept for us only where `tls` or `digest` show who we are".to_owned());
+        }
         Ok(ZooKeeper {
             servers: self.servers.clone(),
             root: self.root.clone(),
@@ -77,7 +96,10 @@ impl Options {
             tick: self.tick,
             safety_margin: None,
             sessions: self.sessions,
-            acl: Acl::default(),
+            acl: self.acl,
+            identities: self.identities.clone(),
+            tls: self.tls.clone(),
+            digest: self.digest.clone(),
         })
     }
 }
@@ -105,6 +127,7 @@ mod tests {
             Options { root: "/a/../b".to_owned(), ..right.clone() },
             Options { name: "a/b".to_owned(), ..right.clone() },
             Options { sessions: 0, ..right.clone() },
+            Options { acl: Acl::Closed, tls: Some(Tls::default()), ..right.clone() },
         ] {
             assert!(wrong.policy().is_err(), "{wrong:?}");
         }

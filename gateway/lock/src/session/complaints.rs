@@ -2,13 +2,37 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 /// What was said, and when. Sessions may find out different reasons at the same time, in turns.
 #[derive(Debug, Default)]
-pub struct Complaints(Mutex<BTreeMap<String, Instant>>);
+pub struct Complaints {
+    said: Mutex<BTreeMap<String, Instant>>,
+    /// One of the sessions looks who may write the nodes, or has looked.
+    audited: AtomicBool,
+}
+
+/// Dropped before it is done, it leaves the look to another session.
+pub struct Claim<'c>(Option<&'c AtomicBool>);
+
+impl Claim<'_> {
+    pub fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(audited) = self.0 {
+            audited.store(false, Ordering::Release);
+        }
+    }
+}
 
 /// Who reads the log later should not have to look far back.
 const REMIND: Duration = Duration::from_secs(30);
@@ -36,13 +60,19 @@ impl Complaints {
         true
     }
 
+    /// For one of those that ask.
+    pub fn audits(&self) -> Option<Claim<'_>> {
+        let mine = self.audited.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
+        mine.is_ok().then_some(Claim(Some(&self.audited)))
+    }
+
     /// It is over: should it come again, that is news.
     pub fn forget(&self) {
         self.said().clear();
     }
 
     fn said(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,6 +88,16 @@ mod tests {
         assert!(complaints.is_news_at("away", now + REMIND));
         complaints.forget();
         assert!(complaints.is_news_at("away", now + REMIND));
+    }
+
+    #[test]
+    fn one_session_looks_for_all_and_another_one_where_it_could_not() {
+        let complaints = Complaints::default();
+        let claim = complaints.audits().expect("the first one");
+        assert!(complaints.audits().is_none());
+        drop(claim);
+        complaints.audits().expect("again").done();
+        assert!(complaints.audits().is_none());
     }
 
     #[test]

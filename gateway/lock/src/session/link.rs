@@ -18,6 +18,12 @@ pub enum Fault {
     NotEmpty,
     #[error("the node has another version")]
     BadVersion,
+    /// Servers answer, and TLS is agreed on with none of them.
+    #[error("TLS is not agreed on: {0}")]
+    Tls(String),
+    /// The server said that we may not, and nothing was done.
+    #[error("ZooKeeper does not let us: {0}")]
+    Denied(&'static str),
     /// The server said no, and nothing was done.
     #[error("refused by the server: {0}")]
     Refused(String),
@@ -93,6 +99,21 @@ pub struct Failed {
     pub fault: Fault,
 }
 
+/// Somebody who may change a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writer {
+    /// `world:anyone`, `ip:10.0.0.0/8`.
+    pub who: String,
+    /// Of the letters `cdwa`.
+    pub may: String,
+}
+
+impl Writer {
+    pub fn is_everybody(&self) -> bool {
+        self.who == "world:anyone"
+    }
+}
+
 /// State of the session as far as this side knows. Never evidence that the session lives: see [`super::proof`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
@@ -142,6 +163,15 @@ pub trait Link: 'static {
     /// one may be: it is about to be replaced.
     fn keep_access(&self, _path: &str) -> impl Future<Output = Result<(), Fault>> {
         std::future::ready(Ok(()))
+    }
+    /// Who may change a node, or what stands below it.
+    fn writers(&self, _path: &str) -> impl Future<Output = Result<Vec<Writer>, Fault>> {
+        std::future::ready(Ok(Vec::new()))
+    }
+    /// Whom the server takes us for, and who is meant to write beside us; nobody where it takes us for nobody. `None`:
+    /// everybody may, or the server cannot be asked.
+    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, Fault>> {
+        std::future::ready(Ok(None))
     }
     /// Paths of all ephemeral nodes of this session at or below `path`.
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;

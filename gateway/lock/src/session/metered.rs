@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::link::{Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step};
+use super::link::{Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step, Writer};
 use crate::metrics::SessionMetrics;
 
 /// A session, or what makes sessions, whose operations are counted.
@@ -44,7 +44,7 @@ impl Told for Fault {
     fn word(&self) -> Option<&'static str> {
         match self {
             Self::NoNode | Self::NodeExists | Self::NotEmpty | Self::BadVersion => None,
-            Self::Refused(_) => Some("refused"),
+            Self::Refused(_) | Self::Tls(_) | Self::Denied(_) => Some("refused"),
             Self::Ambiguous(_) => Some("ambiguous"),
             Self::Over => Some("over"),
         }
@@ -132,6 +132,14 @@ impl<L: Link> Link for Metered<L> {
 
     fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>> {
         self.timed("commit", self.inner.commit(steps))
+    }
+
+    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<Writer>, Fault>> {
+        self.inner.writers(path)
+    }
+
+    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, Fault>> {
+        self.inner.meant()
     }
 
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {

@@ -1,17 +1,21 @@
 //! The ZooKeeper session: kept alive by one thread, and never believed without proof.
 //!
-//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, where `watches` are bounded, [`metered`] times either. [`heartbeat`] turns
+//! [`link`] is what an ensemble can do for us, [`zookeeper`] the real one, where `watches` are bounded, [`metered`] times either.
+//! [`servers`] connects, with `credentials`; [`handshake`] finds out why it could not. [`heartbeat`] turns
 //! committed writes into the deadline of a [`proof`], [`granted`] hears for how long a server keeps the session, [`evidence`] is that of one tenure; [`supervise`] makes a session,
-//! has it kept, and begins anew when it is over; [`bump`] begins the next era; `others` sees what the other gateways do; [`live`] is the one of the
+//! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`open_nodes`] looks who may, [`applied`] changes it; [`bump`] begins the next era; `others` sees what the other gateways do; [`live`] is the one of the
 //! moment.
 
+pub mod applied;
 pub mod bump;
 pub(crate) mod compare;
 pub mod complaints;
+pub mod credentials;
 pub mod epoch;
 pub mod era;
 pub mod evidence;
 pub mod granted;
+pub mod handshake;
 pub mod heartbeat;
 mod keep;
 pub mod link;
@@ -19,12 +23,15 @@ pub mod live;
 pub mod member;
 pub mod metered;
 pub mod nameplate;
+mod node_access;
+pub mod open_nodes;
 mod others;
 pub mod parents;
 pub mod paths;
 pub mod proof;
 pub mod reattach;
 pub mod registry;
+pub mod servers;
 pub mod settings;
 pub mod supervise;
 mod watches;

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_process::said::Brief;
+use fencegate_process::said::{Brief, causes};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -48,6 +48,20 @@ enum NotEstablished {
          than two heartbeats before the safety margin of {margin:?}; raise maxSessionTimeout or lower the margin"
     )]
     Timeout { asked: Duration, negotiated: Duration, margin: Duration },
+}
+
+impl NotEstablished {
+    /// The nodes are closed to who we are.
+    fn is_denied(&self) -> bool {
+        match self {
+            Self::Init(fault) | Self::Confirm(fault) | Self::Registration(fault) => {
+                matches!(fault, Fault::Denied(_))
+            }
+            Self::Era(MetaUnreadable::Fault { source, .. }) => matches!(source, Fault::Denied(_)),
+            Self::Register(failed) => matches!(failed.fault, Fault::Denied(_)),
+            _ => false,
+        }
+    }
 }
 
 /// Keeps a session until `stop`, then closes it if nothing uses it any more. `chores`: what each session does beside its
@@ -120,7 +134,7 @@ fn give_up<L: Link>(
 /// Tells all others why there is no session.
 fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings) {
     settings.metrics.away();
-    let told = Arc::from(why.to_string());
+    let told: Arc<str> = causes(why).into();
     if let NotEstablished::WentBack(_) = why {
         error!(code = "FG0503", error = %why, "session.rolled_back");
         // Once: the others look for themselves, and go on where they find nothing.
@@ -132,8 +146,13 @@ fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings)
         return;
     }
     if settings.complaints.is_news(&told) {
-        let code = matches!(why, NotEstablished::Era(MetaUnreadable::Missing { .. })).then_some("FG0506");
-        warn!(code, error = %why, "no ZooKeeper session");
+        let code = match why {
+            NotEstablished::Era(MetaUnreadable::Missing { .. }) => Some("FG0506"),
+            NotEstablished::Connect(Fault::Tls(_)) => Some("FG0521"),
+            why if why.is_denied() => Some("FG0524"),
+            _ => None,
+        };
+        warn!(code, error = %told, "no ZooKeeper session");
     }
     view.send_replace(match why {
         NotEstablished::Era(MetaUnreadable::Missing { .. }) => View::Unmade(told),

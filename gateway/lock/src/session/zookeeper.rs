@@ -5,10 +5,10 @@ use std::{
     future::Future,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
-use fencegate_policies::plan;
 use futures_util::FutureExt;
 use tokio::time::timeout;
 use zookeeper_client::{
@@ -18,41 +18,10 @@ use zookeeper_client::{
 
 use super::{
     granted,
-    link::{Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step},
+    link::{ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step, Writer},
+    node_access::NodeAccess,
     watches::{Watches, fires_once},
 };
-
-/// Connects to the servers of a policy.
-#[derive(Debug, Clone)]
-pub struct Servers {
-    cluster: String,
-    session_timeout: Duration,
-}
-
-impl Servers {
-    pub fn of(policy: &plan::ZooKeeper) -> Self {
-        Self { cluster: policy.servers.join(","), session_timeout: policy.session_timeout }
-    }
-}
-
-impl Servers {
-    /// The same, of one server.
-    pub fn only(self, server: &str) -> Self {
-        Self { cluster: server.to_owned(), ..self }
-    }
-}
-
-impl Connect for Servers {
-    type Link = Session;
-
-    async fn connect(&self) -> Result<Session, Fault> {
-        let connector = Client::connector().with_session_timeout(self.session_timeout);
-        match connector.connect(&self.cluster).await {
-            Ok(client) => Ok(Session::new(client)),
-            Err(error) => Err(Fault::Refused(error.to_string())),
-        }
-    }
-}
 
 /// One session.
 pub struct Session {
@@ -63,12 +32,14 @@ pub struct Session {
     /// Over which it is known to have spoken to a server, with the first one.
     connections: Cell<u64>,
     watches: Rc<Watches>,
-    /// Of a node that is about to be replaced.
-    access: RefCell<Option<(String, Vec<Acl>)>>,
+    /// Who may do what with the nodes that we make.
+    access: Arc<NodeAccess>,
+    /// The same of a node that is about to be replaced.
+    kept: RefCell<Option<(String, Vec<Acl>)>>,
 }
 
 impl Session {
-    fn new(client: Client) -> Self {
+    pub(super) fn new(client: Client, access: Arc<NodeAccess>) -> Self {
         let watcher = RefCell::new(client.state_watcher());
         Self {
             client,
@@ -76,7 +47,8 @@ impl Session {
             changes: Cell::new(0),
             connections: Cell::new(1),
             watches: Rc::default(),
-            access: RefCell::default(),
+            access,
+            kept: RefCell::default(),
         }
     }
 
@@ -91,22 +63,17 @@ impl Session {
         }
     }
 
-    fn fault(&self, error: Error) -> Fault {
-        fault(error, self.client.state())
-    }
-
-    /// Who may change a node, or what stands below it.
+    /// Gives a node the ACL that nodes have which we make.
     ///
     /// # Errors
-    /// [`Fault::NoNode`], and all others: then it is not known.
-    pub async fn writers(&self, path: &str) -> Result<Vec<Writer>, Fault> {
-        let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.fault(error))?;
-        let changing = acls.iter().filter_map(|acl| {
-            let may: String =
-                CHANGES.iter().filter(|(one, _)| acl.permission().has(*one)).map(|(_, word)| *word).collect();
-            (!may.is_empty()).then(|| Writer { who: format!("{}:{}", acl.scheme(), acl.id()), may })
-        });
-        Ok(changing.collect())
+    /// [`Fault::NoNode`], and all others: then it has the one that it had, or this one.
+    pub async fn close_to_others(&self, path: &str) -> Result<(), Fault> {
+        let set = self.client.set_acl(path, self.access.acls(), None).await;
+        set.map(drop).map_err(|error| self.fault(error))
+    }
+
+    fn fault(&self, error: Error) -> Fault {
+        fault(error, self.client.state())
     }
 }
 
@@ -118,20 +85,11 @@ const CHANGES: [(Permission, &str); 4] = [
     (Permission::ADMIN, "a"),
 ];
 
-/// Somebody who may change a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writer {
-    /// `world:anyone`, `ip:10.0.0.0/8`.
-    pub who: String,
-    /// Of the letters `cdwa`.
-    pub may: String,
-}
+const CLOSED: &str = "the node is closed to the identity that we show";
 
-impl Writer {
-    pub fn is_everybody(&self) -> bool {
-        self.who == "world:anyone"
-    }
-}
+/// To who asks for nodes of its own, and has not said who it is.
+const UNKNOWN: &str = "it knows no identity of ours that a node could be kept for: it asks for no certificate on this port, or knows no \
+     such scheme";
 
 /// Only what is known to mean "nothing was done" is definite. All else is ambiguous: a connection time-out or reset is
 /// an `Error::Custom`, not a `ConnectionLoss`, and later versions of the library may add more.
@@ -141,9 +99,9 @@ fn fault(error: Error, state: SessionState) -> Fault {
         Error::NodeExists => Fault::NodeExists,
         Error::NotEmpty => Fault::NotEmpty,
         Error::BadVersion => Fault::BadVersion,
-        Error::NoAuth
-        | Error::InvalidAcl
-        | Error::NoChildrenForEphemerals
+        Error::NoAuth => Fault::Denied(CLOSED),
+        Error::InvalidAcl => Fault::Denied(UNKNOWN),
+        Error::NoChildrenForEphemerals
         | Error::BadArguments(_)
         | Error::QuotaExceeded
         | Error::Throttled
@@ -221,7 +179,7 @@ impl Link for Session {
         data: &[u8],
         kind: Kind,
     ) -> impl Future<Output = Result<Created, Fault>> {
-        let options = CreateMode::from(kind).with_acls(Acls::anyone_all());
+        let options = CreateMode::from(kind).with_acls(Acls::new(self.access.acls()));
         let sent = self.client.create(path, data, &options);
         async move {
             let (stat, sequence) = sent.await.map_err(|error| self.fault(error))?;
@@ -294,10 +252,10 @@ impl Link for Session {
         let added = steps.iter().try_for_each(|step| match step {
             Step::Check { path, version } => writer.add_check_version(path, *version),
             Step::Create { path, data, kind } => {
-                let kept = self.access.borrow();
+                let kept = self.kept.borrow();
                 let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == Kind::Persistent);
-                let acls = kept.map_or(Acls::anyone_all(), |(_, acls)| Acls::new(acls));
-                writer.add_create(path, data, &CreateMode::from(*kind).with_acls(acls))
+                let acls = kept.map_or(self.access.acls(), |(_, acls)| acls.as_slice());
+                writer.add_create(path, data, &CreateMode::from(*kind).with_acls(Acls::new(acls)))
             }
             Step::Set { path, data } => writer.add_set_data(path, data, None),
             Step::Delete { path, version } => writer.add_delete(path, *version),
@@ -323,8 +281,39 @@ impl Link for Session {
 
     async fn keep_access(&self, path: &str) -> Result<(), Fault> {
         let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.fault(error))?;
-        self.access.replace(Some((path.to_owned(), acls)));
+        self.kept.replace(Some((path.to_owned(), acls)));
         Ok(())
+    }
+
+    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<Writer>, Fault>> {
+        let sent = self.client.get_acl(path);
+        async move {
+            let (acls, _) = sent.await.map_err(|error| self.fault(error))?;
+            let changing = acls.iter().filter_map(|acl| {
+                let may: String = CHANGES
+                    .iter()
+                    .filter(|(one, _)| acl.permission().has(*one))
+                    .map(|(_, word)| *word)
+                    .collect();
+                (!may.is_empty()).then(|| Writer { who: format!("{}:{}", acl.scheme(), acl.id()), may })
+            });
+            Ok(changing.collect())
+        }
+    }
+
+    async fn meant(&self) -> Result<Option<Vec<String>>, Fault> {
+        if !self.access.is_closed() {
+            return Ok(None);
+        }
+        match self.client.list_auth_users().await {
+            Ok(users) => {
+                let known = users.iter().map(|user| (user.scheme(), user.user()));
+                Ok(Some(self.access.meant(known)))
+            }
+            // Asked since ZooKeeper 3.7.
+            Err(Error::Unimplemented) => Ok(None),
+            Err(error) => Err(self.fault(error)),
+        }
     }
 
     fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {

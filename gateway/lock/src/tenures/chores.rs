@@ -1,19 +1,25 @@
-//! What a session does beside its heartbeats for as long as it lives: it tidies up, and looks at the other gateways.
+//! What a session does beside its heartbeats for as long as it lives: it tidies up, looks at the other gateways, and who may
+//! write the nodes.
 
-use std::{convert::Infallible, rc::Rc, sync::Arc};
+use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
 
 use crate::{
     once::{census::Census, sweep},
     recipe::janitor,
-    session::{compare, link::Link, live::Live, settings::Settings},
+    session::{compare, link::Link, live::Live, open_nodes, settings::Settings},
 };
 
 /// For [`crate::session::supervise::supervise`], which keeps a session and knows neither locks nor operations.
 pub fn of<L: Link>(settings: Rc<Settings>, census: Arc<Census>) -> impl AsyncFn(&Live<L>) -> Infallible {
     async move |live: &Live<L>| {
         let every = live.rhythm().timeout;
+        let audited = async {
+            open_nodes::once(live, &settings).await;
+            pending::<Infallible>().await
+        };
         let strangers = |unlike| census.strangers(unlike > 0);
         tokio::select! {
+            never = audited => never,
             never = janitor::sweep_every(live, every) => never,
             never = sweep::sweep_every(live, &census) => never,
             never = compare::watch(live, &settings, every, strangers) => never,

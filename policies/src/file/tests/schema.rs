@@ -66,6 +66,9 @@ fn single(reader: &str) -> Value {
         "log::collector" => {
             json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
         }
+        "zookeeper::identity" => {
+            json!({"type": "string", "pattern": "^(x509|digest|sasl|ip):.", "description": "scheme:id"})
+        }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
         "scalar::address" | "scalar::server" | "peer_listener::advertised" => {
             json!({"type": "string", "pattern": ":[0-9]+$"})

@@ -5,8 +5,8 @@ use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
 use fencegate_lock::{
     bounds::SEQUENCE_LIMIT,
     session::{
-        complaints::Complaints, metered::Metered, nameplate::Nameplate, settings::Settings,
-        zookeeper::Servers,
+        complaints::Complaints, credentials::BadCredentials, metered::Metered, nameplate::Nameplate,
+        servers::Servers, settings::Settings,
     },
     state::Memory,
     tenures::{
@@ -34,7 +34,11 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Starts a session for each desk, with the settings of its number.
-    pub(super) fn start(desks: Vec<Desk>, settings: impl Fn(usize) -> Settings) -> io::Result<Self> {
+    pub(super) fn start(
+        desks: Vec<Desk>,
+        servers: Servers,
+        settings: impl Fn(usize) -> Settings,
+    ) -> io::Result<Self> {
         let settings: Vec<Settings> = (0..desks.len()).map(settings).collect();
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
@@ -45,11 +49,7 @@ impl Sessions {
             let runtime =
                 runtime.expect("a runtime needs an epoll instance, and the process has just started");
             let all = desks.into_iter().zip(settings).map(|(desk, settings)| {
-                desk.run(
-                    Metered::new(Servers::of(&settings.policy), &settings.metrics),
-                    Rc::new(settings),
-                    closed.clone(),
-                )
+                desk.run(Metered::new(servers.clone(), &settings.metrics), Rc::new(settings), closed.clone())
             });
             LocalSet::new().block_on(&runtime, join_all(all));
         })?;
@@ -65,6 +65,14 @@ impl Sessions {
             error!("the session's thread panicked; its nodes go by the session timeout");
         }
     }
+}
+
+/// Where sessions are made, with the files of TLS as they are from now on.
+///
+/// # Errors
+/// They cannot be used.
+pub(super) fn servers(gateway: &Gateway, base: &Base) -> Result<Servers, BadCredentials> {
+    Servers::of(&gateway.zookeeper)?.followed(&base.metrics.session(0))
 }
 
 /// The keeper of the keys, with its desks: one for each session that is to work for it.

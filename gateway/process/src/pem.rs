@@ -11,6 +11,7 @@ use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
+use x509_cert::{Certificate, der::Decode};
 
 /// What is wrong with a file. Quotes nothing of it.
 #[derive(Debug, thiserror::Error)]
@@ -56,12 +57,24 @@ pub fn roots(path: &Path) -> Result<RootCertStore, BadPem> {
     Ok(roots)
 }
 
+/// What stands in a file, for who reads PEM by itself. A byte that is no text stands in a comment.
+pub fn text(path: &Path, secrecy: Secrecy) -> Result<String, BadPem> {
+    Ok(String::from_utf8_lossy(&read(path, secrecy)?).into_owned())
+}
+
+/// Seconds since 1970 after which a certificate is not valid any more. `None` for what is no certificate.
+pub fn not_after(certificate: &[u8]) -> Option<u64> {
+    let read = Certificate::from_der(certificate).ok()?;
+    Some(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
+}
+
 fn unfit(path: &Path, why: &impl ToString) -> BadPem {
     BadPem::Content { path: path.into(), why: why.to_string() }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Secrecy {
+/// Whether others may know what is in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secrecy {
     Public,
     /// The group may read it: that is how a container is given a secret.
     Secret,

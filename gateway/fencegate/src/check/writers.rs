@@ -1,0 +1,91 @@
+//! Looks who may write the installation's nodes, and whether that is what the file says.
+
+use fencegate_lock::session::{
+    link::{Fault, Link, Writer},
+    open_nodes::audit,
+    paths::Paths,
+    zookeeper::Session,
+};
+use fencegate_policies::{
+    diagnose::Code,
+    plan::{Acl, Gateway},
+};
+
+use super::findings::Findings;
+
+pub(super) async fn look(findings: &Findings, gateway: &Gateway, link: &Session, paths: &Paths) {
+    match gateway.zookeeper.acl {
+        Acl::Closed => closed(findings, link, paths).await,
+        Acl::Checked | Acl::Open => open(findings, gateway.zookeeper.acl, link, paths).await,
+    }
+}
+
+/// Every node is looked at: one that others may write is enough.
+async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
+    let root = paths.root();
+    let meant = match link.meant().await {
+        Ok(Some(meant)) => meant,
+        Ok(None) => {
+            return findings.saw(
+                "root",
+                "ZooKeeper tells from 3.7 on whom it takes us for: who may write is not looked at",
+            );
+        }
+        Err(fault) => {
+            return findings.saw("root", format!("whom ZooKeeper takes us for cannot be told: {fault}"));
+        }
+    };
+    if meant.is_empty() {
+        let message = "ZooKeeper knows no identity of ours that a node could be kept for";
+        let remedy = "see that the servers ask for certificates (`ssl.clientAuth=need`), and the port: `fencegate explain FG0524`";
+        return findings.wrong(&["zookeeper", "acl"], Code::NotLetIn, message, remedy);
+    }
+    let meant_told = meant.join(", ");
+    match audit(link, root, &meant).await {
+        Ok(found) if found.count > 0 => {
+            let remedy = "close them: `fencegate acl set`; or add whom you mean to `identities`";
+            findings.wrong(&["zookeeper", "acl"], Code::OpenNodes, found.told(), remedy);
+        }
+        Ok(found) => {
+            let bound = if found.unfinished { ", the first ones of more," } else { "" };
+            let says =
+                format!("{} nodes{bound} may be written by {meant_told}, and by nobody else", found.looked);
+            findings.saw("root", says);
+        }
+        // That it is not there yet, or closed to us, is told by who reads it.
+        Err(Fault::NoNode | Fault::Denied(_)) => {
+            findings.saw("root", format!("what will be made may be written by {meant_told}"))
+        }
+        Err(fault) => findings.saw("root", format!("who may write below {root} cannot be told: {fault}")),
+    }
+}
+
+async fn open(findings: &Findings, acl: Acl, link: &Session, paths: &Paths) {
+    let root = paths.root();
+    let nodes = [root.to_owned(), paths.members(), paths.locks()];
+    let mut open = Vec::new();
+    for node in nodes {
+        match link.writers(&node).await {
+            Ok(writers) => open.extend(who_writes(findings, &node, &writers).then_some(node)),
+            Err(Fault::NoNode) => {}
+            Err(fault) => findings.saw("root", format!("who may write {node} cannot be told: {fault}")),
+        }
+    }
+    if !open.is_empty() && acl == Acl::Open {
+        findings
+            .saw("root", format!("everybody may write {}, which `acl: open` says is meant", open.join(", ")));
+    } else if !open.is_empty() {
+        let message =
+            format!("whoever reaches ZooKeeper may write {}, and take every lock away", open.join(", "));
+        let remedy = "have gateways show who they are, and write `acl: closed`; or, where a firewall keeps strangers away, `acl: open`";
+        findings.wrong(&["zookeeper", "root"], Code::RootOpen, message, remedy);
+    }
+}
+
+/// Whether everybody may.
+fn who_writes(findings: &Findings, node: &str, writers: &[Writer]) -> bool {
+    let named = writers.iter().map(|Writer { who, may }| format!("{who} ({may})"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    findings.saw("root", format!("{node} may be written by {named}"));
+    writers.iter().any(Writer::is_everybody)
+}

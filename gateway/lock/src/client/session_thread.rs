@@ -1,0 +1,35 @@
+//! Starts the thread that the sessions of a client have to themselves.
+
+use std::{io, rc::Rc, sync::Arc, thread};
+
+use futures_util::future::join_all;
+use tokio::{sync::watch, task::LocalSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    session::{metered::Metered, servers::Servers, settings::Settings},
+    state::Memory,
+    tenures::desk::Desk,
+};
+
+/// A thread of their own: a program that computes for long must not cost them their life.
+pub(super) fn start_sessions(
+    desks: Vec<(Desk, Settings)>,
+    servers: &Servers,
+    stop: CancellationToken,
+    memory: Arc<Memory>,
+) -> io::Result<watch::Receiver<()>> {
+    let (alive, ended) = watch::channel(());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let servers = servers.clone();
+    thread::Builder::new().name("locks".into()).spawn(move || {
+        let _alive = alive;
+        let all = desks.into_iter().map(|(desk, settings)| {
+            let servers = Metered::new(servers.clone(), &settings.metrics);
+            desk.run(servers, Rc::new(settings), stop.clone())
+        });
+        LocalSet::new().block_on(&runtime, join_all(all));
+        memory.close();
+    })?;
+    Ok(ended)
+}

@@ -1,0 +1,194 @@
+//! What a session shows the servers of ZooKeeper, and whom it believes, out of files that may change while the process
+//! runs.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use fencegate_policies::{host::CanonicalHost, plan};
+use fencegate_process::{
+    client_tls::{BadTls, SYSTEM_ROOTS, config, stamps},
+    pem::{self, BadPem, Secrecy, Stamp, not_after},
+    said::causes,
+};
+use rustls::{ClientConfig, pki_types::ServerName};
+use tracing::{error, info};
+use zookeeper_client::{TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions};
+
+use crate::metrics::SessionMetrics;
+
+/// Shared by all sessions of a process. Connections that were made go on with what they were made with; each new one,
+/// also of a session that comes back, has what the files said last.
+pub struct Credentials {
+    tls: plan::Tls,
+    /// What the client library makes connections with.
+    certificates: TlsDynamicCerts,
+    looked: Mutex<LastLook>,
+}
+
+/// What the files were like when they were last looked at.
+struct LastLook {
+    seen: Vec<Option<Stamp>>,
+    /// The same as the library has, to find out why it gets nowhere.
+    config: Arc<ClientConfig>,
+    /// When the certificate that we show is no longer valid, in seconds since 1970.
+    until: Option<u64>,
+    /// They could not be used. Told when they are still like that at the next look: of two files that are replaced, one
+    /// is always first.
+    bad: Option<BadCredentials>,
+}
+
+/// Why TLS cannot be spoken with ZooKeeper. Quotes nothing of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum BadCredentials {
+    #[error(transparent)]
+    Tls(#[from] BadTls),
+    #[error("{path} cannot be used with ZooKeeper: {why}")]
+    Content { path: PathBuf, why: String },
+    #[error("`{server}` has no host that can stand in a certificate")]
+    Name { server: String },
+    #[error("start a thread")]
+    Thread(#[from] io::Error),
+}
+
+impl From<BadPem> for BadCredentials {
+    fn from(bad: BadPem) -> Self {
+        Self::Tls(bad.into())
+    }
+}
+
+impl Credentials {
+    /// # Errors
+    /// The files cannot be used, or a server has no name that a certificate can have: the client library would panic.
+    pub(super) fn open(tls: &plan::Tls, servers: &[String]) -> Result<Arc<Self>, BadCredentials> {
+        if let Some(server) = servers.iter().find(|server| name_of(server).is_none()) {
+            return Err(BadCredentials::Name { server: server.clone() });
+        }
+        // LastLook at before they are read, so that a later change shows.
+        let seen = stamps(tls);
+        let (config, certificates) = read(tls)?;
+        let looked = LastLook { seen, config: Arc::new(config), until: until(tls), bad: None };
+        let certificates = TlsDynamicCerts::new(certificates);
+        Ok(Arc::new(Self { tls: tls.clone(), certificates, looked: Mutex::new(looked) }))
+    }
+
+    /// Looks at the files from now on, for as long as anybody has these.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub(super) fn follow(self: &Arc<Self>, metrics: SessionMetrics) -> Result<(), BadCredentials> {
+        let watched = Arc::downgrade(self);
+        thread::Builder::new().name("zk-certificates".into()).spawn(move || watch(&watched, &metrics))?;
+        Ok(())
+    }
+
+    pub(super) fn options(&self) -> TlsOptions {
+        TlsOptions::new().with_certs(self.certificates.clone())
+    }
+
+    pub(super) fn config(&self) -> Arc<ClientConfig> {
+        self.looked().config.clone()
+    }
+
+    /// The certificate that we show, where it has expired.
+    pub(super) fn expired(&self) -> Option<&Path> {
+        let until = self.looked().until?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.tls.client.as_ref().filter(|_| until < now).map(|client| client.chain.as_path())
+    }
+
+    pub(super) fn show_nothing(&self) -> bool {
+        self.tls.client.is_none()
+    }
+
+    /// Files are read without the lock: the thread of the sessions waits for it, and may not wait for a disk.
+    fn look(&self, metrics: &SessionMetrics) {
+        let now = stamps(&self.tls);
+        let mut looked = self.looked();
+        if looked.seen == now {
+            if let Some(bad) = looked.bad.take() {
+                metrics.tls_reloaded(false);
+                let bad = causes(&bad);
+                error!(code = "FG0510", bad, "zookeeper.tls_files_bad: the old ones stay in use");
+            }
+            return;
+        }
+        looked.seen = now;
+        drop(looked);
+        match read(&self.tls) {
+            Ok((config, certificates)) => {
+                let (config, until) = (Arc::new(config), until(&self.tls));
+                let mut looked = self.looked();
+                (looked.config, looked.until, looked.bad) = (config, until, None);
+                self.certificates.update(certificates);
+                metrics.tls_reloaded(true);
+                info!("zookeeper.tls_files_taken_over: for the next connection");
+            }
+            Err(bad) => self.looked().bad = Some(bad),
+        }
+    }
+
+    fn looked(&self) -> MutexGuard<'_, LastLook> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
+    while let Some(credentials) = credentials.upgrade() {
+        credentials.look(metrics);
+        drop(credentials);
+        thread::sleep(LOOK);
+    }
+}
+
+/// For us and for the library, which reads PEM by itself: what one of the two does not understand, neither gets.
+fn read(tls: &plan::Tls) -> Result<(ClientConfig, TlsCerts), BadCredentials> {
+    let config = config(tls)?;
+    let unfit = |path: &Path, why: &zookeeper_client::Error| BadCredentials::Content {
+        path: path.into(),
+        why: causes(why),
+    };
+    let path = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
+    let roots = TlsCa::from_pem(&pem::text(path, Secrecy::Public)?).map_err(|bad| unfit(path, &bad))?;
+    let mut certificates = TlsCerts::builder().with_ca(roots);
+    if let Some(client) = &tls.client {
+        let (chain, key) =
+            (pem::text(&client.chain, Secrecy::Public)?, pem::text(&client.key, Secrecy::Secret)?);
+        let identity = TlsIdentity::from_pem(&chain, &key).map_err(|bad| unfit(&client.chain, &bad))?;
+        certificates = certificates.with_identity(identity);
+    }
+    Ok((config, certificates.build().map_err(|bad| unfit(path, &bad))?))
+}
+
+fn until(tls: &plan::Tls) -> Option<u64> {
+    let chain = pem::certificates(&tls.client.as_ref()?.chain).ok()?;
+    not_after(chain.first()?)
+}
+
+/// What has to stand in the certificate of a server.
+pub(super) fn name_of(server: &str) -> Option<ServerName<'static>> {
+    let host = CanonicalHost::parse(server).ok()?;
+    let bare = host.ip().map_or_else(|| host.name().to_owned(), |ip| ip.to_string());
+    ServerName::try_from(bare).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_compared_with_the_host_of_the_server() {
+        for (server, host) in
+            [("zk-1.internal:2281", "zk-1.internal"), ("[::1]:2281", "::1"), ("127.0.0.1:1", "127.0.0.1")]
+        {
+            assert_eq!(name_of(server), ServerName::try_from(host).ok(), "{server}");
+        }
+    }
+}

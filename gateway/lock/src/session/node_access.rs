@@ -1,0 +1,137 @@
+//! Who may do what with the nodes that we make, and who we are to ZooKeeper.
+
+use std::{collections::BTreeSet, path::Path};
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use fencegate_policies::plan;
+use fencegate_process::pem::{BadPem, Secrecy, text};
+use zookeeper_client::{Acl, AuthId, Connector, Permission};
+
+/// The same for all sessions of a process, from its start to its end: nodes were made with it.
+pub(super) struct NodeAccess {
+    acls: Vec<Acl>,
+    /// Who is let in beside us; as a policy lists them.
+    identities: Vec<String>,
+    closed: bool,
+    /// `user:password`.
+    shown: Option<String>,
+}
+
+impl NodeAccess {
+    /// # Errors
+    /// The file of the password cannot be read, or others can read it.
+    pub(super) fn of(policy: &plan::ZooKeeper) -> Result<Self, BadPem> {
+        let closed = policy.acl == plan::Acl::Closed;
+        let shown = policy.digest.as_ref().map(|digest| {
+            password(&digest.password_file).map(|password| format!("{}:{password}", digest.user))
+        });
+        let everybody = AuthId::anyone();
+        let listed = policy.identities.iter().filter_map(|identity| identity.split_once(':'));
+        let acls = match closed {
+            false => vec![Acl::new(Permission::ALL, everybody)],
+            // The server puts all in its place that it knows of us.
+            true => std::iter::once(AuthId::authed())
+                .chain(listed.map(|(scheme, id)| AuthId::new(scheme, id)))
+                .map(|id| Acl::new(Permission::ALL, id))
+                .collect(),
+        };
+        Ok(Self { acls, identities: policy.identities.clone(), closed, shown: shown.transpose()? })
+    }
+
+    pub(super) fn acls(&self) -> &[Acl] {
+        &self.acls
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// A connection that says who we are.
+    pub(super) fn show(&self, connector: Connector) -> Connector {
+        match &self.shown {
+            Some(shown) => connector.with_auth("digest", shown.as_bytes()),
+            None => connector,
+        }
+    }
+
+    /// Who is meant to write our nodes, as ACLs have them; nobody where the server knows nobody that we are. `known`: schemes and names by which the server knows us.
+    pub(super) fn meant<'u>(&self, known: impl Iterator<Item = (&'u str, &'u str)>) -> Vec<String> {
+        // An address is no identity of ours alone; of a digest the server tells the name only.
+        let known = known.filter(|(scheme, _)| !matches!(*scheme, "ip" | "world" | "digest"));
+        let ours = known.map(|(scheme, name)| format!("{scheme}:{name}")).chain(self.digest());
+        let mut all: BTreeSet<String> = ours.collect();
+        if !all.is_empty() {
+            all.extend(self.identities.iter().cloned());
+        }
+        all.into_iter().collect()
+    }
+
+    /// What ZooKeeper makes of user and password, and nodes have in their ACL.
+    fn digest(&self) -> Option<String> {
+        let shown = self.shown.as_ref()?;
+        let (user, _) = shown.split_once(':')?;
+        let made = digest(&SHA1_FOR_LEGACY_USE_ONLY, shown.as_bytes());
+        Some(format!("digest:{user}:{}", base64(made.as_ref())))
+    }
+}
+
+/// One line, of which the end is no part.
+fn password(path: &Path) -> Result<String, BadPem> {
+    let unfit = |why: &str| BadPem::Content { path: path.into(), why: why.to_owned() };
+    let read = text(path, Secrecy::Secret)?;
+    match read.trim_end_matches(['\r', '\n']) {
+        "" => Err(unfit("it has no password")),
+        one if one.contains(char::is_control) => Err(unfit("it has more than one line with a password")),
+        one => Ok(one.to_owned()),
+    }
+}
+
+/// Of so few bytes that no crate is worth it.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut written = String::new();
+    for three in bytes.chunks(3) {
+        let number =
+            (0..3).fold(0, |number, at| number << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
+        for (at, shift) in [18, 12, 6, 0].into_iter().enumerate() {
+            let letter = char::from(LETTERS[number >> shift & 63]);
+            written.push(if at <= three.len() { letter } else { '=' });
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(shown: Option<&str>, identities: &[&str]) -> NodeAccess {
+        let identities = identities.iter().map(|&one| one.to_owned()).collect();
+        NodeAccess { acls: Vec::new(), identities, closed: true, shown: shown.map(str::to_owned) }
+    }
+
+    /// The value that ZooKeeper's own documentation has for `super:super`.
+    #[test]
+    fn a_digest_is_what_zookeeper_makes_of_it() {
+        let meant = access(Some("super:super"), &["x509:CN=b"])
+            .meant([("ip", "127.0.0.1"), ("digest", "super")].into_iter());
+        assert_eq!(meant, ["digest:super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=", "x509:CN=b"]);
+    }
+
+    #[test]
+    fn base64_has_an_end_of_any_length() {
+        for (bytes, written) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), written);
+        }
+    }
+
+    #[test]
+    fn by_a_certificate_we_are_who_the_server_says() {
+        let meant = access(None, &[]).meant([("x509", "CN=gw-1,O=Example")].into_iter());
+        assert_eq!(meant, ["x509:CN=gw-1,O=Example"]);
+        let nobody = access(None, &["x509:CN=b"]).meant([("ip", "127.0.0.1")].into_iter());
+        assert_eq!(nobody, [""; 0]);
+    }
+}

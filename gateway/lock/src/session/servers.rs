@@ -1,0 +1,110 @@
+//! Connects to the servers of a policy, and says what is wrong with TLS where that is why it cannot.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use fencegate_policies::plan;
+use tokio::time::sleep;
+use zookeeper_client::Client;
+
+use super::{
+    credentials::{BadCredentials, Credentials},
+    handshake::{Met, meet, refusals, says},
+    link::{Connect, Fault},
+    node_access::NodeAccess,
+    zookeeper::Session,
+};
+use crate::metrics::SessionMetrics;
+
+/// The servers of a policy, and what they are shown.
+#[derive(Clone)]
+pub struct Servers {
+    servers: Vec<String>,
+    session_timeout: Duration,
+    /// `None`: plain text.
+    credentials: Option<Arc<Credentials>>,
+    access: Arc<NodeAccess>,
+}
+
+impl Servers {
+    /// # Errors
+    /// The files of TLS, or that of the password, cannot be used.
+    pub fn of(policy: &plan::ZooKeeper) -> Result<Self, BadCredentials> {
+        let servers = policy.servers.clone();
+        let credentials = policy.tls.as_ref().map(|tls| Credentials::open(tls, &servers)).transpose()?;
+        let access = Arc::new(NodeAccess::of(policy)?);
+        Ok(Self { servers, session_timeout: policy.session_timeout, credentials, access })
+    }
+
+    /// Takes other files over when they change, for as long as sessions are made.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub fn followed(self, metrics: &SessionMetrics) -> Result<Self, BadCredentials> {
+        if let Some(credentials) = &self.credentials {
+            credentials.follow(metrics.clone())?;
+        }
+        Ok(self)
+    }
+
+    /// The same, of one server.
+    pub fn only(self, server: &str) -> Self {
+        Self { servers: vec![server.to_owned()], ..self }
+    }
+
+    /// What becomes of TLS with each of them; nothing where none is spoken.
+    pub async fn met(&self) -> Vec<(&str, Met)> {
+        match &self.credentials {
+            Some(credentials) => meet(&self.servers, credentials).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// What one of them says to a four-letter word of ZooKeeper's, if it does.
+    pub async fn says(&self, server: &str, word: &str) -> Option<String> {
+        says(server, word, self.credentials.as_deref()).await
+    }
+
+    async fn client(&self) -> Result<Client, zookeeper_client::Error> {
+        let connector = self.access.show(Client::connector().with_session_timeout(self.session_timeout));
+        let cluster = self.servers.join(",");
+        match &self.credentials {
+            Some(credentials) => connector.with_tls(credentials.options()).secure_connect(&cluster).await,
+            None => connector.connect(&cluster).await,
+        }
+    }
+
+    /// Ends only when every server refuses TLS: while one of them may still come back, that is not why there is no
+    /// session.
+    async fn refused_by_all(&self) -> String {
+        let mut pause = DOUBT;
+        loop {
+            sleep(pause).await;
+            let met = self.met().await;
+            if !met.is_empty() && met.iter().all(|(_, met)| matches!(met, Met::Refused(_))) {
+                return refusals(&met);
+            }
+            pause *= 2;
+        }
+    }
+}
+
+/// A session that takes longer than this to make has met something.
+const DOUBT: Duration = Duration::from_millis(500);
+
+impl Connect for Servers {
+    type Link = Session;
+
+    async fn connect(&self) -> Result<Session, Fault> {
+        let (client, refused) = (pin!(self.client()), pin!(self.refused_by_all()));
+        let error = tokio::select! {
+            biased;
+            made = client => match made {
+                Ok(client) => return Ok(Session::new(client, self.access.clone())),
+                Err(error) => error,
+            },
+            why = refused => return Err(Fault::Tls(why)),
+        };
+        let why = refusals(&self.met().await);
+        Err(if why.is_empty() { Fault::Refused(error.to_string()) } else { Fault::Tls(why) })
+    }
+}

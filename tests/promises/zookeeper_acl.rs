@@ -1,0 +1,223 @@
+//! Nodes that gateways make are theirs alone where the policy says so: strangers neither read nor take nor give away a lock.
+
+use std::fs;
+
+use fencegate_tests::{
+    client::Ask,
+    ensemble::over_tls::{Secured, shared},
+    gateway::{Gateway, Launch, command, write_policy},
+    patience::patiently,
+    policy::Policy,
+    scratch,
+    site::Site,
+    zookeeper::fresh_root,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Duration, sleep};
+use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
+
+/// Somebody who comes with a certificate that the servers believe.
+async fn comes_as(servers: &Secured, name: &str) -> Client {
+    let tls = servers.known_as(name);
+    let read = |field: &str| fs::read_to_string(tls[field].as_str().expect("a path")).expect("written");
+    let options = TlsOptions::new().with_pem_ca(&read("ca_file")).expect("ours");
+    let options = options.with_pem_identity(&read("client_certificate_file"), &read("client_key_file"));
+    let connector = Client::connector().with_tls(options.expect("ours"));
+    connector.secure_connect(&servers.addresses().join(",")).await.expect("it is let in")
+}
+
+/// Everything that would be of use to a stranger, at every node below a root.
+async fn is_refused_everything(stranger: &Client, root: &str, paths: &[String]) {
+    let open = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    for path in [""].into_iter().chain(paths.iter().map(String::as_str)) {
+        let path = format!("{root}{path}");
+        assert_eq!(stranger.get_data(&path).await.err(), Some(Error::NoAuth), "read {path}");
+        assert_eq!(stranger.list_children(&path).await.err(), Some(Error::NoAuth), "list {path}");
+        assert_eq!(stranger.set_data(&path, b"", None).await.err(), Some(Error::NoAuth), "write {path}");
+        let acl = stranger.set_acl(&path, &Acls::anyone_all(), None).await;
+        assert_eq!(acl.err(), Some(Error::NoAuth), "open {path}");
+        let below = stranger.create(&format!("{path}/n-"), b"", &open).await.err();
+        assert!(matches!(below, Some(Error::NoAuth | Error::NoChildrenForEphemerals)), "{path}: {below:?}");
+        if path != *root {
+            assert_eq!(stranger.delete(&path, None).await.err(), Some(Error::NoAuth), "delete {path}");
+        }
+    }
+}
+
+async fn run(verbs: &[&str], policy: &Policy) -> (bool, String) {
+    let home = scratch::place();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let output = command(&[verbs, &["-c", &file]].concat()).await.expect("started");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// Whether the check has nothing to say, and what it said.
+async fn strictly_checked(policy: &Policy) -> (bool, Value) {
+    let home = scratch::place();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let output =
+        command(&["check", &file, "--online", "--strict", "--format", "json"]).await.expect("started");
+    (output.status.success(), serde_json::from_slice(&output.stdout).expect("JSON"))
+}
+
+fn codes(said: &Value) -> Vec<&str> {
+    said["diagnostics"].as_array().expect("a list").iter().filter_map(|one| one["code"].as_str()).collect()
+}
+
+fn closed(site: &Site, servers: &Secured, name: &str, identities: &[&str]) -> Policy {
+    let policy = site.policy(name).with("/zookeeper/tls", servers.known_as(name));
+    policy.with("/zookeeper/acl", "closed").with("/zookeeper/identities", json!(identities))
+}
+
+/// Two gateways with a certificate each, and both in the list of both; a lock of each, one that waits, and operations.
+#[tokio::test]
+async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
+    let (site, servers) = (Site::secured().await, shared());
+    let both = ["x509:CN=acl-1", "x509:CN=acl-2"];
+    let policies = ["acl-1", "acl-2"].map(|name| closed(&site, servers, name, &both));
+    let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
+    let held = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let waits = two.begin(Ask::post("/pay/7"));
+    let tree = site.tree().await;
+    tree.so_many_wait(1).await;
+
+    let paths = tree.paths().await;
+    for part in ["/meta", "/members", "/members/acl-1-", "/locks", "/locks/"] {
+        assert!(paths.iter().any(|path| path.starts_with(part)), "{part}: {paths:?}");
+    }
+    let strangers = comes_as(servers, "stranger").await;
+    is_refused_everything(&strangers, &site.root, &paths).await;
+    for path in &paths {
+        let mut access = tree.access(path).await;
+        // Ourselves we are listed twice: as who we are, and by name.
+        access.sort();
+        access.dedup();
+        assert_eq!(access, both, "{path}");
+    }
+    assert_eq!(held.finishes().await.status, 200);
+    assert_eq!(waits.answer().await.status, 200);
+
+    let (green, said) = strictly_checked(&policies[0]).await;
+    assert!(green, "{said:#}");
+    let (shown, told) = run(&["acl", "show"], &policies[1]).await;
+    assert!(shown && told.contains("nobody but x509:CN=acl-1, x509:CN=acl-2"), "{told}");
+    one.says("that nobody else may write", |line| line.message().contains("zookeeper.nodes_closed")).await;
+}
+
+/// Refused at once, in the words of the cause: it has a session, and is let in to nothing.
+#[tokio::test]
+async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
+    let (site, servers) = (Site::secured().await, shared());
+    let _ours = Gateway::start(&closed(&site, servers, "own-1", &[])).await;
+    let other = closed(&site, servers, "own-2", &[]);
+    let stranger = Launch::new(&other).start().await;
+    stranger.says("the code", |line| line.text().contains("FG0524")).await;
+    let told = async {
+        while !String::from_utf8_lossy(&stranger.admin("/ready").await.body).contains("does not let us") {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    patiently("/ready to say why", told, || stranger.log()).await;
+    let answer = stranger.send(&Ask::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
+    assert!(answer.took() < Duration::from_secs(2), "waited {:?}", answer.took());
+    let (green, said) = strictly_checked(&other).await;
+    assert!(!green && codes(&said).contains(&"FG0524"), "{said:#}");
+    let (_, said) = run(&["era", "show"], &other).await;
+    assert!(said.contains("closed to the identity that we show"), "{said}");
+}
+
+/// From open nodes to closed ones, one gateway after the other, while requests go on.
+#[tokio::test]
+async fn an_open_installation_is_closed_while_its_gateways_work() {
+    let (site, servers) = (Site::secured().await, shared());
+    let open = |name: &str| site.policy(name).with("/zookeeper/tls", servers.known_as("rolled"));
+    let shut = |name: &str| open(name).with("/zookeeper/acl", "closed");
+    let old = Gateway::start(&open("gw-1")).await;
+    let new = Gateway::start(&shut("gw-2")).await;
+    for gateway in [&old, &new, &old] {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "a mixed fleet");
+    }
+    let line = new.says("what is open", |line| line.text().contains("FG0522")).await;
+    assert!(line.text().contains(&format!("{}/meta", site.root)), "{}", line.text());
+    let (green, said) = strictly_checked(&shut("gw-3")).await;
+    assert!(!green && codes(&said).contains(&"FG0522"), "{said:#}");
+    let (shown, told) = run(&["acl", "show"], &shut("gw-3")).await;
+    assert!(!shown && told.contains("world:anyone") && told.contains("acl set"), "{told}");
+
+    drop(old);
+    let old = Gateway::start(&shut("gw-1")).await;
+    let held = site.origin.holds_one(&old, Ask::post("/pay/8")).await;
+    let (set, told) = run(&["acl", "set"], &shut("gw-3")).await;
+    assert!(set, "{told}");
+    let tree = site.tree().await;
+    let strangers = comes_as(servers, "stranger").await;
+    is_refused_everything(&strangers, &site.root, &tree.paths().await).await;
+    assert_eq!(held.finishes().await.status, 200);
+    for gateway in [&old, &new] {
+        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "closed");
+    }
+    let (green, said) = strictly_checked(&shut("gw-3")).await;
+    assert!(green, "{said:#}");
+
+    // The next era keeps what was set.
+    let members = tree.access("/members").await;
+    drop((old, new));
+    tree.locks_become("none", <[String]>::is_empty).await;
+    let bumped = async { while !run(&["era", "bump"], &shut("gw-3")).await.0 {} };
+    patiently("the era to be bumped", bumped, || ()).await;
+    assert_eq!(tree.access("/members").await, members);
+    assert_eq!(members, ["x509:CN=rolled"]);
+}
+
+/// A name and a secret, on a server that knows neither: what a node is closed to is made of both.
+#[tokio::test]
+async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
+    // Not below a node that other tests share.
+    let mut site = Site::fresh().await;
+    site.root = fresh_root().replace("/t/", "/digest-");
+    let home = scratch::place();
+    let policy = with_password(&site, &home, "a secret");
+    let gateway = Gateway::start(&policy).await;
+    let held = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let server = site.zookeeper.to_string();
+    let knows = |password: &str| {
+        let shown = format!("fencegate:{password}");
+        Client::connector().with_auth("digest", shown.as_bytes())
+    };
+    let ours = knows("a secret").connect(&server).await.expect("ZooKeeper serves");
+    let paths = below(&ours, &site.root).await;
+    assert!(paths.iter().any(|path| path.matches('/').count() == 4), "no lock node: {paths:?}");
+    for stranger in [Client::connector(), knows("another")] {
+        is_refused_everything(&stranger.connect(&server).await.expect("serves"), &site.root, &paths).await;
+    }
+    assert_eq!(held.finishes().await.status, 200);
+
+    // The file says that the password is not encrypted, and nothing else is wrong.
+    let (_, said) = strictly_checked(&policy).await;
+    assert_eq!(codes(&said), ["FG0408"], "{said:#}");
+    let (_, said) = strictly_checked(&with_password(&site, &home, "another")).await;
+    assert!(codes(&said).contains(&"FG0524"), "{said:#}");
+}
+
+fn with_password(site: &Site, home: &TempDir, password: &str) -> Policy {
+    let file = home.path().join(password.replace(' ', "-"));
+    fs::write(&file, format!("{password}\n")).expect("our own folder");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("our own");
+    let digest = json!({"user": "fencegate", "password_file": file});
+    let policy = site.policy("gw-1").with("/zookeeper/digest", digest);
+    policy.with("/zookeeper/acl", "closed")
+}
+
+/// Every path below the root, without it.
+async fn below(client: &Client, root: &str) -> Vec<String> {
+    let (mut found, mut open) = (Vec::new(), vec![String::new()]);
+    while let Some(path) = open.pop() {
+        let Ok(children) = client.list_children(&format!("{root}{path}")).await else { continue };
+        open.extend(children.into_iter().map(|child| format!("{path}/{child}")));
+        found.extend((!path.is_empty()).then_some(path));
+    }
+    found
+}

@@ -1,0 +1,190 @@
+//! A gateway speaks TLS with ZooKeeper where it is told to, shows who it is, and says what is wrong where it is not let in.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use fencegate_tests::{
+    client::Ask,
+    ensemble::over_tls::{Secured, shared},
+    gateway::{Gateway, Launch, command, write_policy},
+    history::History,
+    load::{Load, Plan},
+    patience::patiently,
+    policy::Policy,
+    scratch,
+    site::Site,
+    terminator::{Authority, Signed},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    time::sleep,
+};
+
+/// A policy whose certificate can be replaced.
+struct Shown {
+    policy: Policy,
+    folder: TempDir,
+}
+
+impl Shown {
+    fn of(site: &Site, servers: &Secured, signed: &Signed) -> Self {
+        let folder = scratch::place();
+        let tls = servers.tls(folder.path(), signed);
+        Self { policy: site.policy("gw-1").with("/zookeeper/tls", tls), folder }
+    }
+
+    fn replace(&self, signed: &Signed) {
+        signed.write(self.folder.path(), "client");
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// Nobody tells when `/ready` says something else.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+async fn said_at_ready(gateway: &Gateway, words: &str) {
+    let told = async {
+        while !String::from_utf8_lossy(&gateway.admin("/ready").await.body).contains(words) {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    patiently(&format!("/ready to say {words}"), told, || gateway.log()).await;
+}
+
+/// What `check --online` tells of a policy.
+async fn checked(policy: &Policy) -> Value {
+    let home = scratch::place();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+fn messages(said: &Value, code: &str) -> Vec<String> {
+    let all = said["diagnostics"].as_array().expect("a list").iter();
+    all.filter(|one| one["code"] == code).map(|one| one["message"].to_string()).collect()
+}
+
+/// By two gateways; and the verbs that ask ZooKeeper themselves speak it as well.
+#[tokio::test]
+async fn requests_are_serial_under_locks_that_are_had_over_tls() {
+    let site = Site::secured().await;
+    let (one, two) = Gateway::start_both(&site.policy("gw-1"), &site.policy("gw-2")).await;
+    let plan = Plan::paying(&[&one, &two], 3, 6, 20);
+    let told = Load::start("tls", &plan).end().await;
+    let history = History::of(&site.origin.log()).with(&told);
+    history.assert_holds();
+    assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
+    assert!(history.hand_overs() >= 10, "not exercised: {} hand-overs", history.hand_overs());
+
+    let file = one.file().display().to_string();
+    let era = command(&["era", "show", "-c", &file]).await.expect("started");
+    assert!(era.status.success(), "{era:?}");
+    let said = checked(&site.policy("gw-3")).await;
+    assert_eq!(messages(&said, "FG0521"), [""; 0], "{said:#}");
+    let valid =
+        said["online"].as_array().expect("it went").iter().filter(|fact| fact["about"] == "certificates");
+    assert!(valid.count() >= 2, "ours and that of each server: {said:#}");
+}
+
+/// Signed by nobody whom the servers know, or known and expired, or none at all: told as such, in log, `/ready` and check.
+#[tokio::test]
+async fn a_certificate_that_is_not_believed_is_told_as_such() {
+    let (site, servers) = (Site::secured().await, shared());
+    let expired = Shown::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
+    let stranger = Shown::of(&site, servers, &Authority::new().identify("gateways"));
+    let nobody = site.policy("gw-1").with("/zookeeper/tls", Value::from(believing(servers, &stranger)));
+    for (policy, words) in [
+        (&expired.policy, "has expired"),
+        (&stranger.policy, "does not believe who signed our certificate"),
+        (&nobody, "`client_certificate_file` is not set"),
+    ] {
+        let gateway = Launch::new(policy).start().await;
+        said_at_ready(&gateway, words).await;
+        let line = gateway.says("the code", |line| line.text().contains("FG0521")).await;
+        assert!(line.text().contains(words), "{}", line.text());
+        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
+        let said = checked(policy).await;
+        assert!(messages(&said, "FG0521").concat().contains(words), "{said:#}");
+        assert_eq!(messages(&said, "FG0505"), [""; 0], "away: {said:#}");
+    }
+    let said = checked(&expired.policy).await;
+    assert!(!messages(&said, "FG0511").is_empty(), "{said:#}");
+    let file = expired.file("policy.yaml");
+    fs::write(&file, expired.policy.to_string()).expect("our own folder");
+    let era = command(&["era", "show", "-c", &file.display().to_string()]).await.expect("started");
+    let error = String::from_utf8_lossy(&era.stderr).into_owned();
+    assert!(!era.status.success() && error.contains("has expired"), "{error}");
+}
+
+/// `tls` that shows nothing.
+fn believing(servers: &Secured, beside: &Shown) -> serde_json::Map<String, Value> {
+    let ca = beside.file("believed.pem");
+    servers.authority.write(&ca);
+    [("ca_file".to_owned(), Value::from(ca.display().to_string()))].into_iter().collect()
+}
+
+#[tokio::test]
+async fn servers_that_are_not_believed_are_told_as_such() {
+    let (site, servers) = (Site::secured().await, shared());
+    let shown = Shown::of(&site, servers, &servers.authority.identify("gateways"));
+    Authority::new().write(&shown.file("ca.pem"));
+    let gateway = Launch::new(&shown.policy).start().await;
+    said_at_ready(&gateway, "nobody in `ca_file` has signed its certificate").await;
+    // The port without TLS.
+    let plain = servers.plain().to_string();
+    let plain = site.policy("gw-2").with("/zookeeper/servers", vec![plain]);
+    let said = checked(&plain).await;
+    assert!(messages(&said, "FG0521").concat().contains("a port without TLS"), "{said:#}");
+}
+
+/// Whoever calls itself that when it is asked.
+#[tokio::test]
+async fn what_only_speaks_like_zookeeper_is_told() {
+    let site = Site::fresh().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let keeper = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut word = [0; 4];
+            if stream.read_exact(&mut word).await.is_ok() && &word == b"srvr" {
+                stream.write_all(b"ClickHouse Keeper version: v24.1.1\n").await.ok();
+            }
+        }
+    });
+    let servers = [site.zookeeper, address].map(|server| server.to_string());
+    let said = checked(&site.policy("gw-1").with("/zookeeper/servers", servers.to_vec())).await;
+    let told = messages(&said, "FG0523");
+    assert!(told.len() == 1 && told[0].contains(&servers[1]), "{said:#}");
+    keeper.abort();
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_is_taken_over_for_the_next_connection() {
+    let (site, servers) = (Site::secured().await, shared());
+    let shown = Shown::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
+    let gateway = Launch::new(&shown.policy).start().await;
+    said_at_ready(&gateway, "has expired").await;
+    let reloads = "fencegate_zk_tls_reloads_total";
+
+    shown.replace(&servers.authority.identify("gateways"));
+    gateway.becomes_ready().await;
+    gateway.series_reaches(reloads, &["result=\"ok\""], 1.0).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+
+    fs::write(shown.file("client.pem"), "no certificate").expect("our own folder");
+    gateway
+        .says("the bad file", |line| line.text().contains("FG0510") && line.text().contains("client.pem"))
+        .await;
+    gateway.series_becomes(reloads, &["result=\"bad\""], 1.0).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the old one stays");
+    let told = Launch::new(&shown.policy).fails().await;
+    assert!(told.contains("FG0510") && told.contains("client.pem"), "{told}");
+    let said = checked(&shown.policy).await;
+    assert!(messages(&said, "FG0512").concat().contains("client.pem"), "{said:#}");
+}

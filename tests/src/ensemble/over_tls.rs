@@ -1,0 +1,129 @@
+//! Servers that speak TLS, and only with whoever shows a certificate of one authority.
+//!
+//! Each has a plain port as well, for the looks of the tests themselves, which come there as ZooKeeper's super user.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{LazyLock, Mutex, PoisonError},
+    thread,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Ensemble, SERVERS, free_ports};
+use crate::{
+    scratch,
+    terminator::{Authority, Signed},
+};
+
+/// Servers, and who signs for them and for their clients.
+pub struct Secured {
+    pub authority: Authority,
+    pub ensemble: Ensemble,
+    ports: Vec<u16>,
+    /// The certificates of servers and clients.
+    home: TempDir,
+    /// Several tests may ask for one name.
+    known: Mutex<()>,
+}
+
+/// Set, the tests of this process that share a ZooKeeper share three servers that speak TLS: for promises that have to
+/// hold there as well.
+pub const VARIABLE: &str = "FENCEGATE_TEST_TLS";
+
+/// What makes [`Tree`](crate::zookeeper::Tree) the super user.
+const SUPER_DIGEST: &str = "super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=";
+
+/// With what Netty needs, which alone makes servers speak TLS. The manifest of Debian's `netty-all.jar` is empty.
+const WITH_NETTY: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zookeeper.jar:/usr/share/java/netty-buffer.jar:\
+    /usr/share/java/netty-codec.jar:/usr/share/java/netty-common.jar:/usr/share/java/netty-handler.jar:\
+    /usr/share/java/netty-resolver.jar:/usr/share/java/netty-transport.jar:\
+    /usr/share/java/netty-transport-native-unix-common.jar:/usr/share/java/netty-transport-native-epoll.jar";
+
+/// Those that all tests of a process share: three where the variable is set, else one. They die with the process.
+pub fn shared() -> &'static Secured {
+    static SECURED: LazyLock<Secured> = LazyLock::new(|| {
+        let count = if everywhere() { SERVERS } else { 1 };
+        // Whoever asks first may be within a runtime, which must not be blocked by another one.
+        let started = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(Secured::start(count))
+        });
+        started.join().expect("ZooKeeper starts")
+    });
+    &SECURED
+}
+
+/// Whether the variable is set.
+pub fn everywhere() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+impl Secured {
+    /// One server, or three. Returns when all of them serve.
+    pub async fn start(count: usize) -> Self {
+        let (authority, home) = (Authority::new(), scratch::place());
+        let (store, trusted) = (home.path().join("server.pem"), home.path().join("authority.pem"));
+        authority.sign(&["localhost", "127.0.0.1"]).write_as_one(&store);
+        authority.write(&trusted);
+        let ports = free_ports(count);
+        let more = |n: usize| {
+            format!(
+                "secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM\n\
+                 ssl.clientAuth=need\nDigestAuthenticationProvider.superDigest={SUPER_DIGEST}\n",
+                ports[n],
+                store.display(),
+                trusted.display(),
+            )
+        };
+        let ensemble = Ensemble::of(count, WITH_NETTY, more).await;
+        Self { authority, ensemble, ports, home, known: Mutex::new(()) }
+    }
+
+    /// Where the first of them speaks TLS.
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.ports[0]).into()
+    }
+
+    /// Where all of them do, as policies list them.
+    pub fn addresses(&self) -> Vec<String> {
+        self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()
+    }
+
+    /// The port without TLS of the first.
+    pub fn plain(&self) -> SocketAddr {
+        self.ensemble.address(0)
+    }
+
+    /// `zookeeper.tls` of somebody that these servers know by this name.
+    pub fn known_as(&self, name: &str) -> Value {
+        let _one_at_a_time = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = self.home.path().join(name);
+        fs::create_dir_all(&folder).expect("our own folder");
+        if folder.join("client.pem").exists() {
+            return self.showing(&folder);
+        }
+        self.tls(&folder, &self.authority.identify(name))
+    }
+
+    /// `zookeeper.tls` that shows this certificate, out of files in this folder: `client.pem`, `client.key`, `ca.pem`.
+    pub fn tls(&self, folder: &Path, shown: &Signed) -> Value {
+        shown.write(folder, "client");
+        self.authority.write(&folder.join("ca.pem"));
+        self.showing(folder)
+    }
+
+    fn showing(&self, folder: &Path) -> Value {
+        let file = |name: &str| -> PathBuf { folder.join(name) };
+        json!({
+            "ca_file": file("ca.pem"),
+            "client_certificate_file": file("client.pem"),
+            "client_key_file": file("client.key"),
+        })
+    }
+}

@@ -93,12 +93,14 @@ const GUARDS: [&str; 4] = ["/metrics", "/api/v1/operations", "/api/v1/keys/accou
 async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
     const TOKEN: &str = "canary-admin-token-4f1c9a7e";
     const OF_A_CLIENT: &str = "canary-of-a-client-8d27b3";
+    const OF_ZOOKEEPER: &str = "canary-of-zookeeper-5b0e2d94";
     let (guarded, keys, mut secrets) = (Guarded::fresh().await, Keys::new(), Secrets::new());
     let signing = secrets.ticket_key("signing.json").await;
     let public = secrets.path("public.json");
     fs::write(&public, operator(&["keys", "public", &signing]).await).expect("our own folder");
     let bearer = secrets.write("bearer", TOKEN);
-    secrets.words.extend([TOKEN, OF_A_CLIENT].map(str::to_owned));
+    let password = secrets.write("zookeeper", OF_ZOOKEEPER);
+    secrets.words.extend([TOKEN, OF_A_CLIENT, OF_ZOOKEEPER].map(str::to_owned));
     let certificate = keys.write("a", "pay.example");
     secrets.lines_of(Path::new(certificate["key_file"].as_str().expect("a path")));
 
@@ -107,6 +109,7 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
     let policy = guarded
         .policy("gw-1", &[guard.public])
         .with("/tickets", json!({"signing_key_file": signing}))
+        .with("/zookeeper/digest", json!({"user": "fencegate", "password_file": password}))
         .with("/admin/auth", json!({"bearer_file": bearer}));
     let gateway = Launch::new(&policy).talkative().start().await;
     let secured = policy

@@ -10,6 +10,7 @@ use fencegate_tests::{
     load::{Load, Plan},
     patience::patiently,
     policy::Policy,
+    postgres::Cut,
     scratch,
     site::Site,
     terminator::{Authority, Signed},
@@ -141,6 +142,31 @@ async fn servers_that_are_not_believed_are_told_as_such() {
     let plain = site.policy("gw-2").with("/zookeeper/servers", vec![plain]);
     let said = checked(&plain).await;
     assert!(messages(&said, "FG0521").concat().contains("a port without TLS"), "{said:#}");
+}
+
+/// The connection breaks while the session lives: the next one shows what the file says then, an expired certificate
+/// included.
+#[tokio::test]
+async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
+    let (site, servers) = (Site::secured().await, shared());
+    let cut = Cut::before(servers.address()).await;
+    let shown = Shown::of(&site, servers, &servers.authority.identify("gateways"));
+    let policy = shown.policy.clone().through(cut.address).with("/zookeeper/session_timeout", "20s");
+    let gateway = Launch::new(&policy).logging("info,zookeeper_client=debug").start().await;
+    gateway.becomes_ready().await;
+
+    shown.replace(&servers.authority.sign_expired(&["gateway"]));
+    gateway.series_reaches("fencegate_zk_tls_reloads_total", &["result=\"ok\""], 1.0).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the connection goes on");
+    cut.close();
+    cut.open();
+    let refused = |line: &str| line.contains("fails in connecting") && line.contains("AlertReceived");
+    gateway.says("that the server refuses it", move |line| refused(&line.text())).await;
+
+    shown.replace(&servers.authority.identify("gateways"));
+    gateway.series_reaches("fencegate_zk_reconnects_total", &[], 1.0).await;
+    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.metrics().await.sum("fencegate_zk_session_expirations_total", &[]), 0.0);
 }
 
 /// Whoever calls itself that when it is asked.

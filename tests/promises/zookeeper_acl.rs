@@ -1,7 +1,9 @@
 //! Nodes that gateways make are theirs alone where the policy says so: strangers neither read nor take nor give away a lock.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
+use fencegate_lock::client::Options;
+use fencegate_policies::plan::{Acl, ClientCertificate, Tls};
 use fencegate_tests::{
     client::Ask,
     ensemble::over_tls::{Secured, shared},
@@ -104,6 +106,35 @@ async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
     let (shown, told) = run(&["acl", "show"], &policies[1]).await;
     assert!(shown && told.contains("nobody but x509:CN=acl-1, x509:CN=acl-2"), "{told}");
     one.says("that nobody else may write", |line| line.message().contains("zookeeper.nodes_closed")).await;
+}
+
+/// One that uses the crate of locks by itself.
+#[tokio::test]
+async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
+    let (site, servers) = (Site::secured().await, shared());
+    let files = servers.known_as("program");
+    let file = |field: &str| PathBuf::from(files[field].as_str().expect("a path"));
+    let shown = ClientCertificate { chain: file("client_certificate_file"), key: file("client_key_file") };
+    let options = Options {
+        tls: Some(Tls { ca_file: Some(file("ca_file")), server_name: None, client: Some(shown) }),
+        acl: Acl::Closed,
+        ..Options::of(&servers.addresses().join(","), &site.root, "program").init()
+    };
+    let program = fencegate_lock::client::Client::connect(options.clone()).await.expect("let in");
+    let held = program.lock("invoice/42").await.expect("nobody else wants it");
+    assert!(held.holds());
+    let tree = site.tree().await;
+    let paths = tree.paths().await;
+    is_refused_everything(&comes_as(servers, "stranger").await, &site.root, &paths).await;
+    held.release();
+    program.close().await;
+
+    let nobody = Options { tls: None, ..options.clone() };
+    let told = fencegate_lock::client::Client::start(&nobody).err().map(|error| error.to_string());
+    assert!(told.is_some_and(|told| told.contains("who we are")), "it would be locked out");
+    let missing = Tls { ca_file: Some("/nowhere.pem".into()), ..options.tls.clone().expect("set") };
+    let told = fencegate_lock::client::Client::start(&Options { tls: Some(missing), ..options });
+    assert!(told.err().is_some_and(|error| error.to_string().contains("/nowhere.pem")));
 }
 
 /// Refused at once, in the words of the cause: it has a session, and is let in to nothing.

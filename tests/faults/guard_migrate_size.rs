@@ -30,7 +30,7 @@ fn key(number: u64) -> ResourceKey {
 fn mark(number: u64) -> [Change; 2] {
     let epoch = 100 + number;
     let token = Token::new(epoch, 1, 1).expect("small");
-    let (write, read) = (Some(token), (number % 2 == 0).then_some(token));
+    let (write, read) = (Some(token), number.is_multiple_of(2).then_some(token));
     let epochs = Epochs { write: Some(epoch), read: read.map(Token::number) };
     let whole = WholeMarks { key: key(number), write, read };
     [Change::Mark { key: key(number), epochs }, Change::Whole(whole)]

@@ -8,7 +8,10 @@ mod fleet;
 use std::time::Duration;
 
 use fencegate::demo::child::Signal;
-use fencegate_tests::postgres::{Follows, Server};
+use fencegate_tests::{
+    patience::patiently,
+    postgres::{Database, Follows, Server},
+};
 use tokio::{task::block_in_place, time::sleep};
 
 use self::{
@@ -25,13 +28,24 @@ fn server() -> Server {
     block_in_place(|| Server::start(&[]))
 }
 
+/// Polls: the database tells whoever asks, there is no event.
+async fn rest(database: &Database) {
+    const AT_WORK: &str = "SELECT count(*) FROM fencegate.at_work WHERE key LIKE '%/rests-%'";
+    while block_in_place(|| database.run(AT_WORK)) != "0" {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_are_killed_one_after_the_other() {
     let server = server();
-    let mut fleet = Fleet::at(&server.fresh_database().url(), None).await;
+    let database = server.fresh_database();
+    let mut fleet = Fleet::at(&database.url(), None).await;
     for which in [Which::One, Which::Two, Which::One, Which::Two] {
         sleep(FAIR).await;
         let resting = fleet.lets_rest().await;
+        // Clients are answered first; that it has ended is written a moment later.
+        patiently("the ends of what was answered", rest(&database), || "").await;
         fleet.guard(which).signal(Signal::KILL);
         fleet.serves_within(Duration::from_secs(1), &resting).await;
         sleep(FAIR / 2).await;

@@ -181,8 +181,16 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     drop(old);
     let old = Gateway::start(&shut("gw-1")).await;
     let held = site.origin.holds_one(&old, Ask::post("/pay/8")).await;
+    // One that somebody forgot.
+    let forgotten = site.policy("gw-4").with("/zookeeper/tls", servers.known_as("forgotten"));
+    let forgotten = Gateway::start(&forgotten).await;
+    assert_eq!(forgotten.send(&Ask::post("/pay/9")).await.status, 200, "not yet closed to it");
     let (set, told) = run(&["acl", "set"], &shut("gw-3")).await;
     assert!(set, "{told}");
+    forgotten.says("why it is not let in", |line| line.text().contains("FG0524")).await;
+    let refused = forgotten.send(&Ask::post("/pay/9")).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
+    drop(forgotten);
     let tree = site.tree().await;
     let strangers = comes_as(servers, "stranger").await;
     is_refused_everything(&strangers, &site.root, &tree.paths().await).await;

@@ -8,9 +8,9 @@ mod tables;
 use std::{
     collections::HashMap,
     fmt,
-    fs::{self, File},
-    io::{Read, Write},
-    os::unix::fs::PermissionsExt,
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -62,14 +62,14 @@ impl Redb {
 
     /// A file without anything in it.
     fn made(path: &Path) -> Result<Self, StoreError> {
-        if path.exists() {
-            return Err(StoreError::Exists { path: path.display().to_string() });
-        }
-        let made = Database::builder().set_cache_size(CACHE).create(path);
+        // Answers may be kept in it, and answers may be card data: nobody else can open it, from its first moment on.
+        let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        let file = new.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::Exists { path: path.display().to_string() },
+            _ => unreadable(path, error),
+        })?;
+        let made = Database::builder().set_cache_size(CACHE).create_file(file);
         let database = made.map_err(|error| unreadable(path, error))?;
-        // Answers may be kept in it, and answers may be card data.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .map_err(|error| unreadable(path, error))?;
         Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() })
     }
 

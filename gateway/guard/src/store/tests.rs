@@ -1,4 +1,9 @@
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    time::Duration,
+};
 
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 
@@ -73,6 +78,18 @@ fn a_store_is_never_made_anew_silently() {
     assert!(matches!(Redb::open(&path), Err(StoreError::Missing { .. })));
     drop(Redb::init(&path, &identity(), 5).expect("a new store"));
     assert!(matches!(Redb::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
+    let mode = fs::metadata(&path).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "answers are kept in it");
+}
+
+/// A link that leads nowhere would have it made where it leads to, by whatever rights files have there.
+#[test]
+fn a_store_is_not_made_where_a_link_leads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, elsewhere) = (folder.path().join("guard.redb"), folder.path().join("elsewhere"));
+    symlink(&elsewhere, &path).expect("a folder of our own");
+    assert!(matches!(Redb::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
+    assert!(!elsewhere.exists());
 }
 
 #[test]

@@ -143,7 +143,8 @@ fn action(path: &str) -> String {
 }
 
 /// What a path begins with.
-const THINGS: [&str; 15] = [
+const THINGS: [&str; 16] = [
+    "backup",
     "config",
     "contention",
     "drain",

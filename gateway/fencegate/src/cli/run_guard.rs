@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
 use super::{
     admin::Of,
@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     #[arg(long, requires_all = ["floor", "ensemble"])]
     init: bool,
     /// With `--init`: no token up to this epoch passes.
-    #[arg(long, value_name = "E", requires = "init")]
+    #[arg(long, value_name = "E", requires = "init", value_parser = value_parser!(u64).range(..1 << 63))]
     floor: Option<u64>,
     /// With `--init`: the installation whose tokens are compared.
     #[arg(long, value_name = "UUID", requires = "init")]

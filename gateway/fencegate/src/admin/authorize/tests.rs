@@ -81,6 +81,7 @@ fn only_our_own_page_or_no_page_changes_anything() {
 fn an_audit_line_does_not_name_what_a_path_names() {
     for (path, told) in [
         ("/api/v1/reload", "reload"),
+        ("/api/v1/backup", "backup"),
         ("/api/v1/locks/account%2F7/break", "locks.*.break"),
         ("/api/v1/operations/abc/resolve", "operations.*.resolve"),
         ("/api/v1/keys/account/7", "keys.*.*"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::Outcome,
-    gateway::command,
+    gateway::{command, write_policy},
     guard::{Beside, Dispatch, Guard, Launch, assert_refused},
     held::Held,
     migration::Migration,
@@ -176,9 +176,19 @@ async fn a_look_beforehand_changes_nothing_and_a_guard_that_runs_keeps_its_file(
     assert!(alone.log().contains("\"clean\":true"), "{}", alone.log());
     it.passes(&alone, Dispatch::new("a", 20).g(2)).await;
     alone.stops().await;
+    let file = write_policy(it.alone.home(), &it.alone.file().to_string()).display().to_string();
+    let backup = it.alone.home().join("night.backup").display().to_string();
+    let made = command(&["guard", "backup", &backup, "-c", &file, "--offline"]).await.expect("it starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let moved = it.migration.run(&[]).await;
     let said = String::from_utf8_lossy(&moved.stdout);
     assert!(said.contains("was moved into postgresql://") && said.contains("keys        1,"), "{said}");
+    // Beside the guards that go on with it, a store of its past would be a second one.
+    let restore = ["guard", "restore", &backup, "-c", &file, "--floor", "90", "--replace"];
+    let refused = command(&restore).await.expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && said.contains("FG0545"), "{said}");
+    it.no_guard_opens_the_file().await;
 }
 
 #[tokio::test]

@@ -238,5 +238,8 @@ async fn a_floor_that_is_too_low_is_refused_and_so_is_another_zookeeper() {
     let home = scratch::place();
     let file = write_policy(home.path(), &guarded.site.policy("operator").to_string()).display().to_string();
     elsewhere.refuses(&["--policy", &file], "FG0615").await;
+    // No token is above it, and none ever will be.
+    let (code, _, log) = elsewhere.restores(&["--floor", "9223372036854775808"]).await;
+    assert!(code == Some(2) && log.contains("--floor"), "{log}");
     elsewhere.restored(&["--floor", &(guarded.floor + 50).to_string()]).await;
 }

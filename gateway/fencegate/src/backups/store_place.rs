@@ -1,13 +1,18 @@
 //! Where a store is made of a backup: nothing is at work there, and what was there is moved aside and not removed.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io,
     os::unix::fs::{MetadataExt as _, chown},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use fencegate_guard::store::{NotRestored, Redb, Restored, Store as _, backup::Header};
+use fencegate_guard::store::{
+    NotRestored, Redb, Restored, StoreError,
+    backup::{Header, verify},
+};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempPath;
 
 use super::new_file::{Existing, folder, synced_folder};
@@ -15,15 +20,16 @@ use super::new_file::{Existing, folder, synced_folder};
 /// The place of a store. As long as this is there, no guard starts on what is in it.
 pub struct StorePlace {
     path: PathBuf,
-    old: Option<Replaced>,
+    /// The store that is to be moved aside, held as a guard holds it.
+    old: Option<File>,
+    /// What is known of the store that was here last.
+    known: Option<Known>,
 }
 
-/// A store that is to be moved aside.
-struct Replaced {
-    /// Held as a guard holds it.
-    file: File,
-    /// The largest epoch that it knows, where it can still be read.
-    highest: u64,
+/// How far a store has come, where it can still be read.
+struct Known {
+    path: PathBuf,
+    header: Header,
 }
 
 /// No store was made; what was there is still there.
@@ -35,6 +41,13 @@ pub enum NotMade {
     Exists { path: String },
     #[error("FG0614: a guard, or another command, is at work on {path}; stop it first")]
     AtWork { path: String },
+    #[error("FG0614: {path} is another file than a moment ago; somebody else is at work there")]
+    Changed { path: String },
+    #[error("FG0614: {0}")]
+    Newer(StoreError),
+    /// It says so with its own code.
+    #[error("{0}")]
+    Moved(StoreError),
     #[error("FG0614: {path}: {source}")]
     Io { path: String, source: io::Error },
     #[error("FG0615: the floor {floor} is below {highest}, which the store at {path} has let in")]
@@ -51,23 +64,20 @@ impl StorePlace {
     /// # Errors
     /// There is a store already that is to be kept, or one that somebody is at work on.
     pub fn take(path: &Path, existing: Existing) -> Result<Self, NotMade> {
-        let path = path.to_owned();
-        if path.symlink_metadata().is_err() {
-            return Ok(Self { path, old: None });
+        if path.symlink_metadata().is_ok() {
+            if existing == Existing::Kept {
+                return Err(NotMade::Exists { path: path.display().to_string() });
+            }
+            let (old, known) = held(path)?;
+            return Ok(Self { path: path.to_owned(), old: Some(old), known });
         }
-        let name = || path.display().to_string();
-        if existing == Existing::Kept {
-            return Err(NotMade::Exists { path: name() });
-        }
-        let failed = |source| NotMade::Io { path: name(), source };
-        let file = File::open(&path).map_err(failed)?;
-        // Where it is damaged nothing can be read of it, and that is no reason to keep it.
-        let known = at_rest(&file, &path)
-            .and_then(|()| file.unlock().map_err(failed))
-            .map(|()| Redb::open(&path).ok().and_then(|store| store.copy(&mut io::sink()).ok()))?;
-        at_rest(&file, &path)?;
-        let highest = known.map_or(0, |header| header.highest);
-        Ok(Self { path, old: Some(Replaced { file, highest }) })
+        // A command that was killed amid its last steps has left nothing here, and the store under its other name.
+        let newest = newest_aside(path).map_err(|source| NotMade::io(path, source))?;
+        let known = match newest {
+            Some(number) => held(&aside(path, number))?.1,
+            None => None,
+        };
+        Ok(Self { path: path.to_owned(), old: None, known })
     }
 
     /// Makes the store. It is at its place when this returns.
@@ -76,33 +86,41 @@ impl StorePlace {
     /// The backup is not whole, or the floor is below what is known here.
     pub fn restore(self, backup: &Path, restored: &Restored) -> Result<MadeStore, NotMade> {
         let name = self.path.display().to_string();
-        if let Some(Replaced { highest, .. }) = &self.old
-            && restored.floor < *highest
-        {
-            return Err(NotMade::Floor { floor: restored.floor, highest: *highest, path: name });
-        }
-        let failed = |source| NotMade::Io { path: name.clone(), source };
+        let restored = self.after_what_is_known(restored)?;
+        let failed = |source| NotMade::io(&self.path, source);
         let new = self.unfinished()?;
-        let header = Redb::restore(&new, backup, restored).map_err(|source| match source {
+        let header = Redb::restore(&new, backup, &restored).map_err(|source| match source {
             NotRestored::Floor { .. } => NotMade::BelowBackup(source),
             NotRestored::Backup(_) => NotMade::Broken { backup: backup.display().to_string(), source },
             NotRestored::Store(_) => NotMade::Store { path: name.clone(), source },
         })?;
         self.owned(&new).map_err(failed)?;
-        let aside = self.put_aside().map_err(failed)?;
+        let aside = self.put_aside()?;
         if let Err(failure) = new.persist_noclobber(&self.path) {
             // What was there comes back. Where that fails as well, it is under its other name.
-            aside.iter().for_each(|aside| drop(fs::rename(aside, &self.path)));
+            aside.iter().for_each(|aside| drop(brought_back(aside, &self.path)));
             return Err(failed(failure.error));
         }
         synced_folder(&self.path).map_err(failed)?;
-        Ok(MadeStore { header, aside })
+        let closed_for = restored.closed_for(&header);
+        Ok(MadeStore { header, aside, closed_for })
+    }
+
+    /// What the old store has let in stays out, and it stays closed for as long as a guard that starts on it would be.
+    fn after_what_is_known(&self, restored: &Restored) -> Result<Restored, NotMade> {
+        let Some(Known { path, header }) = &self.known else { return Ok(restored.clone()) };
+        let (floor, highest) = (restored.floor, header.highest);
+        if floor < highest {
+            return Err(NotMade::Floor { floor, highest, path: path.display().to_string() });
+        }
+        let max_execution = restored.max_execution.max(header.max_execution.unwrap_or_default());
+        Ok(Restored { max_execution, ..restored.clone() })
     }
 
     /// The name under which the store is made. What a command has left there that was killed is removed.
     fn unfinished(&self) -> Result<TempPath, NotMade> {
         let path = beside(&self.path, "restoring");
-        let failed = |source| NotMade::Io { path: path.display().to_string(), source };
+        let failed = |source| NotMade::io(&path, source);
         match File::open(&path) {
             Ok(file) => {
                 at_rest(&file, &path)?;
@@ -117,7 +135,7 @@ impl StorePlace {
     /// Whoever has the folder runs the guard, and whoever restores may be root.
     fn owned(&self, new: &Path) -> io::Result<()> {
         let of = match &self.old {
-            Some(old) => old.file.metadata()?,
+            Some(old) => old.metadata()?,
             None => folder(&self.path).metadata()?,
         };
         let is = new.metadata()?;
@@ -127,18 +145,23 @@ impl StorePlace {
         chown(new, Some(of.uid()), Some(of.gid()))
     }
 
-    fn put_aside(&self) -> io::Result<Option<PathBuf>> {
-        if self.old.is_none() {
-            return Ok(None);
+    fn put_aside(&self) -> Result<Option<PathBuf>, NotMade> {
+        let Some(old) = &self.old else { return Ok(None) };
+        let failed = |source| NotMade::io(&self.path, source);
+        let newest = newest_aside(&self.path).map_err(failed)?;
+        let aside = aside(&self.path, newest.map_or(1, |newest| newest.saturating_add(1)));
+        if aside.symlink_metadata().is_ok() {
+            return Err(NotMade::io(&aside, io::ErrorKind::AlreadyExists.into()));
         }
-        for number in 1.. {
-            let aside = beside(&self.path, &format!("replaced-{number}"));
-            if aside.symlink_metadata().is_err() {
-                fs::rename(&self.path, &aside)?;
-                return Ok(Some(aside));
-            }
-        }
-        unreachable!("no folder has so many names")
+        is_there(old, &self.path)?;
+        fs::rename(&self.path, &aside).map_err(failed)?;
+        Ok(Some(aside))
+    }
+}
+
+impl NotMade {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), source }
     }
 }
 
@@ -149,6 +172,33 @@ pub struct MadeStore {
     pub header: Header,
     /// Where the store is now that was there before.
     pub aside: Option<PathBuf>,
+    /// From its first start on.
+    pub closed_for: Duration,
+}
+
+/// A store that nobody else has open, and how far it has come. It cannot be opened until the file is let go.
+fn held(path: &Path) -> Result<(File, Option<Known>), NotMade> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(|source| NotMade::io(path, source))?;
+    let known = known(path)?;
+    at_rest(&file, path)?;
+    is_there(&file, path)?;
+    Ok((file, known))
+}
+
+/// Where it is damaged nothing can be read of it, and that is no reason to keep it.
+fn known(path: &Path) -> Result<Option<Known>, NotMade> {
+    let header = match Redb::open(path).and_then(|store| store.header()) {
+        Ok(header) => Some(header),
+        Err(StoreError::InUse { path }) => return Err(NotMade::AtWork { path }),
+        Err(StoreError::Missing { path }) => return Err(NotMade::Changed { path }),
+        Err(moved @ StoreError::Moved { .. }) => return Err(NotMade::Moved(moved)),
+        Err(newer @ StoreError::Newer { .. }) => return Err(NotMade::Newer(newer)),
+        // Somebody has tried to start with a backup.
+        Err(StoreError::Backup { .. }) => verify(path).ok(),
+        Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
+    };
+    Ok(header.map(|header| Known { path: path.to_owned(), header }))
 }
 
 /// Nobody else has it open for a store. From then on nobody can, until the lock is given back.
@@ -162,9 +212,44 @@ fn at_rest(file: &File, path: &Path) -> Result<(), NotMade> {
     })
 }
 
+/// A file that is held keeps nobody from its name: the name may lead to another one by now.
+fn is_there(file: &File, path: &Path) -> Result<(), NotMade> {
+    let failed = |source| NotMade::io(path, source);
+    let (held, named) = (file.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
+    match (held.dev(), held.ino()) == (named.dev(), named.ino()) {
+        true => Ok(()),
+        false => Err(NotMade::Changed { path: path.display().to_string() }),
+    }
+}
+
+/// Not over what has come to its place meanwhile.
+fn brought_back(aside: &Path, path: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE)?)
+}
+
+/// The largest number under which a store of this place was moved aside.
+fn newest_aside(path: &Path) -> io::Result<Option<u64>> {
+    let mut newest = None;
+    for entry in fs::read_dir(folder(path))? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let number = name.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+        let of_ours = |number: &u64| aside(path, *number).file_name().is_some_and(|ours| *ours == *name);
+        newest = newest.max(number.filter(of_ours));
+    }
+    Ok(newest)
+}
+
+fn aside(path: &Path, number: u64) -> PathBuf {
+    beside(path, &format!("replaced-{number}"))
+}
+
 fn beside(path: &Path, more: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(more);
     name.into()
 }
+
+#[cfg(test)]
+mod tests;

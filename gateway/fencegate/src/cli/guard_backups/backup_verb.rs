@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
 use crate::cli::{log::Format, outcomes::RunningGuard};
 
@@ -44,7 +44,7 @@ pub(in crate::cli) struct Restoring {
     #[arg(long, value_name = "POLICY")]
     pub(super) policy: Option<PathBuf>,
     /// Where ZooKeeper cannot be reached from here: the floor that `era show` prints once the old guard has ended.
-    #[arg(long, value_name = "E", conflicts_with = "policy")]
+    #[arg(long, value_name = "E", conflicts_with = "policy", value_parser = value_parser!(u64).range(..1 << 63))]
     pub(super) floor: Option<u64>,
     /// A store that is there already is moved aside. Its guard must not run.
     #[arg(long)]

@@ -65,8 +65,7 @@ fn restore(
         send_within: guard.send_within,
         max_execution: guard.max_execution,
     };
-    let MadeStore { header, aside } = place.restore(backup, &restored)?;
-    let closed_for = restored.send_within + header.max_execution.unwrap_or_default().max(guard.max_execution);
+    let MadeStore { header, aside, closed_for } = place.restore(backup, &restored)?;
     Ok(RestoreOutcome { path: path.clone(), backup: backup.clone(), header, restored, aside, closed_for })
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     store::{
-        Identity,
+        Identity, StoreError,
         backup::{BackupWriter, Header, Kind},
         durable::NotCopied,
     },
@@ -24,12 +24,22 @@ use crate::{
 const CHUNK: usize = 64 << 10;
 
 impl Redb {
+    /// What a backup that is made now would say of itself.
+    ///
+    /// # Errors
+    /// It cannot be read, or a newer build keeps it.
+    pub fn header(&self) -> Result<Header, StoreError> {
+        let identity = self.identity()?;
+        let read = self.database.begin_read().map_err(|error| self.bad(error))?;
+        self.header_of(&read, identity)
+    }
+
     /// The moment is that of the call: whatever was committed before is in it, and nothing that is committed later. A
     /// reader keeps nobody from committing; pages that would be free again stay taken until it has ended.
     pub(super) fn copied(&self, into: &mut dyn Write) -> Result<Header, NotCopied> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;
-        let header = self.header(&read, identity)?;
+        let header = self.header_of(&read, identity)?;
         let mut writing = BackupWriter::begin(BufWriter::with_capacity(CHUNK, into), &header)?;
         let marks = read.open_table(MARKS).map_err(|error| self.bad(error))?;
         for row in marks.iter().map_err(|error| self.bad(error))? {
@@ -45,7 +55,7 @@ impl Redb {
         Ok(header)
     }
 
-    fn header(&self, read: &ReadTransaction, identity: Identity) -> Result<Header, NotCopied> {
+    fn header_of(&self, read: &ReadTransaction, identity: Identity) -> Result<Header, StoreError> {
         let said = || -> Result<_, redb::Error> {
             let single = read.open_table(SINGLE)?;
             let one = |name| Ok::<_, redb::Error>(single.get(name)?.map(|value| number(value.value())));
@@ -68,6 +78,6 @@ impl Redb {
                 operations: read.open_table(OPERATIONS)?.len()?,
             })
         };
-        said().map_err(|error| self.bad(error).into())
+        said().map_err(|error| self.bad(error))
     }
 }

@@ -27,6 +27,13 @@ pub struct Restored {
     pub max_execution: Duration,
 }
 
+impl Restored {
+    /// For so long all is closed after the first start. A guard that stands still elsewhere may send for a while.
+    pub fn closed_for(&self, backup: &Header) -> Duration {
+        self.send_within.saturating_add(backup.max_execution.unwrap_or_default().max(self.max_execution))
+    }
+}
+
 /// Operations, and bytes of them, in one transaction.
 const MOST_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 8 << 20;
@@ -60,11 +67,9 @@ impl Redb {
 
     /// The last step, in one transaction.
     fn becomes_one(&self, header: &Header, restored: &Restored) -> Result<(), StoreError> {
-        let Restored { store, floor, send_within, max_execution } = restored;
+        let Restored { store, floor, .. } = restored;
         let identity = Identity { store: store.clone(), ..header.identity.clone() };
-        // For so long all is closed after the first start. A guard that stands still elsewhere may send for a while.
-        let longest = *send_within + header.max_execution.unwrap_or_default().max(*max_execution);
-        let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        let longest = u64::try_from(restored.closed_for(header).as_millis()).unwrap_or(u64::MAX);
         failpoint::pass("amid_restore");
         self.write(|write| {
             let mut single = write.open_table(SINGLE)?;

@@ -109,6 +109,14 @@ fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken()
 }
 
 #[test]
+fn a_backup_that_says_that_what_runs_takes_for_ever_closes_for_ever() {
+    let place = Place::new();
+    let mut header = place.store().header().expect("readable");
+    header.max_execution = Some(Duration::MAX);
+    assert_eq!(restored(20).closed_for(&header), Duration::MAX);
+}
+
+#[test]
 fn a_floor_below_what_the_backup_knows_is_refused_and_no_store_is_left_that_opens() {
     let place = Place::new();
     let store = place.store();

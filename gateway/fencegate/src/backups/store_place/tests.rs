@@ -1,0 +1,141 @@
+//! What becomes of the store that is at the place where one is made.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use fencegate_guard::store::{Change, FORMAT, Identity, Store as _};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A folder with a backup of a store that had let nothing in.
+struct Site(tempfile::TempDir);
+
+impl Site {
+    fn new() -> Self {
+        let site = Self(tempfile::tempdir().expect("a folder"));
+        let store = site.store("other.redb", 5);
+        let mut bytes = Vec::new();
+        store.copy(&mut bytes).expect("memory takes every byte");
+        fs::write(site.path("backup"), bytes).expect("a folder of our own");
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.path("guard.redb")
+    }
+
+    fn store(&self, name: &str, floor: u64) -> Redb {
+        self.store_of_format(name, floor, FORMAT)
+    }
+
+    fn store_of_format(&self, name: &str, floor: u64, format: u32) -> Redb {
+        let identity = Identity { format, store: "s-1".into(), ensemble: "e-1".into() };
+        Redb::init(&self.path(name), &identity, floor).expect("a new store")
+    }
+
+    fn taken(&self) -> Result<StorePlace, NotMade> {
+        StorePlace::take(&self.place(), Existing::Replaced)
+    }
+
+    fn restores(&self, place: StorePlace, floor: u64) -> Result<MadeStore, NotMade> {
+        place.restore(&self.path("backup"), &restored(floor))
+    }
+}
+
+fn restored(floor: u64) -> Restored {
+    Restored { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
+}
+
+#[test]
+fn a_restore_closes_for_as_long_as_a_guard_that_starts_on_the_old_store() {
+    let site = Site::new();
+    let old = site.store("guard.redb", 5);
+    old.commit(&[Change::MaxExecution(SECOND * 60)]).expect("written");
+    drop(old);
+    let made = site.restores(site.taken().expect("at rest"), 20).expect("made");
+    assert_eq!(made.closed_for, SECOND * 61);
+    let remembered = Redb::open(&site.place()).expect("a store").load(SECOND).expect("readable");
+    assert_eq!(remembered.max_execution, Some(SECOND * 61));
+    let mode = site.place().metadata().expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_store_that_a_guard_has_open_is_not_taken() {
+    let site = Site::new();
+    let guard = site.store("guard.redb", 5);
+    assert!(matches!(site.taken().err(), Some(NotMade::AtWork { .. })));
+    drop(guard);
+    site.taken().expect("at rest");
+}
+
+#[test]
+fn what_has_come_to_the_place_meanwhile_is_left_there() {
+    let site = Site::new();
+    drop(site.store("guard.redb", 5));
+    let place = site.taken().expect("at rest");
+    fs::rename(site.place(), site.path("elsewhere")).expect("a folder of our own");
+    drop(site.store("guard.redb", 90));
+    let refused = site.restores(place, 20).expect_err("it has not been looked at");
+    assert!(matches!(refused, NotMade::Changed { .. }), "{refused}");
+    assert_eq!(Redb::open(&site.place()).and_then(|store| store.header()).expect("a store").floor, 90);
+    assert_eq!(newest_aside(&site.place()).expect("readable"), None);
+
+    fs::write(site.path("aside"), "old").expect("a folder of our own");
+    brought_back(&site.path("aside"), &site.place()).expect_err("another one is there");
+    assert_eq!(fs::read(site.path("aside")).expect("still there"), b"old");
+    fs::remove_file(site.place()).expect("a folder of our own");
+    brought_back(&site.path("aside"), &site.place()).expect("nothing is there");
+}
+
+#[test]
+fn a_file_that_is_held_under_another_name_is_not_the_one_that_is_there() {
+    let site = Site::new();
+    drop(site.store("guard.redb", 5));
+    let file = File::open(site.place()).expect("there");
+    is_there(&file, &site.place()).expect("the same");
+    fs::rename(site.place(), site.path("elsewhere")).expect("a folder of our own");
+    is_there(&file, &site.place()).expect_err("nothing is there");
+    fs::write(site.place(), "another").expect("a folder of our own");
+    assert!(matches!(is_there(&file, &site.place()), Err(NotMade::Changed { .. })));
+}
+
+#[test]
+fn a_store_of_a_newer_build_is_not_taken_for_a_damaged_one() {
+    let site = Site::new();
+    drop(site.store_of_format("guard.redb", 5, FORMAT + 1));
+    let refused = site.taken().err().expect("nobody here knows what it has let in");
+    assert!(matches!(refused, NotMade::Newer(_)), "{refused}");
+    fs::write(site.place(), "no store at all").expect("a folder of our own");
+    site.restores(site.taken().expect("damaged for good"), 20).expect("made");
+}
+
+#[test]
+fn a_backup_that_stands_in_the_place_of_a_store_counts_for_what_it_says() {
+    let site = Site::new();
+    let store = site.store("newer.redb", 50);
+    store.copy(&mut File::create(site.place()).expect("a folder of our own")).expect("written");
+    let refused = site.restores(site.taken().expect("at rest"), 49).expect_err("below");
+    assert!(matches!(refused, NotMade::Floor { floor: 49, highest: 50, .. }), "{refused}");
+}
+
+/// Killed between the two renames.
+#[test]
+fn what_a_restore_has_moved_aside_is_not_forgotten_where_nothing_has_come_to_its_place() {
+    let site = Site::new();
+    drop(site.store("guard.redb.replaced-2", 30));
+    drop(site.store("guard.redb.replaced-10", 50));
+    drop(site.store("guard.redb.replaced-010", 99));
+    drop(site.store("other.redb.replaced-11", 99));
+    let refused = site.restores(site.taken().expect("free"), 49).expect_err("it would let 50 in again");
+    assert!(matches!(refused, NotMade::Floor { floor: 49, highest: 50, .. }), "{refused}");
+    let made = site.restores(site.taken().expect("free"), 50).expect("made");
+    assert_eq!(made.aside, None);
+    let made = site.restores(site.taken().expect("at rest"), 60).expect("made");
+    assert_eq!(made.aside, Some(site.path("guard.redb.replaced-11")), "the newest has the largest number");
+}

@@ -130,7 +130,7 @@ where
         let ended = match (over, taker.take().filter(|taker| !taker.is_closed())) {
             (Ok(()), Some(taker)) => {
                 let parts = connection.into_parts();
-                let stream = Box::new(parts.io.into_inner());
+                let stream = Box::new(parts.io.into_inner().unwrap());
                 // Fails when nobody waits any more, and then the stream is closed.
                 drop(taker.send(Switched { stream, first: parts.read_buf, held: None }));
                 Ok(())

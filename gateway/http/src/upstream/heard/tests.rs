@@ -1,15 +1,20 @@
-use std::{future::poll_fn, time::Duration};
+use std::future::poll_fn;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use hyper::{Request, StatusCode};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    task::{LocalSet, yield_now},
-    time::timeout,
+    sync::oneshot,
+    task::{LocalSet, spawn_local, yield_now},
+    time::{sleep, timeout},
 };
 
 use super::*;
-use crate::{body::Body, upstream::speak};
+use crate::{
+    body::Body,
+    upstream::speak::{self, Sender},
+};
 
 /// It has said this much, and takes nothing. Nothing can be read before a write has failed, as where both come in one
 /// moment.
@@ -59,13 +64,16 @@ impl AsyncWrite for Closed {
     }
 }
 
-/// What becomes of a request to it: the status of the answer.
+/// What becomes of a request to it: the status of the answer. Either way the connection ends before all was sent.
 async fn asked(closed: Closed) -> Option<StatusCode> {
     let asked = async {
         let (mut sender, _running) = speak::http1(closed).await.expect("a connection");
-        let body = Body::whole(Bytes::from_static(&[b'x'; 64 << 10]));
+        // More than the library takes ahead.
+        let body = Body::whole(Bytes::from_static(&[b'x'; 128 << 10])).in_pieces(1 << 10);
         let request = Request::post("/pay/7").header("host", "a.example").body(body).expect("a request");
-        sender.send(request).await.ok().map(|answer| answer.status())
+        let status = sender.send(request).await.ok().map(|answer| answer.status());
+        sender.settled().await.expect_err("nobody takes the rest");
+        status
     };
     timeout(Duration::from_secs(10), LocalSet::new().run_until(asked)).await.expect("it ends")
 }
@@ -73,6 +81,12 @@ async fn asked(closed: Closed) -> Option<StatusCode> {
 #[tokio::test(flavor = "current_thread")]
 async fn an_answer_that_came_is_the_answer_although_the_request_could_not_be_written() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(asked(Closed::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_follows_an_answer_does_not_keep_the_exchange() {
+    let refusal = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\nX";
     assert_eq!(asked(Closed::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
@@ -101,4 +115,53 @@ async fn a_write_that_failed_ends_when_all_was_heard() {
         assert_eq!(said, "bye");
     };
     timeout(Duration::from_secs(10), async { tokio::join!(writing, reading) }).await.expect("it ends");
+}
+
+/// Nobody reads to the end: it is the time that wakes who writes, counted from the last byte that was read.
+#[tokio::test(flavor = "current_thread")]
+async fn a_write_that_failed_ends_when_nothing_is_read_any_more() {
+    let (heard, _) = Heard::new(Closed::after("bye"));
+    let (mut reader, mut writer) = tokio::io::split(heard);
+    let ended = async {
+        let writing = spawn_local(async move {
+            let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
+            (failed.kind(), Instant::now(), writer)
+        });
+        // Comes when the write has failed.
+        assert_eq!(reader.read_u8().await.expect("a byte"), b'b');
+        sleep(SILENCE / 2).await;
+        let last = Instant::now();
+        assert_eq!(reader.read_u8().await.expect("a byte"), b'y');
+        let (kind, ended, mut writer) = writing.await.expect("no panic");
+        assert_eq!(kind, io::ErrorKind::BrokenPipe);
+        assert!(ended >= last + SILENCE, "it failed {:?} after the last byte", ended - last);
+        assert_eq!(reader.read_u8().await.expect("a byte"), b'e');
+        writer.write_all(b"y").now_or_never().expect("it does not wait again").expect_err("nobody takes it");
+    };
+    timeout(Duration::from_secs(10), LocalSet::new().run_until(ended)).await.expect("it ends");
+}
+
+/// A tunnel may wait for its client while its upstream has gone.
+#[tokio::test(flavor = "current_thread")]
+async fn once_http_has_ended_a_write_that_fails_is_told_at_once() {
+    let told = async {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let (mut sender, _running) = speak::http1(ours).await.expect("a connection");
+        let Sender::Http1(_, parting, _) = &sender else { panic!("it is HTTP/1.1") };
+        let (taker, taken) = oneshot::channel();
+        parting.set(Some(taker));
+        let request = Request::get("/live").header("host", "a.example");
+        let request = request.header("connection", "upgrade").header("upgrade", "chat");
+        let answer = spawn_local(sender.send(request.body(Body::empty()).expect("a request")));
+        theirs.read_u8().await.expect("a request");
+        let switches = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\nbye";
+        theirs.write_all(switches.as_bytes()).await.expect("taken");
+        let answer = answer.await.expect("no panic").ok().expect("an answer");
+        assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+        let mut stream = taken.await.expect("a tunnel").stream;
+        drop(theirs);
+        let failed = stream.write_all(b"x").now_or_never().expect("it does not wait");
+        assert_eq!(failed.expect_err("nobody takes it").kind(), io::ErrorKind::BrokenPipe);
+    };
+    timeout(Duration::from_secs(10), LocalSet::new().run_until(told)).await.expect("it ends");
 }

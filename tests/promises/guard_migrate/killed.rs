@@ -2,7 +2,7 @@
 //! ones do, and the command ends what it began.
 
 use fencegate_tests::{
-    guard::Dispatch,
+    guard::{Dispatch, assert_refused},
     migration::Migration,
     postgres::{Cut, Lost},
     sharing::Sharing,
@@ -81,6 +81,24 @@ async fn killed_behind_it_the_command_ends_what_it_began() {
         it.migration.comes_to("was-there").await;
         it.goes_on_in_the_database(20).await;
     }
+}
+
+/// A standby that took over may have the copy and nothing of what guards have done with the store since.
+#[tokio::test]
+async fn a_copy_that_another_server_has_taken_over_closes_every_key_as_after_any_failover() {
+    let it = House::used().await;
+    it.migration.is_killed_at("before_copy_is_store").await;
+    assert_eq!(
+        it.database.run("UPDATE fencegate.moved_in SET origin = 'another/00000001' RETURNING origin <> ''"),
+        "t"
+    );
+    it.migration.comes_to("finished").await;
+    let one = it.shared.start().await;
+    assert_refused(&one.send(&Dispatch::new("a", 30).post("/late")).await, "quarantine");
+    assert_eq!(one.metrics().await.sum("fencegate_guard_store_rolled_back", &[]), 1.0);
+    one.becomes_ready().await;
+    it.passes(&one, Dispatch::new("a", 31)).await;
+    assert_eq!(it.beside.origin.count("/late"), 0);
 }
 
 #[tokio::test]

@@ -32,8 +32,10 @@ pub enum There {
 
 /// Makes a store of the copy of this name; once.
 const FINISH: &str = "WITH made AS (
-    INSERT INTO $$.store (format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why)
-    SELECT format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why
+    INSERT INTO $$.store (format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why,
+        origin, followed)
+    SELECT format, store, ensemble, floor, highest, entries, bytes, era, time, closed_until, closed_why,
+        origin, followed
     FROM $$.moved_in WHERE id = $1 RETURNING 1)
     SELECT count(*) FROM made";
 

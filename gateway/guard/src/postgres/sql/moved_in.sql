@@ -16,5 +16,8 @@ CREATE TABLE moved_in (
     era bigint NOT NULL,
     time bigint NOT NULL,
     closed_until bigint,
-    closed_why text
+    closed_why text,
+    -- Where it was copied to: a server that took over since then may lack what guards have done with the store.
+    origin text NOT NULL DEFAULT origin_now(),
+    followed boolean NOT NULL DEFAULT followed_now()
 );

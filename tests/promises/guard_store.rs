@@ -39,7 +39,7 @@ async fn a_store_is_made_once_and_never_again() {
 async fn a_second_guard_on_the_same_store_does_not_start() {
     let beside = Beside::fresh().await;
     let guard = beside.guard().await;
-    refuses(guard.launch(), "cannot be read").await;
+    refuses(guard.launch(), "FG0546: another process has").await;
     assert_eq!(guard.send(&Dispatch::new("a", 20).post("/x")).await.status, 200, "the first one goes on");
 }
 

@@ -74,6 +74,8 @@ fn verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>
         vec!["era", "init", "-c", policy],
         vec!["era", "show", "-c", policy],
         vec!["era", "bump", "-c", policy],
+        vec!["acl", "show", "-c", policy],
+        vec!["acl", "set", "-c", policy],
         vec!["once", "list", "-c", policy],
         vec!["once", "resolve", "abab", "--as", "done", "-c", policy],
         vec!["keys", "new", "/dev/null"],

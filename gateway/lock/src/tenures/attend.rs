@@ -316,6 +316,7 @@ fn adopted<L: Link>(attempt: &Attempt<L>, children: &[String]) -> Option<String>
 }
 
 fn taken_away(slot: &Arc<Slot>) {
-    warn!(key = shown::key(&slot.key), "lock node removed by somebody else");
+    // First: whoever reads of it and asks then gets a new tenure.
     slot.taken_away();
+    warn!(key = shown::key(&slot.key), "lock node removed by somebody else");
 }

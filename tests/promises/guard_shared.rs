@@ -1,12 +1,15 @@
 //! Guards that share a PostgreSQL are one guard: whichever of them is asked, one tenure at a time is let through, the
 //! newest, and what one of them leaves behind when it dies the others know.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{Ask, Outcome},
-    gateway::Gateway,
+    gateway::{Gateway, command, write_policy},
     guard::{Beside, Dispatch, FLOOR, Guard, Launch, assert_refused, operation_reference},
     guarded::{Guarded, operator},
     history::History,
@@ -14,6 +17,7 @@ use fencegate_tests::{
     origin::Act,
     patience::QUIET,
     postgres::{self, Database},
+    scratch,
     sharing::{MAX_EXECUTION, Sharing},
 };
 
@@ -281,6 +285,36 @@ async fn the_password_of_the_database_is_seen_nowhere() {
         assert!(!shown.contains(PASSWORD), "{page} tells it:\n{shown}");
     }
     assert!(!guard.log().contains(PASSWORD), "the log tells it:\n{}", guard.log());
+}
+
+/// What is found of a gateway that reaches its service through these guards.
+async fn found(guarded: &Guarded, guards: &[SocketAddr]) -> String {
+    let home = scratch::place();
+    let file = write_policy(home.path(), &guarded.through("gateway", guards).to_string());
+    let output = command(&["check", &file.display().to_string(), "--online"]).await.expect("started");
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[tokio::test]
+async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_each() {
+    let guarded = Guarded::fresh().await;
+    let sharing = Sharing::at(&database().await.url());
+    let [one, two] = guarded.sharing(&sharing).await;
+    let (one, two) = tokio::join!(one.start(), two.start());
+    one.becomes_ready().await;
+    two.becomes_ready().await;
+    let both = found(&guarded, &[one.public, two.public]).await;
+    let announced = one.send(&Ask::get("/.fencegate/v1/guard")).await;
+    let announced: serde_json::Value = serde_json::from_slice(&announced.body).expect("JSON");
+    let store = announced["store"].as_str().expect("a name");
+    assert!(both.contains("2 guards share one store"), "{both}");
+    assert!(both.matches(&format!("shared store {store}")).count() == 2, "{store}: {both}");
+    let alone = found(&guarded, &[one.public]).await;
+    assert!(alone.contains("shared store") && !alone.contains("share one store"), "{alone}");
+    // One that has a file of its own beside them.
+    let other = guarded.guard().await;
+    let apart = found(&guarded, &[one.public, other.public]).await;
+    assert!(apart.contains("have different stores") && !apart.contains("share one store"), "{apart}");
 }
 
 #[tokio::test]

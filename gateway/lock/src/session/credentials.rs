@@ -68,7 +68,7 @@ impl Credentials {
         if let Some(server) = servers.iter().find(|server| name_of(server).is_none()) {
             return Err(BadCredentials::Name { server: server.clone() });
         }
-        // LastLook at before they are read, so that a later change shows.
+        // Looked at before they are read, so that a later change shows.
         let seen = stamps(tls);
         let (config, certificates) = read(tls)?;
         let looked = LastLook { seen, config: Arc::new(config), until: until(tls), bad: None };

@@ -127,7 +127,9 @@ fn alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
 /// Every request that either of them takes has the same lock with both, and has it with the new one if it might do without
 /// with the old one.
 fn locks_alike(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
-    let lock = |route: &Route| route.fence.as_ref().map(|fence| (fence.keys.clone(), fence.mode));
+    let lock = |route: &Route| {
+        route.fence.as_ref().map(|fence| (fence.keys.clone(), fence.placing.clone(), fence.mode))
+    };
     (lock(old).is_none() && lock(new).is_none())
         || named(before, old.upstream) == named(after, new.upstream)
             && (taken(old), lock(old)) == (taken(new), lock(new))

@@ -3,18 +3,23 @@
 mod declared;
 mod expand;
 pub mod json;
+mod lock_path;
 mod name;
 mod no_key;
+mod overlap;
 mod parse;
 mod pointer;
 mod query;
 mod resource;
+mod taken_apart;
 mod template;
 mod values;
 
 pub use declared::Said;
 pub(crate) use expand::{header, parameter};
+pub use lock_path::{BadLockPath, LockPath, WhyNot};
 pub use no_key::BadKey;
+pub(crate) use overlap::{Glob, Meeting};
 pub use parse::{BadKeyTemplate, Why};
 pub use pointer::Pointer;
 pub use resource::{NoKey, ResourceKey, listed};

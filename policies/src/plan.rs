@@ -9,6 +9,7 @@ mod fence;
 mod fields;
 mod gateway;
 mod guard;
+mod layout;
 mod listener;
 mod log;
 mod once;
@@ -32,6 +33,7 @@ pub use fence::{BodyType, Caching, Enforce, Fence, Hold, LargeBodies, Mode, Mode
 pub use fields::{ReservedFields, TokenFields};
 pub use gateway::Gateway;
 pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};
+pub use layout::{Foreign, Layout, LockSite, Placing};
 pub use listener::{Limits, Listener, Protocols, ProxyProtocol, Timeouts};
 pub use log::{Access, KeysShown, Log, Traces};
 pub use once::{Memory, Once, OnceStore, OperationName};

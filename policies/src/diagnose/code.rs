@@ -111,6 +111,12 @@ codes! {
     StreamedBody      "FG0228" Error "bodies are to be streamed whose end has to be known before they are sent"
     OneScope          "FG0229" Error "operations of two upstreams would share their names"
     ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
+    BadLockPath       "FG0241" Error "a lock path is not one that ZooKeeper has"
+    LoosePath         "FG0242" Error "a lock path takes a value that the key does not have, so one key can have two locks"
+    PathTaken         "FG0243" Error "a lock path lies where gateways or ZooKeeper itself keep something else"
+    NotInLayout       "FG0244" Error "the locks of other programs cannot do what a fence asks for"
+    UnlikeLayout      "FG0245" Error "two routes lock one key in two places, or one place in two layouts"
+    NestedPath        "FG0246" Error "a lock path lies below another one"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -121,6 +127,7 @@ codes! {
     Observed          "FG0307" Warning "what should be refused passes, so nothing is promised"
     BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
     NotDirect         "FG0309" Warning "a guard's refusals prove nothing, because `direct` is not written"
+    ReadersOvertaken  "FG0340" Warning "programs with a kazoo `Lock` do not wait for those who share the key"
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"

@@ -25,7 +25,7 @@ pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
 /// name in this file. So two services need two scopes, of which one may be left out.
 pub(super) fn scopes<'r>(fences: impl Iterator<Item = (&'r str, &'r Fenced, UpstreamId)>, faults: &Faults) {
     let mut first: Option<(&str, UpstreamId)> = None;
-    for (route, Fenced { fence, place }, upstream) in fences {
+    for (route, Fenced { fence, place, .. }, upstream) in fences {
         let zookeeper = |once: &&Once| once.store == OnceStore::ZooKeeper && once.scope.is_empty();
         if fence.once.as_ref().filter(zookeeper).is_none() {
             continue;
@@ -48,7 +48,7 @@ pub(super) fn scopes<'r>(fences: impl Iterator<Item = (&'r str, &'r Fenced, Upst
 /// `{path.y}/b` can give one key, too, and are not found. A node is kept per mode, so readers may keep it longer.
 fn keep<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     let mut known: HashMap<(String, Mode), Keeping> = HashMap::new();
-    for &(route, Fenced { fence, place }) in fences {
+    for &(route, Fenced { fence, place, .. }) in fences {
         let Hold::Cached(caching) = fence.hold else { continue };
         let shapes = fence.keys.iter().flat_map(|key| modes(fence.mode).map(|mode| (key.shape(), mode)));
         let unlike = shapes.filter_map(|shape| {
@@ -66,7 +66,7 @@ fn keep<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
 
 fn enforce<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     let mut known: HashMap<String, (&str, Enforce)> = HashMap::new();
-    for &(route, Fenced { fence, place }) in fences {
+    for &(route, Fenced { fence, place, .. }) in fences {
         let unlike = fence.keys.iter().filter_map(|key| {
             let (first, enforce) = *known.entry(key.shape()).or_insert((route, fence.enforce));
             (enforce != fence.enforce).then_some(first)

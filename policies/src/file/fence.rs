@@ -7,6 +7,7 @@ use super::{
     hold::{self, Of},
     key::{self, Naming},
     large_bodies::{body_type, large_bodies},
+    layout::{self, WrittenLayout},
     once::{self, Fencing},
     peer_forwarding, scalar,
 };
@@ -20,6 +21,8 @@ pub(super) struct Fenced {
     pub(super) fence: Fence,
     /// Where it says how its key is kept; else its key.
     pub(super) place: Place,
+    /// Where it says where its locks are; else its key.
+    pub(super) placed: Place,
 }
 
 /// What `defaults` can set for every fence.
@@ -98,10 +101,13 @@ pub(super) fn fence(
 }
 
 fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
-    let of = if block.is_present("keys") { Of::Set } else { Of::OneKey };
+    let layout = WrittenLayout::read(block);
+    let of = Of::written(block.is_present("keys"), layout.foreign());
     let keys = key::keys(block, naming);
+    let placing = layout.placing(block, naming, keys.as_deref());
     let terms = Terms::read(block, defaults, of);
     let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
+    layout::shared(block, layout.foreign(), mode);
     let once = once::once(block, naming, &Fencing { level, mode, enforce });
     let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
     let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
@@ -109,9 +115,12 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let body_type = body_type(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
+    let field = if block.is_present("lock_path") { "lock_path" } else { "key" };
+    let placed = block.place_of(field);
     let mut fence = Fence {
         keys: keys?,
         set: of == Of::Set,
+        placing: placing?,
         mode,
         wait: terms.wait.unwrap_or(Duration::from_secs(5)),
         queue: terms.queue.unwrap_or(100),
@@ -126,7 +135,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         once: once?,
     };
     fence.forward = peer_forwarding::settled(block, terms.forward, &fence);
-    Some(Fenced { fence, place })
+    Some(Fenced { fence, place, placed })
 }
 
 fn queue(text: &str) -> Result<usize, Diagnostic> {

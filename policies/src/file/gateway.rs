@@ -5,7 +5,7 @@ use super::{
     block::Block,
     doors::{self, Door},
     faults::Faults,
-    fence, listener, log, peer_listener,
+    fence, layout, listener, log, peer_listener,
     route::{self, WrittenRoute},
     scalar, tickets,
     upstream::Upstreams,
@@ -14,7 +14,10 @@ use super::{
 use crate::{
     diagnose::{Code, Diagnostic},
     fnv::fnv1a,
-    plan::{Fence, Gateway, Level, Plan, ReservedFields, Route, RouteId, RouteTable, Unmatched, ZooKeeper},
+    plan::{
+        Fence, Gateway, Level, Placing, Plan, ReservedFields, Route, RouteId, RouteTable, Unmatched,
+        ZooKeeper,
+    },
 };
 
 /// `None` where something is missing that no default can stand in for; a fault then says so.
@@ -46,6 +49,7 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     open_unmatched(block, unmatched, &upstreams);
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());
+        layout::taken(&zookeeper.root, routes.iter().filter_map(WrittenRoute::placing), block.faults());
     }
     let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
     let route = |(index, written): (usize, WrittenRoute)| written.into_route(RouteId(index));
@@ -149,6 +153,10 @@ fn locks(fence: &Fence) -> String {
         let (store, scope, key, principal) = once.identity();
         format!(" once {store:?} {scope} {key} {}", principal.unwrap_or_default())
     });
+    let place = match &fence.placing {
+        Placing::Native => String::new(),
+        Placing::Foreign { layout, path } => format!(" {} {path}", layout.word()),
+    };
     // No key has a tab.
-    format!("{} {}{operations}", fence.mode.word(), keys.join("\t"))
+    format!("{} {}{place}{operations}", fence.mode.word(), keys.join("\t"))
 }

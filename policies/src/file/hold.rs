@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{block::Block, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Caching, Hold},
+    plan::{Caching, Foreign, Hold},
 };
 
 /// What has been written so far, by a fence or by `defaults`.
@@ -30,6 +30,21 @@ enum Kept {
 pub(super) enum Of {
     OneKey,
     Set,
+    /// A lock in whose line other programs stand.
+    Foreign,
+    /// A node that nobody stands in line for, so that nobody sees who waits.
+    ExclusiveNode,
+}
+
+impl Of {
+    pub(super) fn written(set: bool, layout: Option<Foreign>) -> Self {
+        match layout {
+            _ if set => Self::Set,
+            Some(Foreign::ExclusiveNode) => Self::ExclusiveNode,
+            Some(_) => Self::Foreign,
+            None => Self::OneKey,
+        }
+    }
 }
 
 impl WrittenHold {
@@ -42,8 +57,10 @@ impl WrittenHold {
         let default = Caching::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and other requests want other sets.
-            (Of::Set, _) | (Of::OneKey, Some(Kept::Strict)) => Hold::Strict,
-            (Of::OneKey, Some(Kept::Cached) | None) => Hold::Cached(Caching {
+            (Of::Set | Of::ExclusiveNode, _) | (_, Some(Kept::Strict)) => Hold::Strict,
+            // One request, one place in the line, as it is with all who stand there.
+            (Of::Foreign, None) => Hold::Strict,
+            (Of::Foreign | Of::OneKey, Some(Kept::Cached)) | (Of::OneKey, None) => Hold::Cached(Caching {
                 linger: self.linger.unwrap_or(default.linger),
                 max_local: self.max_local.unwrap_or(default.max_local),
                 max_hold: self.max_hold.unwrap_or(default.max_hold),
@@ -64,6 +81,7 @@ fn hold(block: &mut Block, inherited: &WrittenHold, of: Of) -> WrittenHold {
     };
     match (of, mode, written.settled(of)) {
         (Of::Set, Some(Kept::Cached), _) => cached_set(block),
+        (Of::ExclusiveNode, Some(Kept::Cached), _) => cached_node(block),
         (_, _, Hold::Strict) => no_effect(block, of),
         (_, _, Hold::Cached(caching)) => beyond_tenure(block, caching),
     }
@@ -75,9 +93,22 @@ fn cached_set(block: &mut Block) {
     block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
 }
 
+fn cached_node(block: &mut Block) {
+    let message = "a key cannot be kept between requests with `layout: exclusive-node`: who waits for the node is not seen";
+    let fault = Diagnostic::new(Code::NotInLayout, message);
+    block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
+}
+
 fn no_effect(block: &mut Block, of: Of) {
     let (why, remedy) = match of {
         Of::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
+        Of::Foreign => {
+            ("on a lock of other programs without `mode: cached`", "leave it out, or write `mode: cached`")
+        }
+        Of::ExclusiveNode => (
+            "with `layout: exclusive-node`",
+            "leave it out: the node goes when its request is over, for nobody sees who waits for it",
+        ),
         Of::Set => ("on a set of keys", "leave it out: a set is given back after its request"),
     };
     for field in ["linger", "max_local", "max_hold", "max_tenure"] {

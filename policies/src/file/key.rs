@@ -31,6 +31,7 @@ pub(super) enum What {
     Key,
     Operation,
     Principal,
+    LockPath,
 }
 
 impl What {
@@ -40,6 +41,7 @@ impl What {
             Self::Key => "two resources can get one key",
             Self::Operation => "two operations can get one name",
             Self::Principal => "two principals can get one name",
+            Self::LockPath => "two keys can get one lock",
         }
     }
 }
@@ -50,6 +52,7 @@ impl fmt::Display for What {
             Self::Key => "key",
             Self::Operation => "operation",
             Self::Principal => "principal",
+            Self::LockPath => "lock path",
         })
     }
 }
@@ -138,7 +141,7 @@ pub(super) fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Opt
     Some(template)
 }
 
-fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnostic {
+pub(super) fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnostic {
     let Naming { what, route, .. } = naming;
     let fault = match &bad.why {
         Why::Syntax(_) if let Some(member) = member(scalar, &bad) => {

@@ -3,7 +3,7 @@
 use super::block::Block;
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Fence, Forward, Hold, ModeRule},
+    plan::{Enforce, Fence, Forward, Hold, ModeRule, Placing},
 };
 
 const FORWARD: [(&str, Forward); 2] = [("never", Forward::Never), ("holder", Forward::Holder)];
@@ -40,6 +40,10 @@ pub(super) fn settled(fence: &mut Block, terms: Option<Forward>, settled: &Fence
 fn never(fence: &Fence) -> Option<(&'static str, &'static str)> {
     if fence.set {
         return Some(("on a set of keys", "leave it out: no gateway keeps a set after its request"));
+    }
+    if fence.placing != Placing::Native {
+        let remedy = "leave it out: who stands in line behind another program cannot be sent on to it";
+        return Some(("on a lock of other programs", remedy));
     }
     if fence.mode == ModeRule::Shared {
         let remedy = "leave it out: readers at several gateways hold the key at the same time";

@@ -11,13 +11,14 @@ use super::{
     key::{Naming, What},
     scalar,
     shadowed::{self, Pattern},
+    unlike_layouts,
     upstream::Upstreams,
     yaml::{Node, Value},
 };
 use crate::{
     diagnose::{Code, Diagnostic, Place},
     path::{PathTemplate, is_name},
-    plan::{Conditions, LargeBodies, ModeRule, ReservedFields, Route, RouteId, UpstreamId},
+    plan::{Conditions, LargeBodies, ModeRule, Placing, ReservedFields, Route, RouteId, UpstreamId},
     spelling::is_token,
 };
 
@@ -78,6 +79,11 @@ impl WrittenRoute {
         Some(Way { pattern: self.pattern()?, upstream, service: upstreams.service(upstream), passage })
     }
 
+    /// Where its locks are, and where the file says so.
+    pub(super) fn placing(&self) -> Option<(&str, &Placing, Place)> {
+        self.fenced().map(|(name, fenced)| (name, &fenced.fence.placing, fenced.placed))
+    }
+
     fn fenced(&self) -> Option<(&str, &Fenced)> {
         Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
     }
@@ -124,6 +130,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
     bypass::check(&ways.collect::<Vec<_>>(), faults);
     agree::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
     let lead = routes.iter().filter_map(|route| Some((route.fenced()?, route.upstream?)));
+    unlike_layouts::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
     agree::scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
     routes
 }

@@ -12,6 +12,9 @@ pub enum BadKey {
     Invalid { variable: String, why: &'static str },
     #[error("the key is longer than {} bytes", ResourceKey::MAX_SEGMENT)]
     TooLong,
+    /// What the values make of it.
+    #[error("the lock path {0}")]
+    LockPath(&'static str),
 }
 
 /// Why one value cannot be part of a key.

@@ -89,7 +89,7 @@ fn literal(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
 }
 
 /// The `{...}` that begins at `at`, and where it ends.
-fn variable(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
+pub(super) fn variable(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
     let Some(length) = text[at..].find('}') else {
         return Err(syntax(at..text.len(), "a `{` without its `}`"));
     };

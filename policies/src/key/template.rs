@@ -2,7 +2,8 @@
 
 use std::{fmt, ops::Range};
 
-use super::{pointer::Pointer, resource::ResourceKey};
+use super::{overlap::Glob, pointer::Pointer, resource::ResourceKey};
+use crate::path::is_unreserved;
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::Why::Unseparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +72,17 @@ impl KeyTemplate {
             Part::Variable(_) => "{}",
         });
         parts.collect()
+    }
+
+    /// All keys that it may give, and a few others.
+    pub(crate) fn glob(&self) -> Glob {
+        let literal = |part: &Part| match part {
+            Part::Literal(literal) => Some(literal.to_string()),
+            Part::Variable(_) => None,
+        };
+        let of_a_value =
+            |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
+        Glob::of(self.parts.iter().map(literal), of_a_value)
     }
 
     /// True of every key that some values give, and of a few others: values are not looked at, only what stands before

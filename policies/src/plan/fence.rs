@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::once::Once;
+use super::{
+    layout::{LockSite, Placing},
+    once::Once,
+};
 use crate::key::{
     BadKey, KeyTemplate, Pointer, ResourceKey, Said, Values,
     json::{BadBody, Body},
@@ -18,6 +21,8 @@ pub struct Fence {
     pub keys: Vec<KeyTemplate>,
     /// Written as `keys`, be it one: all are taken at once, and given back after the request.
     pub set: bool,
+    /// Where the locks of its keys lie; only native for a set.
+    pub placing: Placing,
     pub mode: ModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
@@ -107,6 +112,25 @@ impl Fence {
         self.once.as_ref().filter(|_| self.mode.mode(method) == Mode::Exclusive)
     }
 
+    /// Where the lock of each of `keys` lies, which [`Fence::expand_all`] has made.
+    ///
+    /// # Errors
+    /// The values of a key make no path that ZooKeeper would take.
+    pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, BadKey> {
+        match (&self.placing, &*self.keys) {
+            (Placing::Foreign { .. }, [template]) => {
+                keys.iter().map(|key| self.placing.site(template, key)).collect()
+            }
+            _ => Ok(vec![LockSite::Native; keys.len()]),
+        }
+    }
+
+    /// Where the lock of `key` lies, if some request of this fence may take it.
+    pub fn site_of(&self, key: &ResourceKey) -> Option<LockSite> {
+        let template = self.keys.iter().find(|template| template.values_of(key).is_some())?;
+        self.placing.site(template, key).ok()
+    }
+
     /// The keys of one request: at least one, each of them once, in the order in which everybody sorts them.
     pub fn expand_all(&self, values: &dyn Values) -> Result<Vec<ResourceKey>, BadKey> {
         let keys = self.keys.iter().map(|key| key.expand(values));
@@ -157,6 +181,11 @@ impl ModeRule {
             (Self::Shared, _) | (Self::ByMethod, "GET" | "HEAD") => Mode::Shared,
             (Self::Exclusive | Self::ByMethod, _) => Mode::Exclusive,
         }
+    }
+
+    /// Some request shares its key.
+    pub fn shares(self) -> bool {
+        self != Self::Exclusive
     }
 
     pub fn word(self) -> &'static str {
@@ -228,6 +257,7 @@ mod tests {
         Fence {
             keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
             set: true,
+            placing: Placing::Native,
             mode: ModeRule::Exclusive,
             wait: Duration::ZERO,
             queue: 1,

@@ -116,7 +116,8 @@ reasons! {
         KeyMissing = "key-missing", 400, NotDispatched, "a value that names the resource is missing"
             [Key(BadKey::Missing { .. })];
         KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource is not acceptable"
-            [Key(BadKey::Invalid { .. } | BadKey::TooLong) | Name(BadKey::Invalid { .. } | BadKey::TooLong)];
+            [Key(BadKey::Invalid { .. } | BadKey::TooLong | BadKey::LockPath(_))
+                | Name(BadKey::Invalid { .. } | BadKey::TooLong | BadKey::LockPath(_))];
         IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
             [Name(BadKey::Missing { .. })];
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"

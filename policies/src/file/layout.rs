@@ -1,0 +1,144 @@
+//! Reads where a fence has its locks, and refuses what the locks of other programs do not have.
+
+use super::{
+    block::Block,
+    faults::Faults,
+    key::{self, Naming, What},
+    yaml::Scalar,
+};
+use crate::{
+    diagnose::{Code, Diagnostic, Place},
+    key::{BadKeyTemplate, BadLockPath, Glob, KeyTemplate, LockPath, Meeting, WhyNot},
+    plan::{Foreign, Layout, ModeRule, Placing},
+};
+
+/// As far as it was read before the keys.
+pub(super) struct WrittenLayout<'n> {
+    /// `None` where it is no layout.
+    layout: Option<Layout>,
+    path: Option<&'n Scalar>,
+}
+
+impl<'n> WrittenLayout<'n> {
+    pub(super) fn read(fence: &mut Block<'n>) -> Self {
+        let written = fence.word("layout", &Layout::WORDS);
+        let layout = if fence.is_present("layout") { written } else { Some(Layout::Native) };
+        Self { layout, path: fence.scalar("lock_path") }
+    }
+
+    pub(super) fn foreign(&self) -> Option<Foreign> {
+        match self.layout {
+            Some(Layout::Foreign(layout)) => Some(layout),
+            Some(Layout::Native) | None => None,
+        }
+    }
+
+    /// `None` where it is bad.
+    pub(super) fn placing(
+        &self,
+        fence: &mut Block,
+        naming: &Naming,
+        keys: Option<&[KeyTemplate]>,
+    ) -> Option<Placing> {
+        let Some(layout) = self.foreign() else {
+            self.native(fence);
+            return self.layout.map(|_| Placing::Native);
+        };
+        if fence.is_present("keys") {
+            let message = format!("a set of keys cannot be taken with `layout: {}`", layout.word());
+            let fault = Diagnostic::new(Code::NotInLayout, message);
+            let remedy = "write one `key`: a program that takes such locks one after the other could wait for the set, \
+                          and the set for it";
+            fence.fault("keys", fault.remedy(remedy));
+            return None;
+        }
+        let Some(path) = self.path else {
+            if !fence.is_present("lock_path") {
+                let message = format!("`layout: {}` does not say where the locks are", layout.word());
+                let fault = Diagnostic::new(Code::MissingField, message);
+                fence.fault("layout", fault.remedy("add `lock_path: \"/app/locks/{path.id}\"`"));
+            }
+            return None;
+        };
+        let [key] = keys? else { return None };
+        match LockPath::parse(&path.text, key) {
+            Ok(path) => Some(Placing::Foreign { layout, path }),
+            Err(bad) => {
+                fence.faults().push(malformed(naming, path, bad));
+                None
+            }
+        }
+    }
+
+    fn native(&self, fence: &mut Block) {
+        if self.path.is_some() && self.layout.is_some() {
+            let message = "`lock_path` has no effect without a `layout`: native locks lie below the root";
+            let remedy = "leave it out, or write which programs have locks there: `layout: curator-mutex`";
+            fence.fault("lock_path", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
+        }
+    }
+}
+
+fn malformed(naming: &Naming, path: &Scalar, bad: BadLockPath) -> Diagnostic {
+    let route = naming.route;
+    let place = path.part(bad.span.clone());
+    match bad.why {
+        WhyNot::Template(why) => {
+            let naming = Naming { what: What::LockPath, ..*naming };
+            key::malformed(&naming, path, BadKeyTemplate { span: bad.span, why })
+        }
+        WhyNot::Path(why) => Diagnostic::new(Code::BadLockPath, format!("the lock path of {route} {why}"))
+            .at(place)
+            .remedy("write a path such as `/app/locks/{path.id}`"),
+        WhyNot::NotOfKey(name) => {
+            let message = format!(
+                "the lock path of {route} uses `{{{name}}}`, which its key does not, or not in this form: one key \
+                 could have two locks"
+            );
+            let remedy = "put the same variable into `key`, with no filter that it does not have here";
+            Diagnostic::new(Code::LoosePath, message).at(place).remedy(remedy)
+        }
+    }
+}
+
+/// What is said of how a key is shared.
+pub(super) fn shared(fence: &mut Block, layout: Option<Foreign>, mode: ModeRule) {
+    let Some(layout) = layout.filter(|_| mode.shares()) else { return };
+    let field = if fence.is_present("mode") { "mode" } else { "layout" };
+    if !layout.shares() {
+        let message = format!("`mode: {}` does not exist with `layout: {}`", mode.word(), layout.word());
+        let remedy = match layout {
+            Foreign::CuratorMutex => {
+                "write `mode: exclusive`; readers hold together with Curator's read/write lock, `layout: curator-rw`"
+            }
+            _ => "write `mode: exclusive`: every contender for the node excludes every other",
+        };
+        fence.fault(field, Diagnostic::new(Code::NotInLayout, message).remedy(remedy));
+    } else if layout == Foreign::Kazoo {
+        let message = "a program with a kazoo `Lock` does not wait for those who share the key here";
+        let remedy =
+            "write `mode: exclusive`, unless every other program takes a `WriteLock` or a `ReadLock` there";
+        fence.fault(field, Diagnostic::new(Code::ReadersOvertaken, message).remedy(remedy));
+    }
+}
+
+/// What others keep in the tree.
+pub(super) fn taken<'r>(
+    root: &str,
+    fences: impl Iterator<Item = (&'r str, &'r Placing, Place)>,
+    faults: &Faults,
+) {
+    for (route, placing, place) in fences {
+        let Placing::Foreign { path, .. } = placing else { continue };
+        for (owner, what) in
+            [(root, "the gateways keep their own nodes"), ("/zookeeper", "ZooKeeper keeps its own")]
+        {
+            if path.glob().meets(&Glob::text(owner)) != Meeting::Never {
+                let message = format!("the lock path of route `{route}` can lie at `{owner}`, where {what}");
+                let remedy =
+                    "write a path whose first names are others, or give the installation another `root`";
+                faults.push(Diagnostic::new(Code::PathTaken, message).at(place).remedy(remedy));
+            }
+        }
+    }
+}

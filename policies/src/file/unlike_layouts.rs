@@ -1,0 +1,66 @@
+//! Finds the routes that would lock one key at two places, or make nodes of two layouts at one place.
+
+use super::{faults::Faults, fence::Fenced};
+use crate::{
+    diagnose::{Code, Diagnostic},
+    key::{KeyTemplate, Meeting},
+    plan::{Fence, Placing},
+};
+
+/// `fences` with the names of their routes, in the order of the file. Every pair of which one has its locks where other
+/// programs have theirs; those are few.
+pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
+    let is_foreign = |fenced: &Fenced| fenced.fence.placing != Placing::Native;
+    if !fences.iter().any(|(_, fenced)| is_foreign(fenced)) {
+        return;
+    }
+    for (at, &(route, fenced)) in fences.iter().enumerate() {
+        let above = fences[..at].iter().filter(|(_, above)| is_foreign(fenced) || is_foreign(above));
+        let first =
+            above.filter_map(|&(other, above)| unlike(other, &above.fence, route, &fenced.fence)).next();
+        first.into_iter().for_each(|fault| faults.push(fault.at(fenced.placed)));
+    }
+}
+
+fn unlike(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
+    let share = above.keys.iter().any(|one| fence.keys.iter().any(|two| meet(one, two)));
+    if share && !agree(above, fence) {
+        let message = format!("routes `{other}` and `{route}` can lock one key at two places");
+        let remedy = "write the same `layout` and `lock_path` on both, or keys that no values make equal";
+        return Some(Diagnostic::new(Code::UnlikeLayout, message).remedy(remedy));
+    }
+    let (Placing::Foreign { layout: one, path: here }, Placing::Foreign { layout: two, path: there }) =
+        (&above.placing, &fence.placing)
+    else {
+        return None;
+    };
+    match here.glob().meets(&there.glob()) {
+        Meeting::Same if one != two => {
+            let (one, two) = (one.word(), two.word());
+            let message = format!(
+                "routes `{other}` and `{route}` can make nodes of two layouts at one lock path: `{one}` and `{two}`"
+            );
+            let remedy = "write the layout of the programs that have their locks there on both";
+            Some(Diagnostic::new(Code::UnlikeLayout, message).remedy(remedy))
+        }
+        Meeting::Below => {
+            let message = format!(
+                "of routes `{other}` and `{route}` the lock path of one can lie below that of the other"
+            );
+            let remedy = "write lock paths that lie side by side";
+            Some(Diagnostic::new(Code::NestedPath, message).remedy(remedy))
+        }
+        Meeting::Never | Meeting::Same => None,
+    }
+}
+
+fn meet(one: &KeyTemplate, two: &KeyTemplate) -> bool {
+    one.glob().meets(&two.glob()) == Meeting::Same
+}
+
+/// Whatever key both make has one place. Values are told apart by where they stand in the key, so two templates of one
+/// shape can be compared, and others cannot.
+fn agree(one: &Fence, two: &Fence) -> bool {
+    let shape = |fence: &Fence| fence.keys.iter().map(|key| key.shape()).collect::<Vec<_>>();
+    one.placing == two.placing && shape(one) == shape(two)
+}

@@ -1,0 +1,256 @@
+//! The path of a lock that other programs have, made of the values of a key: `/app/locks/{path.id}`.
+//!
+//! A name that another program gave to a node is its own, so nothing is escaped: what cannot stand in the name of a node
+//! is refused.
+
+use std::fmt;
+
+use super::{
+    expand,
+    no_key::{BadKey, BadValue},
+    overlap::Glob,
+    parse::{self, BadKeyTemplate, Why},
+    resource::ResourceKey,
+    template::{Filter, KeyTemplate, Part, Span, Variable},
+};
+
+/// A template whose values are all values of the key beside it, so that a key has one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockPath {
+    parts: Vec<Piece>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(Box<str>),
+    Value {
+        /// Which of the key's variables, counted from 0.
+        of: usize,
+        /// Applied to what the key has, first to last.
+        filters: Vec<Filter>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLockPath {
+    pub span: Span,
+    pub why: WhyNot,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhyNot {
+    /// A variable cannot be read.
+    Template(Why),
+    /// No path of ZooKeeper is like this; why.
+    Path(&'static str),
+    /// This value is not one of the key's, so one key could have two paths.
+    NotOfKey(String),
+}
+
+impl LockPath {
+    /// Bytes of a path: all those of a session stand in one transaction when it ends.
+    pub const MOST: usize = 512;
+
+    /// `key`: of the same fence.
+    pub fn parse(text: &str, key: &KeyTemplate) -> Result<Self, BadLockPath> {
+        let of = |bad: BadKeyTemplate| BadLockPath { span: bad.span, why: WhyNot::Template(bad.why) };
+        let (mut parts, mut plain, mut at) = (Vec::new(), String::new(), 0);
+        while at < text.len() {
+            if text[at..].starts_with('{') {
+                let (part, end) = parse::variable(text, at).map_err(of)?;
+                if let Part::Variable(variable) = part {
+                    parts.push(value(key, &variable)?);
+                }
+                plain.push('x');
+                at = end;
+                continue;
+            }
+            let end = text[at..].find('{').map_or(text.len(), |length| at + length);
+            if let Some(brace) = text[at..end].find('}') {
+                let start = at + brace;
+                let why = Why::Syntax("a `}` without its `{`");
+                return Err(BadLockPath { span: start..start + 1, why: WhyNot::Template(why) });
+            }
+            plain.push_str(&text[at..end]);
+            parts.push(Piece::Literal(text[at..end].into()));
+            at = end;
+        }
+        match unfit(&plain) {
+            Some(why) => Err(BadLockPath { span: 0..text.len(), why: WhyNot::Path(why) }),
+            None => Ok(Self { parts }),
+        }
+    }
+
+    /// # Errors
+    /// The values of `key`, which `template` has made, give no path.
+    pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, BadKey> {
+        let (values, variables) = (template.values_of(key), template.variables().collect::<Vec<_>>());
+        let values = values.ok_or(BadKey::LockPath("is not known of a key of another template"))?;
+        let mut path = String::new();
+        for part in &self.parts {
+            match part {
+                Piece::Literal(literal) => path.push_str(literal),
+                Piece::Value { of, filters } => {
+                    let (value, variable) = (values[*of].clone(), variables[*of]);
+                    let value = filters.iter().try_fold(value, expand::apply).and_then(named);
+                    path.push_str(&value.map_err(|bad| variable.bad(bad))?);
+                }
+            }
+        }
+        match unfit(&path) {
+            Some(why) => Err(BadKey::LockPath(why)),
+            None => Ok(path),
+        }
+    }
+
+    /// All paths that it may give, and a few others.
+    pub(crate) fn glob(&self) -> Glob {
+        let literal = |part: &Piece| match part {
+            Piece::Literal(literal) => Some(literal.to_string()),
+            Piece::Value { .. } => None,
+        };
+        Glob::of(self.parts.iter().map(literal), |character| character != '/')
+    }
+}
+
+impl fmt::Display for LockPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts.iter().try_for_each(|part| match part {
+            Piece::Literal(literal) => f.write_str(literal),
+            Piece::Value { of, filters } => {
+                write!(f, "{{{of}")?;
+                filters.iter().try_for_each(|filter| write!(f, " | {filter}"))?;
+                f.write_str("}")
+            }
+        })
+    }
+}
+
+/// The key's variable that a lock path names; what it has behind the filters of the key is applied on top.
+fn value(key: &KeyTemplate, variable: &Variable) -> Result<Piece, BadLockPath> {
+    let known = key
+        .variables()
+        .position(|known| known.source == variable.source && variable.filters.starts_with(&known.filters));
+    let Some(of) = known else {
+        let name = variable.source.to_string();
+        return Err(BadLockPath { span: variable.span.clone(), why: WhyNot::NotOfKey(name) });
+    };
+    let before = key.variables().nth(of).map_or(0, |known| known.filters.len());
+    Ok(Piece::Value { of, filters: variable.filters[before..].to_vec() })
+}
+
+/// A value that stands in one segment as it is.
+fn named(value: String) -> Result<String, BadValue> {
+    if value.is_empty() {
+        return Err(BadValue::Missing);
+    }
+    if value.contains('/') {
+        return Err(BadValue::Invalid("has a `/`, and names one node"));
+    }
+    if !value.chars().all(is_of_a_name) {
+        return Err(BadValue::Invalid("has a character that no node of ZooKeeper has in its name"));
+    }
+    Ok(value)
+}
+
+/// As ZooKeeper has it, in `PathUtils.validatePath` (3.8 and 3.9): it counts in UTF-16 and takes no surrogates.
+fn is_of_a_name(character: char) -> bool {
+    !matches!(character, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
+}
+
+/// Why ZooKeeper takes no such path.
+fn unfit(path: &str) -> Option<&'static str> {
+    let Some(tail) = path.strip_prefix('/') else { return Some("does not begin with `/`") };
+    if tail.is_empty() {
+        return Some("is the top of the tree");
+    }
+    if path.len() > LockPath::MOST {
+        return Some("is longer than 512 bytes");
+    }
+    if tail.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        return Some("has an empty or a dot segment, or a slash at its end");
+    }
+    if !path.chars().all(is_of_a_name) {
+        return Some("has a character that no node of ZooKeeper has in its name");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(text: &str) -> KeyTemplate {
+        KeyTemplate::parse(text).expect(text)
+    }
+
+    fn path(template: &str, of: &str, made: &str) -> Result<String, BadKey> {
+        let key = key(of);
+        let path = LockPath::parse(template, &key).expect(template);
+        path.expand(&key, &ResourceKey::parse(made).expect(made))
+    }
+
+    #[test]
+    fn a_path_is_made_of_the_values_and_not_of_their_escapes() {
+        let of = "order/{path.shop}/{path.id}";
+        assert_eq!(path("/app/locks/{path.id}", of, "order/a/%C3%A9%3A1"), Ok("/app/locks/\u{e9}:1".into()));
+        assert_eq!(path("/app/{path.shop}-{path.id}", of, "order/a/7"), Ok("/app/a-7".into()));
+        assert_eq!(path("/app/{path.id}{path.shop}", of, "order/a/7"), Ok("/app/7a".into()));
+        assert_eq!(path("/one", of, "order/a/7"), Ok("/one".into()));
+        assert_eq!(path("/app/{path.id | lower}", of, "order/a/X"), Ok("/app/x".into()));
+    }
+
+    #[test]
+    fn what_no_node_is_called_is_refused() {
+        for made in ["o/%2F", "o/a%2Fb", "o/%00", "o/%0A", "o/%EE%80%80", "o/%F0%9F%98%80"] {
+            assert!(
+                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(BadKey::Invalid { .. })),
+                "{made}"
+            );
+        }
+        for made in ["o/.", "o/.."] {
+            assert!(matches!(path("/app/{path.x}", "o/{path.x}", made), Err(BadKey::LockPath(_))), "{made}");
+            assert!(path("/app/a{path.x}", "o/{path.x}", made).is_ok(), "{made}");
+        }
+        let long = format!("o/{}", "x".repeat(508));
+        assert_eq!(path("/{path.x}", "o/{path.x}", &long).map(|path| path.len()), Ok(509));
+        assert!(matches!(path("/apps/{path.x}", "o/{path.x}", &long), Err(BadKey::LockPath(_))));
+        assert!(matches!(path("/app/{path.x}", "o/{path.x}", "p/7"), Err(BadKey::LockPath(_))));
+    }
+
+    #[test]
+    fn a_value_that_the_key_has_not_would_give_one_key_two_paths() {
+        let why = |template: &str, of: &str| LockPath::parse(template, &key(of)).map_err(|bad| bad.why);
+        let not = |name: &str| Err(WhyNot::NotOfKey(name.to_owned()));
+        assert_eq!(why("/app/{path.shop}", "order/{path.id}"), not("path.shop"));
+        assert_eq!(why("/app/{path.id}", "order/{path.id | lower}"), not("path.id"));
+        assert!(why("/app/{path.id | lower}", "order/{path.id | lower}").is_ok());
+        assert_eq!(why("/app/{path.id | trim}", "order/{path.id | lower}"), not("path.id"));
+    }
+
+    #[test]
+    fn a_path_is_one_that_zookeeper_takes() {
+        for bad in ["", "/", "app", "/app/", "/app//x", "/./x", "/app/..", "/a\u{7f}", "/{path.id}/"] {
+            let why = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
+            assert!(matches!(why, Err(WhyNot::Path(_))), "{bad:?}: {why:?}");
+        }
+        for bad in ["/a}", "/{", "/{path.id", "/{nothing.x}", "/{path.id|upper}"] {
+            let why = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
+            assert!(matches!(why, Err(WhyNot::Template(_))), "{bad:?}: {why:?}");
+        }
+        assert!(LockPath::parse("/app/a%20b \u{e9}", &key("o/{path.id}")).is_ok());
+    }
+
+    proptest! {
+        /// What the key was made of is what stands in the path.
+        #[test]
+        fn a_value_comes_through_as_it_is(value in "[a-zA-Z0-9%+:.,~ _-]{1,20}") {
+            prop_assume!(value != "." && value != "..");
+            let mut made = "o/".to_owned();
+            expand::push_escaped(&value, &mut made);
+            prop_assert_eq!(path("/app/{path.x}", "o/{path.x}", &made), Ok(format!("/app/{value}")));
+        }
+    }
+}

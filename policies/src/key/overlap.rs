@@ -1,0 +1,114 @@
+//! Whether two templates can give one text, or one of them what lies below the other's.
+
+use std::collections::HashSet;
+
+/// All texts that a template may give, and a few others: of a value is known which characters it may have.
+#[derive(Debug, Clone)]
+pub(crate) struct Glob {
+    tokens: Vec<Token>,
+    of_a_value: fn(char) -> bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    This(char),
+    /// One character of a value.
+    One,
+    /// Any number of them.
+    Any,
+}
+
+/// What two of them have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    Never,
+    /// One text.
+    Same,
+    /// Some text of the one is that of the other, with a slash and more behind it.
+    Below,
+}
+
+impl Glob {
+    /// `parts`: literals, and `None` for each value; a value is not empty.
+    pub(crate) fn of(parts: impl Iterator<Item = Option<String>>, of_a_value: fn(char) -> bool) -> Self {
+        let tokens = parts.flat_map(|part| match part {
+            Some(literal) => literal.chars().map(Token::This).collect(),
+            None => vec![Token::One, Token::Any],
+        });
+        Self { tokens: tokens.collect(), of_a_value }
+    }
+
+    pub(crate) fn text(text: &str) -> Self {
+        Self::of([Some(text.to_owned())].into_iter(), |_| false)
+    }
+
+    /// Both are walked through side by side, over all pairs of places that one text leads to.
+    pub(crate) fn meets(&self, other: &Self) -> Meeting {
+        let (mut seen, mut open) = (HashSet::from([(0, 0)]), vec![(0, 0)]);
+        let mut found = Meeting::Never;
+        while let Some((here, there)) = open.pop() {
+            let (one, two) = (self.tokens.get(here).copied(), other.tokens.get(there).copied());
+            match (one, two) {
+                (None, None) => return Meeting::Same,
+                (None, Some(Token::This('/'))) | (Some(Token::This('/')), None) => found = Meeting::Below,
+                _ => {}
+            }
+            let mut next = Vec::new();
+            next.extend((one == Some(Token::Any)).then_some((here + 1, there)));
+            next.extend((two == Some(Token::Any)).then_some((here, there + 1)));
+            if let (Some(one), Some(two)) = (one, two)
+                && self.agree(one, other, two)
+            {
+                let on = |token, place| if token == Token::Any { place } else { place + 1 };
+                next.push((on(one, here), on(two, there)));
+            }
+            open.extend(next.into_iter().filter(|pair| seen.insert(*pair)));
+        }
+        found
+    }
+
+    /// Some character is one of both.
+    fn agree(&self, one: Token, other: &Self, two: Token) -> bool {
+        match (one, two) {
+            (Token::This(one), Token::This(two)) => one == two,
+            (Token::This(one), _) => (other.of_a_value)(one),
+            (_, Token::This(two)) => (self.of_a_value)(two),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `*` for a value.
+    fn glob(text: &str) -> Glob {
+        let parts = text.split_inclusive('*').flat_map(|part| match part.strip_suffix('*') {
+            Some(literal) => vec![Some(literal.to_owned()), None],
+            None => vec![Some(part.to_owned())],
+        });
+        Glob::of(parts.collect::<Vec<_>>().into_iter(), |character| character != '/')
+    }
+
+    #[test]
+    fn two_templates_meet_where_one_text_is_of_both() {
+        for (one, other, meeting) in [
+            ("/a/*", "/a/*", Meeting::Same),
+            ("/a/*", "/a/b", Meeting::Same),
+            ("/a/*", "/*/b", Meeting::Same),
+            ("/a/*-x", "/a/y-*", Meeting::Same),
+            ("/a/*-x", "/a/*-y", Meeting::Never),
+            ("/a/*", "/a/", Meeting::Never),
+            ("/a/*", "/b/*", Meeting::Never),
+            ("/a", "/a/*", Meeting::Below),
+            ("/a/*/c", "/a/*", Meeting::Below),
+            ("/a/*", "/a/b/c/d", Meeting::Below),
+            ("/ab", "/a/b", Meeting::Never),
+        ] {
+            assert_eq!(glob(one).meets(&glob(other)), meeting, "{one} {other}");
+            assert_eq!(glob(other).meets(&glob(one)), meeting, "{other} {one}");
+        }
+        assert_eq!(Glob::text("/a").meets(&glob("/*")), Meeting::Same);
+    }
+}

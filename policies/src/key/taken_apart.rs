@@ -1,0 +1,112 @@
+//! Finds the values again that a key was made of: no two sets of values give one key, so there is one answer.
+
+use super::{
+    expand::push_escaped,
+    resource::ResourceKey,
+    template::{KeyTemplate, Part},
+};
+use crate::path::{escape, is_unreserved};
+
+impl KeyTemplate {
+    /// The filtered values, left to right; `None` of a key that this template does not make.
+    pub fn values_of(&self, key: &ResourceKey) -> Option<Vec<String>> {
+        let (mut rest, mut values) = (key.as_str(), Vec::new());
+        let mut parts = self.parts.iter().peekable();
+        while let Some(part) = parts.next() {
+            match part {
+                Part::Literal(literal) => rest = rest.strip_prefix(&**literal)?,
+                Part::Variable(_) => {
+                    let (value, behind) = rest.split_at(end(rest, parts.peek().copied())?);
+                    values.push(unescaped(value)?);
+                    rest = behind;
+                }
+            }
+        }
+        rest.is_empty().then_some(values)
+    }
+}
+
+/// Where the value ends that `rest` begins with. A literal between two values has a character that no value has.
+fn end(rest: &str, next: Option<&Part>) -> Option<usize> {
+    let is_of_a_value = |byte: u8| is_unreserved(byte) || byte == b'%';
+    match next {
+        None => Some(rest.len()),
+        Some(Part::Variable(_)) => None,
+        Some(Part::Literal(literal)) => match literal.bytes().position(|byte| !is_of_a_value(byte)) {
+            Some(before) => rest.bytes().position(|byte| !is_of_a_value(byte))?.checked_sub(before),
+            // The last part.
+            None => rest.len().checked_sub(literal.len()),
+        },
+    }
+}
+
+fn unescaped(value: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.as_bytes());
+    while let [first, after @ ..] = rest {
+        let (byte, after) = match first {
+            b'%' => escape(after)?,
+            byte if is_unreserved(*byte) => (*byte, after),
+            _ => return None,
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
+    let mut again = String::new();
+    push_escaped(&text, &mut again);
+    // No other spelling of a value is made.
+    (again == value).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::key::Values;
+
+    struct Two(String, String);
+
+    impl Values for Two {
+        fn path(&self, name: &str) -> Option<&str> {
+            Some(if name == "a" { &self.0 } else { &self.1 })
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_template_has_no_values() {
+        let values = |template: &str, key: &str| {
+            let template = KeyTemplate::parse(template).expect(template);
+            template.values_of(&ResourceKey::parse(key).expect(key))
+        };
+        assert_eq!(values("order/{path.a}", "order/7"), Some(vec!["7".into()]));
+        assert_eq!(values("one-lock", "one-lock"), Some(vec![]));
+        for (template, key) in [
+            ("order/{path.a}", "orders/7"),
+            ("order/{path.a}", "order/"),
+            ("order/{path.a}", "order/7/8"),
+            ("order/{path.a}/x", "order/7"),
+            ("order/{path.a}", "order/%zz"),
+            ("order/{path.a}", "order/%2f"),
+            ("order/{path.a}", "order/%41"),
+            ("one-lock", "one-lock-2"),
+        ] {
+            assert_eq!(values(template, key), None, "{template} {key}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_tells_the_values_that_it_was_made_of(
+            a in "[a-z0-9%/:._~ \u{e9}-]{1,12}",
+            b in "[a-z0-9%/:._~ \u{e9}-]{1,12}",
+            template in prop::sample::select(vec![
+                "{path.a}/{path.b}", "o/{path.a}-x:y-{path.b}", "{path.a}.x@{path.b}-end", "a{path.a},{path.b}/",
+            ]),
+        ) {
+            let template = KeyTemplate::parse(template).expect("a template");
+            let key = template.expand(&Two(a.clone(), b.clone())).expect("a key");
+            prop_assert_eq!(template.values_of(&key), Some(vec![a, b]));
+        }
+    }
+}
